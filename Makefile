@@ -39,9 +39,39 @@ demo-store-and-forward: java $(VENV)/.demo ## orders to a second server and answ
 .PHONY: setup
 setup: $(VENV)/.dev ## make .venv with everything, again only when a dependency has changed
 
+.PHONY: check
+check: packages lint ## 90 s: style, types and the unit tests, which start no server
+	$(PYTEST) --tier check $(PYTEST_OPTIONS)
+
 .PHONY: test
-test: java packages lint ## style, types and all tests (PYTEST_OPTIONS='-k witness -x' for some)
-	$(PYTEST) $(PYTEST_OPTIONS)
+test: java packages lint ## 5 min: check, all engines alike, faults of the core, and a kill on real Spark for each promise of the README
+	$(PYTEST) --tier check,test $(PYTEST_OPTIONS)
+
+.PHONY: test-all
+test-all: java packages $(if $(AFTER),,lint) ## 20 min: all of Spark, the whole machine, wheel, demos, notebooks (AFTER=test: without what make test ran)
+	$(PYTEST) --tier $(if $(AFTER),all,check,test,all) $(PYTEST_OPTIONS)
+
+NIGHTLY := $(addprefix test-nightly-,harness soak postgresql spark live)
+
+.PHONY: test-nightly
+test-nightly: ## hours: tests of the tests, soak, PostgreSQL 13 to 18, Spark 4.1, and a SQL Server if one is given
+	$(MAKE) --keep-going $(NIGHTLY)
+
+.PHONY: $(NIGHTLY)
+test-nightly-harness: java packages $(VENV)/.dev
+	$(PYTEST) --tier nightly $(PYTEST_OPTIONS)
+
+test-nightly-soak: soak
+
+test-nightly-postgresql: java packages $(VENV)/.dev
+	$(BIN)/python -m tests.nightly.postgresql_versions $(PYTEST_OPTIONS)
+
+test-nightly-spark: java packages $(VENV)/.dev
+	tests/nightly/spark.sh 4.1.0 4.1.0 # Spark, then the Delta Lake of it
+
+test-nightly-live:
+	@if [ -n "$${SQLQUEUE_TEST_SQLSERVER:-}" ]; then $(MAKE) test-live; \
+		else echo "sqlserver: MISSING, its live tests are skipped; set SQLQUEUE_TEST_SQLSERVER to a connection string"; fi
 
 # In the environment, where a password does not show: SQLQUEUE_TEST_SQLSERVER='mssql://…' make test-live
 ifdef URL

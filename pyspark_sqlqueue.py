@@ -1,4 +1,5 @@
-"""Makes ``format("sqlqueue")`` known to Spark, which imports modules named ``pyspark_*`` for their DefaultSource.
+"""Makes ``format("sqlqueue")`` known to Spark, which imports modules named ``pyspark_*`` for their
+DefaultSource.
 
 An import error here would break the look-up of every Python data source, so a missing part only hides ours.
 """

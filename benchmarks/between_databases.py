@@ -21,9 +21,13 @@ from servers import DESTINATION, QUEUE, Server
 
 from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_tables
-from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.pipeline import as_outgoing
-from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, stored
+from sqlqueue_spark.pipeline.declared.store_and_forward import (
+    StoreAndForward,
+    StoreAndForwardOptions,
+    with_outcomes,
+)
 from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
 
 OTHER, FORWARD, WITHIN = "bench_other", "BenchForward", "BenchWithin"
@@ -114,12 +118,11 @@ def storing(
     options = StoreAndForwardOptions.parse({"checkpoint": "unused"})
     source = {"url": server.url, "queue": QUEUE}
     sink = {"url": other, "endpoint": FORWARD, "errorQueue": ERROR, **more}
-    databases = Databases.of(source, sink, options)
-    remote = databases.remote(SourceOptions.parse(source))
-    remote.look()
-    home, there = (SinkOptions.parse(each) for each in (databases.home, databases.other))
-    rows = stored(stream(spark, server), options, QUEUE)
-    carry = StoreAndForwardSink(home, there, remote)
+    job = StoreAndForward.of(source, sink, options)
+    job.remote.look()
+    home, there = (SinkOptions.parse(each) for each in (job.home, job.other))
+    rows = with_outcomes(stream(spark, server), options, QUEUE)
+    carry = StoreAndForwardSink(home, there, job.remote)
 
     def send(batch: DataFrame, number: int) -> None:
         carry(batch, number)

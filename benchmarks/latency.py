@@ -140,16 +140,13 @@ class Traffic:
 def first_rows(server: Server, rounds: int) -> None:
     """From the start of the job to its first rows in Delta, for a queue of 1,000 messages; with each of its starters."""
     programs = Path(sys.executable).parent
-    with checkpoint() as plain, checkpoint() as archived:
-        drain = [str(programs / "sqlqueue"), "drain"]
-        submit = [str(programs / "spark-submit"), "jobs/drain_to_delta.py"]
+    drain = [str(programs / "sqlqueue"), "drain"]
+    submit = [str(programs / "spark-submit"), "jobs/drain_to_delta.py"]
+    with checkpoint() as cache:
         starters = {
-            "`sqlqueue drain`": (drain, {"XDG_CACHE_HOME": plain}),
-            "`sqlqueue drain` after `sqlqueue class-archive`": (drain, {"XDG_CACHE_HOME": archived}),
+            "`sqlqueue drain`": (drain, {"XDG_CACHE_HOME": cache}),
             "`spark-submit jobs/drain_to_delta.py`": (submit, {"SPARK_CONF_DIR": "conf"}),
         }
-        environment = {**os.environ, "XDG_CACHE_HOME": archived}
-        subprocess.run([str(programs / "sqlqueue"), "class-archive"], env=environment, check=True)
         _compare_starts(server, starters, rounds)
 
 

@@ -22,7 +22,7 @@ from machine import add_url, database, run_by
 from servers import QUEUE
 
 from sqlqueue_spark.engines.connect import Reader, Target, connect, open_reader
-from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS, under
+from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, under
 from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.sqlserver import block_reader, connection
 from sqlqueue_spark.engines.sqlserver.block_reader import ColumnReader
@@ -51,7 +51,7 @@ class WholeByRows(RowReader):
             for row in cursor:
                 rows.append(row)
                 held += len(row[headers] or "") + len(row[body] or b"")
-                if len(rows) == BATCH_ROWS or held >= BATCH_BYTES:
+                if len(rows) == RECORD_BATCH_ROWS or held >= RECORD_BATCH_BYTES:
                     yield connection._batch(rows, schema)
                     rows, held = [], 0
             while cursor.nextset():
@@ -73,7 +73,7 @@ class WholeByBlocks(ColumnReader):
         for block in blocks:
             held.append(under(schema, block))
             rows, size = rows + block.num_rows, size + held[-1].nbytes
-            if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            if rows >= RECORD_BATCH_ROWS or size >= RECORD_BATCH_BYTES:
                 yield pa.concat_batches(held)
                 held, rows, size = [], 0, 0
         if held:

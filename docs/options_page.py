@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from sqlqueue_spark.cli.showing import options_markdown
+from sqlqueue_spark.cli.output import options_markdown
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import Described, Options
 from sqlqueue_spark.pipeline import ArchiveOptions, DeltaOptions, ForwardOptions
-from sqlqueue_spark.pipeline.handle import HandleOptions
-from sqlqueue_spark.pipeline.store_and_forward import StoreAndForwardOptions
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions
+from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForwardOptions
 
 PAGE = Path(__file__).with_name("options.md")
 _TABLE = re.compile(r"(?<=<!-- options )([\w-]+)( -->\n).*?(?=^<!-- end -->$)", re.DOTALL | re.MULTILINE)

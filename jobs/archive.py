@@ -1,14 +1,9 @@
-"""Archive an error or audit queue in a Delta table, for spark-submit; ``sqlqueue archive`` is the same.
+"""Archive an error or audit queue in a Delta table, as ``sqlqueue archive`` does.
 
-::
-
-    export SQLQUEUE_URL=postgresql://…
-    SPARK_CONF_DIR=conf spark-submit jobs/archive.py --config conf/archive.toml --queue error
-
-What it does, and every flag: :mod:`sqlqueue_spark.pipeline.archive_job`.
+``SPARK_CONF_DIR=conf spark-submit jobs/archive.py --config conf/archive.toml --queue error``
 """
 
-from sqlqueue_spark.pipeline.archive_job import main
+from sqlqueue_spark.pipeline.declared.jobs import archive
 
 if __name__ == "__main__":
-    main()
+    archive()

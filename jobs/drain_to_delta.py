@@ -1,14 +1,9 @@
-"""Drain a queue table into a Delta table, exactly once, for spark-submit; ``sqlqueue drain`` is the same.
+"""Drain a queue table into a Delta table, exactly once, as ``sqlqueue drain`` does.
 
-::
-
-    export SQLQUEUE_URL=postgresql://…
-    SPARK_CONF_DIR=conf spark-submit jobs/drain_to_delta.py --config conf/drain_to_delta.toml --queue orders
-
-What it does, and every flag: :mod:`sqlqueue_spark.pipeline.drain_job`.
+``SPARK_CONF_DIR=conf spark-submit jobs/drain_to_delta.py --config conf/drain_to_delta.toml --queue orders``
 """
 
-from sqlqueue_spark.pipeline.drain_job import main
+from sqlqueue_spark.pipeline.declared.jobs import drain
 
 if __name__ == "__main__":
-    main()
+    drain()

@@ -1,15 +1,9 @@
-r"""Forward the messages of a queue table to other queues, each once, for spark-submit; ``sqlqueue forward`` is the same.
+"""Forward the messages of a queue table to other queues, each once, as ``sqlqueue forward`` does.
 
-::
-
-    export SQLQUEUE_URL=postgresql://…
-    SPARK_CONF_DIR=conf spark-submit jobs/forward.py \
-        --config conf/forward.toml --queue orders --to Billing --endpoint Forward.Orders
-
-What it does, and every flag: :mod:`sqlqueue_spark.pipeline.forward_job`.
+``SPARK_CONF_DIR=conf spark-submit jobs/forward.py --config conf/forward.toml --queue orders --to Billing``
 """
 
-from sqlqueue_spark.pipeline.forward_job import main
+from sqlqueue_spark.pipeline.declared.jobs import forward
 
 if __name__ == "__main__":
-    main()
+    forward()

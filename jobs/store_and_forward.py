@@ -1,14 +1,9 @@
-"""Send on what senders have stored for another database, for spark-submit; ``sqlqueue store-and-forward`` is the same.
+"""Send on what senders have stored for another database, as ``sqlqueue store-and-forward`` does.
 
-::
-
-    export SQLQUEUE_URL=postgresql://… SQLQUEUE_SINK_URL=postgresql://…
-    SPARK_CONF_DIR=conf spark-submit jobs/store_and_forward.py --config conf/store_and_forward.toml
-
-What it does, and every flag: :mod:`sqlqueue_spark.pipeline.store_and_forward_job`.
+``SPARK_CONF_DIR=conf spark-submit jobs/store_and_forward.py --config conf/store_and_forward.toml``
 """
 
-from sqlqueue_spark.pipeline.store_and_forward_job import main
+from sqlqueue_spark.pipeline.declared.jobs import store_and_forward
 
 if __name__ == "__main__":
-    main()
+    store_and_forward()

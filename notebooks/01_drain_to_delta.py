@@ -2,12 +2,13 @@
 # MAGIC %md
 # MAGIC # A queue table into Delta
 # MAGIC
-# MAGIC Look at what waits, drain it into a Delta table (each message once, whatever dies and whenever), and see what it was.
+# MAGIC Look at the messages that wait, drain them into a Delta table, and see what they were. Each arrives
+# MAGIC once, whatever process dies, and at whatever moment.
 # MAGIC
 # MAGIC The cluster needs Spark 4.2 and this package with its extras, `sqlqueue_spark[sqlserver,notebooks]` or
-# MAGIC `[postgresql,notebooks]`. Parameters are widgets; outside of Databricks they are environment variables, such as
-# MAGIC `SQLQUEUE_URL`. The password is a secret (`scope/key`), or `SQLQUEUE_PASSWORD`, and only ever an option: it stands in no
-# MAGIC url, no Spark setting and no output.
+# MAGIC `[postgresql,notebooks]`. Parameters are widgets; outside of Databricks they are environment
+# MAGIC variables, for example `SQLQUEUE_URL`. The password is a secret (`scope/key`), or `SQLQUEUE_PASSWORD`.
+# MAGIC It is given as an option alone, so it stands in no url, no Spark setting and no output.
 
 # COMMAND ----------
 
@@ -35,7 +36,7 @@ folder = parameter("folder", "/tmp/sqlqueue")
 given = {"url": parameter("url"), "user": parameter("user"), "password": password(), "queue": queue}
 source = {name: value for name, value in given.items() if value}
 
-if "spark" not in globals():  # outside of Databricks nobody has made a session
+if "spark" not in globals():  # outside of Databricks there is no session yet
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
@@ -60,8 +61,8 @@ waiting.select("RowVersion", message_type(), sent_at(), message_id(), body_text(
 # MAGIC %md
 # MAGIC ## Drain
 # MAGIC
-# MAGIC What is there now, then the query ends. Run it again, or on a schedule, with the same checkpoint: it goes on where it
-# MAGIC ended. Without `available_now` it runs on.
+# MAGIC The query takes what is there now, and ends. Run it again, or on a schedule, with the same checkpoint:
+# MAGIC it continues where it ended. Without `available_now` it runs on.
 
 # COMMAND ----------
 

@@ -2,12 +2,13 @@
 # MAGIC %md
 # MAGIC # Send with an outbox, and forward atomically
 # MAGIC
-# MAGIC Rows become messages in a queue table; sending them again sends nothing; then the messages go on to another queue in
-# MAGIC the very transaction in which they are received.
+# MAGIC Rows become messages in a queue table. Sending them again sends nothing. Then the messages go to
+# MAGIC another queue, in the transaction in which they are received.
 # MAGIC
-# MAGIC The cluster needs Spark 4.2 and this package with its extra, `sqlqueue_spark[sqlserver]` or `[postgresql]`. Parameters
-# MAGIC are widgets; outside of Databricks they are environment variables, such as `SQLQUEUE_URL`. The password is a secret
-# MAGIC (`scope/key`), or `SQLQUEUE_PASSWORD`, and only ever an option: it stands in no url, no Spark setting and no output.
+# MAGIC The cluster needs Spark 4.2 and this package with its extra, `sqlqueue_spark[sqlserver]` or
+# MAGIC `[postgresql]`. Parameters are widgets; outside of Databricks they are environment variables, for
+# MAGIC example `SQLQUEUE_URL`. The password is a secret (`scope/key`), or `SQLQUEUE_PASSWORD`. It is given as
+# MAGIC an option alone, so it stands in no url, no Spark setting and no output.
 
 # COMMAND ----------
 
@@ -35,7 +36,7 @@ folder = parameter("folder", "/tmp/sqlqueue")
 given = {"url": parameter("url"), "user": parameter("user"), "password": password()}
 connection = {name: value for name, value in given.items() if value}
 
-if "spark" not in globals():  # outside of Databricks nobody has made a session
+if "spark" not in globals():  # outside of Databricks there is no session yet
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
@@ -45,7 +46,8 @@ if "spark" not in globals():  # outside of Databricks nobody has made a session
 # MAGIC %md
 # MAGIC ## Two queues and an outbox
 # MAGIC
-# MAGIC Harmless when they are there. The outbox has a name of its own: ids that another pipeline has sent count as sent.
+# MAGIC Tables that are there stay as they are. The outbox has a name of its own: in a shared one, ids that
+# MAGIC another pipeline has sent would count as sent.
 
 # COMMAND ----------
 
@@ -68,8 +70,8 @@ def length(queue: str) -> int:
 # MAGIC %md
 # MAGIC ## Send
 # MAGIC
-# MAGIC A message is a row with a `Body`. Its id is made of its key, so that the same order line is the same message whenever it
-# MAGIC is made; the missing headers are filled in.
+# MAGIC A message is a row with a `Body`. Its id is made of its key, so one order line is always the same
+# MAGIC message. Missing headers are filled in.
 
 # COMMAND ----------
 
@@ -100,14 +102,14 @@ print(f"{sent} messages in {billing}")
 # MAGIC %md
 # MAGIC ## The same batch again
 # MAGIC
-# MAGIC As after a crash of which nobody knows how far it came. The outbox has seen every id, so nothing is sent.
+# MAGIC As after a crash, when it is not known how much was sent. The outbox has seen every id, so nothing is
+# MAGIC sent.
 
 # COMMAND ----------
 
 send_lines()
-print(
-    f"{length(billing)} messages in {billing}, {outbox_tables.report(options, ENDPOINT).found.rows} ids in the outbox"
-)
+ids = outbox_tables.report(options, ENDPOINT).found.rows
+print(f"{length(billing)} messages in {billing}, {ids} ids in the outbox")
 assert length(billing) == sent
 
 # COMMAND ----------
@@ -115,8 +117,8 @@ assert length(billing) == sent
 # MAGIC %md
 # MAGIC ## Forward atomically
 # MAGIC
-# MAGIC In one database no outbox is needed: what a batch sends and the deletion of what it received are one transaction. A
-# MAGIC message is in one queue or in the other, whoever looks and whenever.
+# MAGIC In one database no outbox is needed: one transaction sends the messages of a batch and deletes those
+# MAGIC that it received. At every moment a message is in one of the two queues.
 
 # COMMAND ----------
 

@@ -2,13 +2,13 @@
 # MAGIC %md
 # MAGIC # Failed messages: an archive of the error queue
 # MAGIC
-# MAGIC Some messages fail and go to an error queue; a Delta table keeps each of them, whatever becomes of the queue; what failed,
-# MAGIC why and when is a query.
+# MAGIC Some messages fail and go to an error queue. A Delta table keeps each of them, also when they have
+# MAGIC left the queue. A query shows what failed, why and when.
 # MAGIC
 # MAGIC The cluster needs Spark 4.2 and this package with its extras, `sqlqueue_spark[sqlserver,notebooks]` or
-# MAGIC `[postgresql,notebooks]`. Parameters are widgets; outside of Databricks they are environment variables, such as
-# MAGIC `SQLQUEUE_URL`. The password is a secret (`scope/key`), or `SQLQUEUE_PASSWORD`, and only ever an option: it stands in no
-# MAGIC url, no Spark setting and no output.
+# MAGIC `[postgresql,notebooks]`. Parameters are widgets; outside of Databricks they are environment
+# MAGIC variables, for example `SQLQUEUE_URL`. The password is a secret (`scope/key`), or `SQLQUEUE_PASSWORD`.
+# MAGIC It is given as an option alone, so it stands in no url, no Spark setting and no output.
 
 # COMMAND ----------
 
@@ -36,7 +36,7 @@ folder, unit = parameter("folder", "/tmp/sqlqueue"), parameter("unit", "minute")
 given = {"url": parameter("url"), "user": parameter("user"), "password": password()}
 connection = {name: value for name, value in given.items() if value}
 
-if "spark" not in globals():  # outside of Databricks nobody has made a session
+if "spark" not in globals():  # outside of Databricks there is no session yet
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
@@ -46,7 +46,8 @@ if "spark" not in globals():  # outside of Databricks nobody has made a session
 # MAGIC %md
 # MAGIC ## Some messages that fail
 # MAGIC
-# MAGIC Two queues, an outbox, and sixty orders of two kinds. With an error queue of your own, set `error` and go on below.
+# MAGIC Two queues, an outbox, and sixty orders of two kinds. If you have an error queue, set `error` and
+# MAGIC continue below.
 
 # COMMAND ----------
 
@@ -72,7 +73,8 @@ print(f"{queue_tables.length(options, orders).rows} messages in {orders}")
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC A function is called for each of them. Where it raises, the message goes to the error queue, and the others go on.
+# MAGIC A function is called for each of them. Where it raises, the message goes to the error queue, and the
+# MAGIC others go on.
 
 # COMMAND ----------
 
@@ -106,9 +108,10 @@ print(f"{queue_tables.length(options, error).rows} messages in {error}")
 # MAGIC %md
 # MAGIC ## The archive
 # MAGIC
-# MAGIC A copy: the rows stay in the queue for whoever looks after it, such as ServiceControl. Run it again, or on a schedule: each
-# MAGIC row stands in the table once. As a job that copies every minute: `sqlqueue archive --queue error --path … --every 1m`.
-# MAGIC Where nobody else looks after the queue, `--take` takes the messages out of it.
+# MAGIC This is a copy: the rows stay in the queue for its consumer, for example ServiceControl. Run it again,
+# MAGIC or on a schedule: each row stands in the table once. As a job that copies every minute: `sqlqueue
+# MAGIC archive --queue error --path … --every 1m`. For a queue without another consumer, `--take` takes the
+# MAGIC messages out of it.
 
 # COMMAND ----------
 
@@ -167,10 +170,11 @@ plt.show()
 # MAGIC %md
 # MAGIC ## Put messages back
 # MAGIC
-# MAGIC When the cause is gone, the messages can go back to the queue in which they failed. With ServiceControl, retry them in
-# MAGIC ServicePulse. Without it, `sqlqueue errors retry error` does so on the command line, from the error queue: each message goes
-# MAGIC back to its `FailedQ`, without the headers of its failure. What fails again comes into the error queue as another row, with the
-# MAGIC same `MessageId`; so the archive shows how often a message has failed:
+# MAGIC When the cause is gone, the messages can go back to the queue in which they failed. With
+# MAGIC ServiceControl, retry them in ServicePulse. Without it, use `sqlqueue errors retry error` on the
+# MAGIC command line: each message goes from the error queue back to its `FailedQ`, without the headers of its
+# MAGIC failure. A message that fails again comes into the error queue as another row, with the same
+# MAGIC `MessageId`. So the archive shows how often a message has failed:
 
 # COMMAND ----------
 

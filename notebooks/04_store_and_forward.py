@@ -2,15 +2,17 @@
 # MAGIC %md
 # MAGIC # Store-and-forward: messages for another database
 # MAGIC
-# MAGIC A sender commits to its own database alone. A job carries its messages to the other one, each once, and while that one is down
-# MAGIC they wait.
+# MAGIC A sender commits to its own database alone. A job carries its messages to the other database, each
+# MAGIC once. While that one is down, they wait.
 # MAGIC
-# MAGIC The cluster needs Spark 4.2 and this package with its extras, `sqlqueue_spark[sqlserver]` or `[postgresql]`. Parameters are
-# MAGIC widgets; outside of Databricks they are environment variables, such as `SQLQUEUE_URL`. The passwords are secrets (`scope/key`), or
-# MAGIC `SQLQUEUE_PASSWORD` and `SQLQUEUE_BILLING_PASSWORD`, and only ever options: they stand in no url, no Spark setting and no output.
+# MAGIC The cluster needs Spark 4.2 and this package with its extras, `sqlqueue_spark[sqlserver]` or
+# MAGIC `[postgresql]`. Parameters are widgets; outside of Databricks they are environment variables, for
+# MAGIC example `SQLQUEUE_URL`. The passwords are secrets (`scope/key`), or `SQLQUEUE_PASSWORD` and
+# MAGIC `SQLQUEUE_BILLING_PASSWORD`. They are given as options alone, so they stand in no url, no Spark
+# MAGIC setting and no output.
 # MAGIC
-# MAGIC `url` is the sender's database, a shop's. `billing_url` is the other one, on the same kind of server. `nowhere` is a url at which no
-# MAGIC server answers: it stands for a database that is down.
+# MAGIC `url` is the sender's database, here of a shop. `billing_url` is the other one, on the same kind of
+# MAGIC server. At the url `nowhere` no server answers: it stands for a database that is down.
 
 # COMMAND ----------
 
@@ -44,7 +46,7 @@ nowhere = parameter("nowhere", "postgresql://nobody@127.0.0.1:1/nowhere")
 outgoing, orders = parameter("outgoing", "NotebookOutgoing"), parameter("orders", "NotebookOrders")
 error, folder = parameter("error", "NotebookError"), parameter("folder", "/tmp/sqlqueue")
 
-if "spark" not in globals():  # outside of Databricks nobody has made a session
+if "spark" not in globals():  # outside of Databricks there is no session yet
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
@@ -54,7 +56,8 @@ if "spark" not in globals():  # outside of Databricks nobody has made a session
 # MAGIC %md
 # MAGIC ## A sender that stores
 # MAGIC
-# MAGIC In the shop's database a queue for what goes elsewhere, and the sender's outbox. In billing's database the queue that the orders go to.
+# MAGIC The shop's database has a queue for what goes elsewhere, and the sender's outbox. Billing's database
+# MAGIC has the queue of the orders.
 
 # COMMAND ----------
 
@@ -69,9 +72,10 @@ print(outbox_tables.create(at_shop, "Notebook.Shop").outbox)
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC The sink knows that the queue of orders lies in another database (`endpoint.<name>.url`), and stores what goes there in the queue
-# MAGIC `storeAndForward`, in the transaction of whatever else it sends. It opens no connection to the other database, so whether that one is
-# MAGIC up is no matter. A message has the address in a header, by which the job knows where it goes.
+# MAGIC The sink knows that the queue of orders is in another database (`endpoint.<name>.url`). It stores what
+# MAGIC goes there in the queue `storeAndForward`, in the same transaction as everything else that it sends.
+# MAGIC It opens no connection to the other database, which may be down. A header of the message tells the job
+# MAGIC the address.
 
 # COMMAND ----------
 
@@ -100,9 +104,10 @@ print(f"{queue_tables.length(at_shop, outgoing).rows} messages in {outgoing}")
 # MAGIC %md
 # MAGIC ## The job, while billing's database is down
 # MAGIC
-# MAGIC As a job: `sqlqueue store-and-forward --config conf/store_and_forward.toml`. Here it takes what is there and ends (`availableNow`).
-# MAGIC It says in one line that the database is down, tries it now and then, and parks the messages in the table `<queue>.Delayed` of the
-# MAGIC shop's database, so that others are not held up.
+# MAGIC As a job: `sqlqueue store-and-forward --config conf/store_and_forward.toml`. Here it takes what is
+# MAGIC there and ends (`availableNow`). It logs in one line that the database is down, and tries it at
+# MAGIC intervals. It parks the messages in the table `<queue>.Delayed` of the shop's database, so that others
+# MAGIC are not held up.
 
 # COMMAND ----------
 
@@ -122,8 +127,9 @@ print(f"{queue_tables.length(at_shop, outgoing).rows} messages in {outgoing}, {w
 # MAGIC %md
 # MAGIC ## The database is back
 # MAGIC
-# MAGIC The job finds that it answers, puts the messages back into their queue, and sends them on through billing's own outbox, which knows
-# MAGIC what has arrived: whatever dies meanwhile, each arrives once.
+# MAGIC The job finds that it answers, puts the messages back into their queue, and sends them through
+# MAGIC billing's own outbox. The outbox knows what has arrived. So each message arrives once, whatever
+# MAGIC process dies.
 
 # COMMAND ----------
 
@@ -136,7 +142,7 @@ print(f"{len(arrived)} messages in {orders}, {len({each.body for each in arrived
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC The header that said where it goes has ended with the hop; all else is as the sender made it.
+# MAGIC The header with the address was removed on the way. Everything else is as the sender made it.
 
 # COMMAND ----------
 
@@ -148,6 +154,6 @@ peeked.select(F.col("Body").cast("string"), "Headers").orderBy("RowVersion").sho
 # MAGIC %md
 # MAGIC ## And back
 # MAGIC
-# MAGIC Answers go the same way: a handler in billing's database stores what it replies to the shop in a queue of its own database
-# MAGIC (`storeAndForward` of its sink), and a second job carries it. `sqlqueue demo store-and-forward` shows both ways with two servers, of
-# MAGIC which one is killed meanwhile.
+# MAGIC Answers go the same way: a handler in billing's database stores what it replies to the shop in a queue
+# MAGIC of its own database (`storeAndForward` of its sink), and a second job carries it. `sqlqueue demo
+# MAGIC store-and-forward` shows both ways with two servers, and kills one of them.

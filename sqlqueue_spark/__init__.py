@@ -37,11 +37,13 @@ def __dir__() -> list[str]:
 
 
 def register(spark: SparkSession, *, allowed: Collection[str] = ()) -> None:
-    """Make ``format("sqlqueue")`` known to a session by hand, for Spark Connect and ``--py-files``, or to allow code.
+    """Make ``format("sqlqueue")`` known to a session by hand, for Spark Connect and ``--py-files``, or to
+    allow code.
 
-    :param allowed: what options of this session may name of this machine, those in SQL too: an ``accessTokenProvider``, the file of
-        an ODBC driver or a certificate, a login of the machine. Without it they may name what the environment of Spark's driver
-        allows (``SQLQUEUE_ALLOWED``, with commas between), which is nothing by default.
+    :param allowed: what options of this session may name of this machine, those in SQL too: an
+        ``accessTokenProvider``, the file of an ODBC driver or a certificate, a login of the machine. Without
+        it they may name what the environment of Spark's driver allows (``SQLQUEUE_ALLOWED``, with commas
+        between), which is nothing by default.
     """
     from sqlqueue_spark.spark.datasource import SqlQueueDataSource, allowing
 

@@ -1,7 +1,8 @@
 """The package's errors, split by what the caller does next.
 
-A message is one sentence with the value and the remedy. The driver's own error is chained as the cause,
-with every secret struck out. Nothing here opens, reads or logs anything.
+Failed messages are grouped by the names of these classes, which stay. A message is one sentence with the
+value and the remedy. The driver's own error is chained as the cause, with every secret struck out. Nothing
+here opens, reads or logs anything.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ class SqlQueueError(Exception):
 class ConfigurationError(SqlQueueError):
     """Fix the configuration: an option, an address, a credential, a right, a checkpoint."""
 
-    #: Whether it may pass: a database that fails over says the same for a while, and whoever was let in before may wait.
+    #: Whether it may pass: a database that fails over refuses logins for a while. A session that had one may
+    #: wait.
     may_pass = False
 
 
 class NoPassword(ConfigurationError):
-    """The database refuses a login for which no password is given; somebody may be asked for it."""
+    """The database refuses a login without a password; a command may ask for it."""
 
 
 class NoRight(ConfigurationError):
@@ -50,19 +52,19 @@ class ConnectionLost(TryAgain):
 
 
 class NotReady(ConnectionLost):
-    """The server answers, and says that its database is not ready yet: it starts, resumes, recovers or fails over."""
+    """The server answers that its database is not ready yet: it starts, resumes, recovers or fails over."""
 
 
 class LockTimeout(TryAgain):
-    """A statement waited for somebody else's lock for longer than ``lockTimeout``, and nobody had expected it to wait."""
+    """A statement that should not wait did: another session held a lock for longer than ``lockTimeout``."""
 
 
 class RowsHeld(TryAgain):
-    """What a statement was meant to wait for stayed locked by someone else for longer than ``lockTimeout``."""
+    """A statement waited on purpose, and another session kept its lock for longer than ``lockTimeout``."""
 
 
 class TooMuch(TryAgain):
-    """The statement wanted more locks or memory than the server has: the same work in smaller portions may succeed."""
+    """The statement wanted more locks or memory than the server has: smaller portions may succeed."""
 
 
 class SessionTooMuch(TooMuch, ConnectionLost):
@@ -70,11 +72,66 @@ class SessionTooMuch(TooMuch, ConnectionLost):
 
 
 class Duplicate(TryAgain):
-    """A key is there already: somebody else was first."""
+    """A key is there already: another transaction was first."""
 
 
 class ClaimLost(SqlQueueError):
     """Rows of a claim were taken while a micro-batch ran: the batch must fail and be replayed."""
+
+
+class Unsendable(ConfigurationError):
+    """A row cannot be sent as it is; the text says why and gives the remedy.
+
+    ``position`` is the row's position in its chunk. The caller that has the frame's columns adds which row it
+    is.
+    """
+
+    def __init__(self, position: int, text: str) -> None:
+        super().__init__(text)
+        self.position = position
+
+
+class GaveUp(SqlQueueError):
+    """A message has waited for its database for as long as ``giveUpAfter`` says. It may have arrived."""
+
+
+class UnreadableHeaders(SqlQueueError):
+    """The headers of a received message are not a JSON object of strings."""
+
+
+class HandlerTimeout(Exception):
+    """A handler took longer than it may."""
+
+
+class WorkerDied(Exception):
+    """A handler ended the process in which it was called."""
+
+
+class NoHandler(LookupError):
+    """There is no handler for the type of a message. To try again does not help."""
+
+
+class NoReplyAddress(LookupError):
+    """A handler replies to a message that says nowhere to reply. To try again does not help."""
+
+
+class WrongAnswer(TypeError):
+    """A handler answered something that is neither nothing nor messages. To try again does not help."""
+
+
+class WrongBody(ValueError):
+    """The body of a message is no JSON. To try again does not help."""
+
+
+def type_name(error: BaseException) -> str:
+    """The name by which people know and group an error: of its class with its module.
+
+    An error of this package has the name of a class of this module: its own class, or the nearest base.
+    """
+    kinds = type(error).__mro__
+    ours = [kind for kind in kinds if kind.__module__ == __name__]
+    kind = ours[0] if ours and kinds[0].__module__.startswith("sqlqueue_spark.") else kinds[0]
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 _OURS = re.compile(r"sqlqueue_spark\.errors\.\w+: (?P<sentence>.+)")
@@ -88,7 +145,9 @@ _CAPTURED = re.compile(r"\Apyspark\.errors\.[\w.]+: ")
 
 
 def sentence_of(error: BaseException) -> str:
-    """The one sentence of ours in an error that came through Spark, or the first line of an error that is not ours."""
+    """The one sentence of ours in an error that came through Spark, or the first line of an error that is not
+    ours.
+    """
     text = str(error)
     found = list(_OURS.finditer(text))
     if found:

@@ -1,8 +1,8 @@
 """The named steps at which a crash must lose nothing and double nothing.
 
-In production :func:`step` does nothing. A test names a function ("module:function") in the environment variable
-``SQLQUEUE_AT_STEP``. Each process that reaches a step then calls this function with the step's name, and the function may
-kill the process.
+In production :func:`step` does nothing. A test names a function ("module:function") in the environment
+variable ``SQLQUEUE_AT_STEP``. Each process that reaches a step then calls this function with the step's name,
+and the function may kill the process.
 """
 
 from __future__ import annotations

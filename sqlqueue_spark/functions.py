@@ -1,9 +1,9 @@
-"""Columns of a message that are hidden in its headers or body, and ids of key columns, as expressions that run in the JVM.
+"""Columns out of a message's headers or body, and ids of key columns, as expressions that run in the JVM.
 
-All but :func:`deterministic_id` work on the columns ``Id``, ``Headers`` and ``Body`` of the stream. Headers that are not
-a JSON object give NULL, never an error: a poison row must not stop a stream. Headers are read as leniently as .NET endpoints
-read them: a value that is no string comes as its JSON text, and ``[]``, ``{}``, ``null``, empty text and NULL are no headers.
-The columns come with names, such as ``MessageId``.
+All but :func:`deterministic_id` work on the columns ``Id``, ``Headers`` and ``Body`` of the stream. Headers
+that are not a JSON object give NULL, never an error: a poison row must not stop a stream. Headers are read as
+leniently as .NET endpoints read them: a value that is no string comes as its JSON text, and ``[]``, ``{}``,
+``null``, empty text and NULL are no headers. The columns come with names, such as ``MessageId``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.failed import PROCESSING_MACHINE
+from sqlqueue_spark.messages.host import PROCESSING_MACHINE
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT
 from sqlqueue_spark.messages.outgoing import ORIGINATING_ENDPOINT
 from sqlqueue_spark.messages.servicecontrol import (
@@ -70,7 +70,7 @@ def message_id() -> Column:
 
 
 def with_message_columns(messages: DataFrame) -> DataFrame:
-    """Add :func:`message_id`, :func:`message_type` and :func:`sent_at`, and read the headers only once for them."""
+    """Add :func:`message_id`, :func:`message_type` and :func:`sent_at`; this reads the headers once."""
     # Spark keeps a projection apart if others refer to it more than once and it costs something.
     told = F.col(_TOLD)
     return (
@@ -89,13 +89,14 @@ def with_message_columns(messages: DataFrame) -> DataFrame:
 def with_failure_columns(messages: DataFrame) -> DataFrame:
     """Add what the headers of a row in an error queue or an audit queue tell.
 
-    Texts: ``FailedQueue`` (where the message failed, and where it goes back to), ``ExceptionType``, ``ExceptionMessage``,
-    ``StackTrace``, ``ProcessingEndpoint``, ``ProcessingMachine``, ``OriginatingEndpoint``. Times: ``TimeOfFailure``, and in an audit
-    queue ``ProcessingStarted`` and ``ProcessingEnded``. Each is NULL where its header is missing, is empty or, for a time, is none.
+    Texts: ``FailedQueue`` (where the message failed, and where it goes back to), ``ExceptionType``,
+    ``ExceptionMessage``, ``StackTrace``, ``ProcessingEndpoint``, ``ProcessingMachine``,
+    ``OriginatingEndpoint``. Times: ``TimeOfFailure``, and in an audit queue ``ProcessingStarted`` and
+    ``ProcessingEnded``. Each is NULL where its header is missing, is empty or, for a time, is none.
 
-    ``IsFailure`` is never NULL. It is true where the message has a ``FailedQueue``, and for headers that nobody can read: a .NET
-    endpoint moves such a row to the error queue as it is. It is false for the acknowledgements that endpoints put into an error
-    queue for ServiceControl.
+    ``IsFailure`` is never NULL. It is true where the message has a ``FailedQueue``, and for unreadable
+    headers: a .NET endpoint moves a row with these to the error queue as it is. It is false for the
+    acknowledgements that endpoints put into an error queue for ServiceControl.
     """
     told = F.col(_TOLD)
     texts = {name: F.nullif(told.getField(header), F.lit("")) for name, header in _TEXTS.items()}
@@ -107,25 +108,26 @@ def with_failure_columns(messages: DataFrame) -> DataFrame:
 
 
 def deterministic_id(*columns: Column | str) -> Column:
-    r"""An id made of key columns: the same key gives the same id for ever, on every machine and in every version.
+    r"""An id made of key columns: the same key gives the same id, on every machine and in every version.
 
     So a message that is made again of the same order line is known to the outbox as the same message::
 
         lines.select(deterministic_id("order", "line"), to_json(struct("*")).alias("Body"))
 
     Where there are messages of several kinds about one order line, each kind needs a key of its own, such as
-    ``deterministic_id(lit("reminder"), "order", "line")``. Otherwise an outbox takes the second message for a repetition of
-    the first.
+    ``deterministic_id(lit("reminder"), "order", "line")``. Otherwise an outbox takes the second message for a
+    repetition of the first.
 
-    It is the UUID of version 5 (RFC 9562) of the columns as text in a JSON array: in Python ``uuid.uuid5(NAMESPACE,
-    '["4711","3"]')``. The array tells ``("a,b", "c")`` from ``("a", "b,c")`` and NULL from ``""``. (It is compact; letters
-    beyond ASCII stand as they are; control characters are escaped with capital digits, ``\u001F``.)
+    It is the UUID of version 5 (RFC 9562) of the columns as text in a JSON array: in Python
+    ``uuid.uuid5(NAMESPACE, '["4711","3"]')``. The array tells ``("a,b", "c")`` from ``("a", "b,c")`` and NULL
+    from ``""``. (It is compact; letters beyond ASCII stand as they are; control characters are escaped with
+    capital digits, ``\u001F``.)
 
-    Columns become text by Spark's cast, so a type that is changed gives other ids: the integer 1 is ``1``, the double
-    ``1.0``, the decimal(9,2) ``1.00``. Large doubles are rounded before they come here, and 0.0 differs from -0.0: take
-    decimals or integers for keys. A timestamp is written in the session's time zone, and would give other ids in another
-    one: take ``unix_micros("placedAt")``. Binary columns are read as UTF-8, where different bytes may look the same: take
-    ``hex("hash")``.
+    Columns become text by Spark's cast, so a type that is changed gives other ids: the integer 1 is ``1``,
+    the double ``1.0``, the decimal(9,2) ``1.00``. Large doubles are rounded before they come here, and 0.0
+    differs from -0.0: take decimals or integers for keys. A timestamp is written in the session's time zone,
+    and would give other ids in another one: take ``unix_micros("placedAt")``. Binary columns are read as
+    UTF-8, where different bytes may look the same: take ``hex("hash")``.
 
     :raises ConfigurationError: there is no column.
     """
@@ -172,7 +174,7 @@ def _type_told(text: Column) -> Column:
 
 
 def _time_told(text: Column) -> Column:
-    """The moment in ``2025-11-20 08:15:30:123456 Z``: Spark's cast, which costs a tenth of its formats, wants a dot for a colon."""
+    """The moment in ``2025-11-20 08:15:30:123456 Z``: Spark's fast cast wants a dot for a colon."""
     moment = F.concat(F.substring(text, 1, 19), F.lit("."), F.substring(text, 21, 6), F.lit("Z"))
     fits = F.substring(text, 1, 26).like("____-__-__ __:__:__:______")
     return F.when(fits, moment.try_cast("timestamp"))
@@ -184,7 +186,7 @@ def _read_headers() -> Column:
 
 
 def _told(*names: str) -> Column:
-    """These headers, as a struct: the parser passes over the others. NULL, or a struct of NULL, for what is no JSON object."""
+    """These headers, as a struct. NULL, or a struct of NULL, for what is no JSON object."""
     return F.from_json(_text(), StructType([StructField(name, StringType()) for name in names]), _JSON)
 
 

@@ -1,14 +1,15 @@
-"""Text from outside on its way into a line that people read: it steers no terminal, forges no line, repeats no password.
+"""Text from outside, in a line that people read: it steers no terminal, forges no line, shows no password.
 
-Names, headers and addresses are data, and their writers may put any character into them: a line feed forges a line of a
-log, an escape sequence or an 8-bit control steers a terminal, and a bidirectional one shows a text in another order. A url
-that stands in the wrong place is known by its looks, and is refused without being repeated.
+Names, headers and addresses are data, and their writers may put any character into them: a line feed forges a
+line of a log, an escape sequence or an 8-bit control steers a terminal, and a bidirectional one shows a text
+in another order. A url in the wrong place is known by its looks, and refused without being repeated.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from datetime import timedelta
 from urllib.parse import unquote
 
 _SCHEME = re.compile(
@@ -21,7 +22,8 @@ _KEYWORD = re.compile(
 _LOGIN = re.compile(r"[a-z][a-z0-9+.:-]*://[^@/]*:.*@", re.IGNORECASE | re.DOTALL)
 #: A parameter or keyword whose name says that it is a secret. ``sslkey`` names a file.
 _PASSWORD = re.compile(
-    r"(?:^|[;?&])\s*(?!(?:sslkey|passfile)\s*=)[\w ]*(?:pwd|pass|secret|(?:client|server)_key|token)[\w ]*=\s*[^;&\s]",
+    r"(?:^|[;?&])\s*(?!(?:sslkey|passfile)\s*=)"
+    r"[\w ]*(?:pwd|pass|secret|(?:client|server)_key|token)[\w ]*=\s*[^;&\s]",
     re.IGNORECASE,
 )
 
@@ -31,8 +33,17 @@ def plain(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
+def age(span: timedelta) -> str:
+    """Return a span of time in the largest unit of which it has at least two: ``90 s``, ``5 min``, ``3 d``."""
+    seconds = int(span.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
 def is_unicode(text: str) -> bool:
-    """Whether a text has only characters. A byte of a command line or of the environment that is no UTF-8 is none."""
+    """Whether a text has only characters. A byte of a command line that is no UTF-8 is none."""
     return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
 
 
@@ -103,3 +114,12 @@ def holds_password(text: str) -> bool:
     """Whether a text looks like a url or a connection string with a password in it."""
     plain = unquote(text)  # a name can be percent-encoded, too
     return _LOGIN.match(text.strip()) is not None or (is_url(text) and _PASSWORD.search(plain) is not None)
+
+
+def splits_login(url: str) -> bool:
+    """Whether the password holds a slash that is not percent-encoded.
+
+    The rest of the password then looks like the database's name, and would be shown.
+    """
+    _, _, path = url.partition("://")[2].partition("?")[0].partition("/")
+    return "@" in path

@@ -186,7 +186,7 @@ def balanced(sizes: Iterable[int], pieces: int) -> list[int]:
 
 
 def bounded(sizes: Sequence[int], most_rows: int, most_bytes: int) -> list[int]:
-    """Cut a sequence of row sizes (bytes) into parts of at most so many rows and bytes; a larger row is a part by itself.
+    """Cut a sequence of row sizes (bytes) into parts of limited rows and bytes; a larger row is one part.
 
     :returns: the number of rows of each part.
     """

@@ -21,7 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.embedded import GUARDED_ROLE, EmbeddedServer
-from sqlqueue_spark.engines import retry
+from sqlqueue_spark.engines import database_retry
 from tests.support import extended_events, mariadb, versions
 from tests.support.engines import Engine, QueueTable
 from tests.support.in_memory import keep_temporary_files_in_memory
@@ -33,6 +33,7 @@ from tests.support.sparks import check_java, start_spark
 from tests.support.sqlserver import SqlServerEngine, emptied, opened, set_row_versions
 from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
 from tests.support.wheel import Installed, install
+from tests.tiers import tier_of, tiers
 
 # numpy starts a thread for each processor in every Python process; of one that lives for a second that is a fifth of its cost.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -76,7 +77,7 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 @pytest.fixture(scope="session", autouse=True)
 def _short_pauses() -> Iterator[None]:
     """Chance keeps many clients from trying again at the same time. A test has few, and chance only makes it slow."""
-    with mock.patch.object(retry, "JITTER", 0.05):
+    with mock.patch.object(database_retry, "JITTER", 0.05):
         yield
 
 
@@ -308,6 +309,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--watch-events", action="store_true", help="fail when a SQL Server did what no test expects"
     )
+    parser.addoption("--tier", default="", metavar="TIERS", help="only tests of these tiers (tests/tiers.py)")
     parser.addoption("--only", default="", metavar="ENGINE", help="only tests that need this engine")
 
 
@@ -324,10 +326,13 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = tiers(str(config.getoption("--tier")))
+    left_out = {item for item in items if tier_of(item) not in chosen}
     for only in _only(config):
-        left_out = [item for item in items if not _concerns(item, only)]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        left_out |= {item for item in items if not _concerns(item, only)}
+    if left_out:
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)  # or one of two workers is left with them in the end
     for name, remedy in versions.missing_engines().items():

@@ -1,1 +1,1 @@
-"""What people do to queues and outboxes from outside: create, inspect, measure, look into, send to, clean and purge them."""
+"""Administers queues and outboxes without Spark: creates, inspects, reads, fills and cleans them."""

@@ -1,6 +1,7 @@
-"""The names of queues and outboxes that a shell completes, from the database to which the rest of the line, or the environment, leads.
+"""Names of queues and endpoints for a shell to complete, read from the database.
 
-A shell waits for them: so they come within a second or not at all, and whatever goes wrong is not said.
+The url comes from the command line or from the environment. The shell waits for the answer, so it comes
+within a second or is empty. Errors are not shown.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel
 
 _SECONDS = 1.0
-#: Names that mean themselves in every shell. A shell inserts a name as it is, and would run what a hostile one holds.
+#: Names without characters that a shell interprets. A shell inserts names as they are, so others are left
+#: out.
 _PLAIN = re.compile(r"\w[\w.-]*(?:@\w[\w.-]*)?")
 _BY_NAME = ("url", "user", "password", "access_token_provider", "default_schema", "legacy_addresses")
 
 
 def queue_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The queues whose addresses begin so. Nobody is asked for a password."""
+    """Return the queues whose addresses begin with this text. Does not ask for a password."""
     return _beginning(incomplete, ctx, _queues)
 
 
 def endpoint_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The endpoints whose names begin so, as the tables of their outboxes tell them."""
+    """Return the endpoints whose names begin with this text, taken from the names of their outbox tables."""
     return _beginning(incomplete, ctx, _endpoints)
 
 
@@ -53,7 +55,7 @@ def _beginning(
 
 
 class _Tables(NamedTuple):
-    """The queues and the outboxes of a database, and how their names are read."""
+    """The queue and outbox tables of a database, and what is needed to shorten their names."""
 
     queues: list[Table]
     outboxes: list[Table]
@@ -62,7 +64,7 @@ class _Tables(NamedTuple):
 
 
 def _tables(options: ConnectionOptions) -> _Tables:
-    # Imported here, and not while a person waits for the name of an option.
+    # Imported here, because completing the name of an option must not wait for the drivers.
     from sqlqueue_spark.engines.connect import Target, connect
     from sqlqueue_spark.tables import database_tables
 

@@ -1,4 +1,4 @@
-"""What tables of queues are in a database, how much stands in each, and since when."""
+"""Lists the tables of this package in a database, with their rows and the age of the oldest message."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sqlqueue_spark.tables.database_tables import FoundTable
 
 @dataclass(frozen=True, kw_only=True)
 class TableOverview:
-    """One table. What is not known of it is None.
+    """One table. A field that is not known is None.
 
-    :ivar exact: whether the rows were counted; else they are an estimate.
+    :ivar exact: whether the rows were counted; otherwise ``rows`` is an estimate.
     :ivar oldest_sent: when the oldest message of a queue was sent.
-    :ivar overdue: how long a message of a delayed table should be gone; negative where all of them have time.
-    :ivar problem: why the table could not be looked into.
+    :ivar overdue: how long the first message of a delayed table has been due; negative if none is due yet.
+    :ivar problem: why the table could not be read.
     """
 
     kind: str
@@ -37,12 +37,12 @@ class TableOverview:
 def overview(
     options: ConnectionOptions, *, schema: str | None = None, exact: bool = False
 ) -> Iterator[TableOverview]:
-    """The queues, outboxes, delayed tables and stages of the database, in the order of their names.
+    """Yield the queues, outboxes, delayed tables and stages of the database, ordered by name.
 
-    Each table is looked at in a transaction of its own. Nothing is locked, and nobody waits.
+    Each table is read in its own transaction. No row is locked, so other sessions do not wait.
 
-    :param schema: only those of this schema.
-    :param exact: count large tables too, which reads them.
+    :param schema: only tables of this schema.
+    :param exact: count large tables too; this reads them to the end.
     """
     with connect(Target.of(options)) as connection:
         with connection.transaction():

@@ -1,6 +1,6 @@
-"""What people do to tables of delayed messages from outside: create them, look into them, and deliver what is due.
+"""Administers tables of delayed messages: creates them, measures them, and delivers messages that are due.
 
-The functions take and return plain values; each opens a connection of its own and closes it.
+The functions take and return plain values. Each opens and closes its own connection.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from sqlqueue_spark.engines.registry import DIALECTS
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl, delayed
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.delayed import DelayedTable
-from sqlqueue_spark.tables.queue_admin import database
+from sqlqueue_spark.tables.scripts import script_of
 
 if TYPE_CHECKING:
     from sqlqueue_spark.send.delayed_mover import Moved
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Created:
-    """A table that is there now; ``new`` says that it was not there before."""
+    """A table that exists now; ``new`` says that this call created it."""
 
     table: str
     new: bool
@@ -32,7 +33,11 @@ class Created:
 
 @dataclass(frozen=True, kw_only=True)
 class Length:
-    """What waits in a table; ``first_due_in`` is None where it is empty, and negative where the first message is overdue."""
+    """How many messages wait in a table, and how many of them are due.
+
+    :ivar first_due_in: time until the first message is due: None if the table is empty, negative if it is
+        overdue.
+    """
 
     table: str
     rows: int
@@ -41,10 +46,10 @@ class Length:
 
 
 def create(options: ConnectionOptions, owner: str) -> Created:
-    """Create the table in which the delayed messages of a queue or an endpoint wait, if it is not there yet.
+    """Create the table for the delayed messages of a queue or an endpoint, unless it exists.
 
-    :raises ConfigurationError: its name is too long, or the schema is not there.
-    :raises QueueError: the name belongs to something else.
+    :raises ConfigurationError: its name is too long, or the schema does not exist.
+    :raises QueueError: an object of this name exists and is no such table.
     """
     with connect(Target.of(options)) as connection:
         table = owner_at(options, owner)
@@ -55,20 +60,20 @@ def create(options: ConnectionOptions, owner: str) -> Created:
 
 
 def script(engine: str, owner: str, *, default_schema: str | None = None) -> str:
-    """A script that creates such a table, for a database administrator, any number of times; needs no connection."""
+    """Return the SQL script that creates the table. It needs no connection and may be run several times."""
     dialect = DIALECTS[engine]
     naming = Naming(
         default_schema=default_schema or dialect.default_schema, quoted_addresses=dialect.quoted_addresses
     )
     table = delayed.table_of(naming.table(owner))
     ddl.check_name(dialect, table)
-    return ddl.script_of(dialect, dialect.table(table), delayed.create_statements(dialect, table))
+    return script_of(dialect, dialect.table(table), delayed.create_statements(dialect, table))
 
 
 def length(options: ConnectionOptions, owner: str) -> Length:
-    """How many messages wait, how many of them are due, and when the first one is.
+    """Count the messages that wait and those that are due, and tell when the first one is due.
 
-    :raises QueueError: there is no such table.
+    :raises QueueError: the table does not exist.
     """
     table = owner_at(options, owner)
     with connect(Target.of(options)) as connection, connection.transaction():
@@ -85,7 +90,10 @@ def deliver(
     *,
     moved: Callable[[Moved], object] = lambda _: None,
 ) -> None:
-    """Deliver what is due: all that is due now, or, with ``pause``, also what will be. Errors and arguments as :class:`DelayedMover`."""
+    """Deliver the messages that are due now. With ``pause``, go on and deliver the others in time.
+
+    Arguments and errors are those of :class:`DelayedMover`.
+    """
     from sqlqueue_spark.send.delayed_mover import DelayedMover
 
     mover = DelayedMover(options=options, owner=owner_at(options, owner), error_queue=error_queue)
@@ -99,5 +107,5 @@ def deliver(
 
 
 def owner_at(options: ConnectionOptions, owner: str) -> Table:
-    """The queue at an address, whose delayed messages are meant; it need not be there."""
+    """Return the queue that owns the delayed messages. Its table need not exist."""
     return options.naming(Target.of(options).dialect).table(owner)

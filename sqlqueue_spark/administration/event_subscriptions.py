@@ -1,6 +1,6 @@
-"""What people do to subscriptions from outside: subscribe a queue to events, end that, and look who has subscribed.
+"""Administers subscriptions: subscribes a queue to events, unsubscribes it, and lists subscriptions.
 
-The functions take and return plain values; each opens a connection of its own and closes it.
+The functions take and return plain values. Each opens and closes its own connection.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables import ddl, queues
-from sqlqueue_spark.tables.queue_admin import database
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable, table_of
 
 
 class Changed(NamedTuple):
-    """What became of a subscription. ``before`` is the address that it had; None where there was none."""
+    """The result for one subscription.
+
+    :ivar before: the address that it had before; None if it did not exist.
+    """
 
     subscription: Subscription
     before: str | None
@@ -37,16 +40,16 @@ def subscribe(
     *,
     create: bool = False,
 ) -> list[Changed]:
-    """Let a queue have the events of some types, and of no others; to repeat it does no harm.
+    """Subscribe a queue to events. Repeating the call is harmless.
 
-    The queue's address is written in the transport's full form, by which .NET publishers find it. An endpoint that has subscribed with
-    another queue has this one from now on, as with the transport.
+    The queue's address is written in the transport's full form, because .NET publishers look for that. If the
+    endpoint has subscribed with another queue, this queue replaces it, as in the transport.
 
-    :param events: names of types; what stands behind a comma, the assembly, is left out.
-    :param endpoint: who subscribes; else the queue's name, as the .NET endpoints do.
-    :param create: whether to create the table of subscriptions if it is not there.
-    :raises QueueError: there is no such queue, or no table of subscriptions.
-    :raises ConfigurationError: a name is no type's, or too long.
+    :param events: names of event types; the assembly behind a comma is dropped.
+    :param endpoint: the subscribing endpoint; by default the queue's name, as for .NET endpoints.
+    :param create: create the table of subscriptions if it does not exist.
+    :raises QueueError: the queue or the table of subscriptions does not exist.
+    :raises ConfigurationError: a name is too long or is not the name of one type.
     """
     topics = _topics(events)
     with _opened(options, create=create) as (connection, table), connection.transaction():
@@ -65,9 +68,9 @@ def subscribe(
 def unsubscribe(
     options: ConnectionOptions, queue: str, events: Iterable[str], endpoint: str | None = None
 ) -> list[Changed]:
-    """End subscriptions of a queue, which need not be there any more; arguments and errors as :func:`subscribe`.
+    """End subscriptions of a queue, which need not exist. Arguments and errors as in :func:`subscribe`.
 
-    A subscription of the endpoint that has another queue stays.
+    A subscription of the same endpoint with another queue stays.
     """
     topics = _topics(events)
     naming = options.naming(Target.of(options).dialect)
@@ -95,7 +98,10 @@ def unsubscribe(
 def subscriptions(
     options: ConnectionOptions, event: str | None = None, *, create: bool = False
 ) -> list[Subscription]:
-    """Who has subscribed to a type of events, or to any, by type and endpoint; errors as :func:`subscribe`."""
+    """Return the subscriptions to one event type, or all, ordered by type and endpoint.
+
+    Errors as in :func:`subscribe`.
+    """
     wanted = None if event is None else set(_topics([event]))
     with _opened(options, create=create) as (connection, table), connection.transaction():
         table.check()
@@ -103,7 +109,10 @@ def subscriptions(
 
 
 def create(options: ConnectionOptions) -> tuple[str, bool]:
-    """Create the table of subscriptions of the default schema if it is not there; returns its name, and whether it was not there."""
+    """Create the table of subscriptions in the default schema, unless it exists.
+
+    :returns: its name, and whether this call created it.
+    """
     with connect(Target.of(options)) as connection:
         table = _table(options, connection).table
         new = ddl.create_subscriptions(connection, table)
@@ -127,14 +136,14 @@ def _table(options: ConnectionOptions, connection: Connection) -> SubscriptionTa
 
 
 def _of_endpoint(table: SubscriptionTable, endpoint: str) -> dict[str, str]:
-    """The addresses of an endpoint's subscriptions by type."""
+    """Return the addresses of an endpoint's subscriptions, by event type."""
     return {each.topic: each.address for each in table.all() if each.endpoint == endpoint}
 
 
 def _full_address(options: ConnectionOptions, connection: Connection, queue: str) -> tuple[str, str]:
-    """The address of a queue that is there as the transport writes it, and its table's name.
+    """Return the transport's address of an existing queue, and the name of its table.
 
-    :raises QueueError: it is not there.
+    :raises QueueError: the queue does not exist.
     """
     dialect = connection.dialect
     found = queues.get(connection, queue, options.naming(dialect)).table
@@ -152,7 +161,8 @@ def _topics(events: Iterable[str]) -> Sequence[str]:
         names = type_names(each)
         if len(names) != 1:
             raise ConfigurationError(
-                f"{plain(each)!r} is no name of one type; write it in full, such as Shop.OrderPlaced, one word for each event."
+                f"{plain(each)!r} is no name of one type; write it in full, such as Shop.OrderPlaced, "
+                "one word for each event."
             )
         topics.update(dict.fromkeys(names))
     return list(topics)

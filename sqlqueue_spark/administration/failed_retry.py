@@ -1,8 +1,8 @@
 """Puts failed messages back into the queues that they failed for, each once, whenever this is interrupted.
 
-A batch is one transaction: it locks the rows that nobody holds, inserts them at their destinations with new row ids, deletes them
-and commits. A destination that takes nothing (a table that is missing, in another database, without the right) keeps its own rows
-in the error queue; the others go.
+A batch is one transaction: it locks the free rows, inserts them at their destinations with new row ids,
+deletes them and commits. A destination that takes nothing (a table that is missing, in another database,
+without the right) keeps its own rows in the error queue; the others go.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration.failed_messages import BATCH_ROWS, ErrorQueue, opened
+from sqlqueue_spark.administration.error_queue import BATCH_ROWS, ErrorQueue, opened
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
-from sqlqueue_spark.messages.retried import retried_headers
+from sqlqueue_spark.messages.put_back_headers import put_back_headers
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import Inserter, columns_of, moved
 from sqlqueue_spark.tables.queues import InTransit, QueueTable
 
-#: A retry with a steady rate goes in so many batches a second.
+#: The batches a second of a retry with a steady rate.
 _PORTIONS = 10
 _UNKNOWN = (
     "They say in no header NServiceBus.FailedQ for which queue they have failed; name one with --to QUEUE, or look at them with: "
@@ -157,7 +157,7 @@ class _Retry:
             try:
                 with connection.attempt():
                     found = _destination(self._error_queue, address)
-                    back = [row._replace(headers=retried_headers(row.headers), expires=None) for row in rows]
+                    back = [row._replace(headers=put_back_headers(row.headers), expires=None) for row in rows]
                     Inserter(connection, found, columns_of(connection, found)).insert(moved(back))
             except ConnectionLost:
                 raise

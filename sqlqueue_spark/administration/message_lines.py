@@ -1,20 +1,21 @@
-"""A row of a queue as a line of JSON, and back: what ``peek --json`` prints, ``send --from`` sends as it stood in its table.
+"""A queue row as a line of JSON, and back: ``send --from`` restores the row that ``peek --json`` printed.
 
-A line has a part for people and programs to read, and where that does not tell every byte, one that does:
+Headers and body have a readable field. An exact field stands beside it where the readable one loses bytes:
 
-============================================  ============================================================================
-``id``                                        the row's Id
-``correlationId``, ``replyToAddress``,        as the columns of these names; null also where the table does not have them
-``recoverable``
-``expires``                                   ISO 8601 in UTC, with at most six decimals, or null
-``headers``                                   an object of texts; the stored text where they cannot be read as such
-``headersText``                               the stored text, or null
-``body``                                      the body as text, without a byte-order mark, or null
-``bodyBase64``                                the body's bytes, where ``body`` is missing or does not tell them
-``rowVersion``, ``messageId``, ``expired``    told, and not read
-============================================  ============================================================================
+=====================================  ===========================================================
+``id``                                 the row's Id
+``correlationId``, ``recoverable``,    the columns of these names; null also if the table lacks them
+``replyToAddress``
+``expires``                            ISO 8601 in UTC, with at most six decimals, or null
+``headers``                            an object of strings; the stored text if it is no such object
+``headersText``                        the stored text, or null
+``body``                               the body as text, without a byte-order mark, or null
+``bodyBase64``                         the bytes of the body, if ``body`` is missing or not exact
+``rowVersion``, ``messageId``,         for information; ignored when a line is read
+``expired``
+=====================================  ===========================================================
 
-Where both parts are there they must mean the same, so that nobody changes one of them and has the other one sent.
+If both fields are given they must agree. So an edit of one of them is not silently ignored.
 """
 
 from __future__ import annotations
@@ -33,20 +34,23 @@ from sqlqueue_spark.messages.outgoing import new_row_ids
 from sqlqueue_spark.plain_text import is_unicode, plain, plain_json
 from sqlqueue_spark.tables.queue_admin import Message
 
-#: What a line may have beside what is sent: of ``peek``, of ``errors discard``, of ``errors show``.
+#: Fields that are ignored when a line is read: those of ``peek``, ``errors discard`` and ``errors show``.
 _TOLD = ("rowVersion", "messageId", "expired", "queue", "discarded", "kind", "serviceControl", "why")
-_SENT = ("id", "correlationId", "replyToAddress", "recoverable", "expires", "headers", "headersText", "body", "bodyBase64")  # fmt: skip
+_SENT = (
+    *("id", "correlationId", "replyToAddress", "recoverable", "expires"),
+    *("headers", "headersText", "body", "bodyBase64"),
+)
 _KNOWN = frozenset((*_TOLD, *_SENT))
-#: So much of a wrong value is shown.
+#: Maximum characters of a wrong value in an error.
 _SHOWN = 40
 
 
 class NoMessage(ValueError):
-    """A line is no message; the text says why, without an end to its sentence."""
+    """A line is no message. The text says why, without a full stop."""
 
 
 class StoredMessage(NamedTuple):
-    """A row as it once stood in a table; without an ``id`` it gets a new one."""
+    """A row that was read from a line. Without an ``id`` it gets a new one when it is sent."""
 
     id: bytes | None
     correlation_id: str | None
@@ -58,12 +62,12 @@ class StoredMessage(NamedTuple):
 
 
 def to_line(value: Mapping[str, Any]) -> str:
-    """A value as one line of JSON, in which nothing steers a terminal."""
+    """Return a value as one line of JSON, with terminal control characters escaped."""
     return plain_json(json.dumps(value, ensure_ascii=False))
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """A row as the object that its line has."""
+    """Return the JSON object of a row."""
     headers = parse_headers(message.headers)
     return {
         "rowVersion": message.row_version,
@@ -81,14 +85,14 @@ def to_json(message: Message) -> dict[str, Any]:
 
 
 def message_id(headers: Mapping[str, str] | None, row_id: str) -> str:
-    """The id of a message: that of its headers; of a message that has none the id of its row."""
+    """Return the message id of the headers, or the row's id if the headers have none."""
     return (headers or {}).get(MESSAGE_ID) or row_id
 
 
 def from_line(line: bytes) -> StoredMessage:
-    """The message of a line.
+    """Read the message of a line.
 
-    :raises NoMessage: the line is none.
+    :raises NoMessage: the line is no message.
     """
     try:
         text = line.decode()
@@ -119,7 +123,7 @@ def from_line(line: bytes) -> StoredMessage:
 
 
 def to_rows(messages: Iterable[StoredMessage], *, new_ids: bool) -> pa.RecordBatch:
-    """Messages as :data:`STORED`."""
+    """Return the messages as a batch with the schema :data:`STORED`."""
     from sqlqueue_spark.messages.outgoing_schema import STORED
 
     columns = list(zip(*messages, strict=True))
@@ -159,7 +163,7 @@ def _iso(moment: datetime) -> str:
 
 
 def _quoted(value: object) -> str:
-    """A value for an error: its beginning, which steers no terminal."""
+    """Return a value for an error message, shortened, with terminal control characters escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return plain(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")
 
@@ -205,7 +209,7 @@ def _boolean(given: Mapping[str, object], name: str) -> bool | None:
 
 
 def _headers(given: Mapping[str, object]) -> str | None:
-    """The text of the headers, byte for byte where the line tells it."""
+    """Return the text of the headers: ``headersText`` if it is given."""
     if "headers" not in given:
         if "headersText" not in given:
             raise NoMessage("it has neither headers nor headersText")
@@ -228,7 +232,7 @@ def _headers(given: Mapping[str, object]) -> str | None:
 
 
 def _body(given: Mapping[str, object]) -> bytes | None:
-    """The bytes of the body."""
+    """Return the bytes of the body: ``bodyBase64`` if it is given."""
     if "body" not in given and "bodyBase64" not in given:
         raise NoMessage("it has neither body nor bodyBase64")
     text, coded = _text(given, "body"), _text(given, "bodyBase64")

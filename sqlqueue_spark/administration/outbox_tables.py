@@ -1,6 +1,7 @@
-"""What people do to outbox tables from outside: create them, clean them and look into them.
+"""Administers outbox tables: creates, cleans and measures them.
 
-The functions take and return plain values; each opens a connection of its own and closes it. Nothing here blocks senders.
+The functions take and return plain values. Each opens and closes its own connection. None of them blocks
+senders.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.outbox import OutboxReport, OutboxTable, create_statements
 from sqlqueue_spark.tables.outbox_cleanup import forget
-from sqlqueue_spark.tables.queue_admin import database
+from sqlqueue_spark.tables.scripts import script_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Created:
-    """An outbox table that is there now; ``new`` says that it was not there before."""
+    """An outbox table that exists now; ``new`` says that this call created it."""
 
     outbox: str
     new: bool
@@ -37,26 +39,26 @@ class Report:
 
 
 def create(options: ConnectionOptions, endpoint: str) -> Created:
-    """Create an endpoint's outbox table if it is not there yet; safe when others do the same at the same time.
+    """Create an endpoint's outbox table, unless it exists. Concurrent calls are safe.
 
-    :raises ConfigurationError: the engine has no table of such a name, or the schema is not there.
-    :raises QueueError: the name belongs to something else than a table.
+    :raises ConfigurationError: the engine does not allow the table's name, or the schema does not exist.
+    :raises QueueError: an object of this name exists and is no table.
     """
     with _opened(options, endpoint) as (connection, outbox):
         return Created(outbox=outbox.name, new=ddl.create_outbox(connection, outbox))
 
 
 def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> str:
-    """A script that creates an endpoint's outbox table, for a database administrator; needs no connection.
+    """Return the SQL script that creates an endpoint's outbox table.
 
-    The administrator may run it any number of times.
+    It needs no connection and may be run several times.
 
     :param engine: one of the four engines that keep outbox tables.
     """
     writer = OUTBOX_DATABASES[engine]
     table = writer.outbox_table(endpoint)
     names = writer.outbox_names(default_schema or writer.default_schema, table)
-    return ddl.script_of(writer, names["outbox"], create_statements(writer, names))
+    return script_of(writer, names["outbox"], create_statements(writer, names))
 
 
 def cleanup(
@@ -66,24 +68,25 @@ def cleanup(
     *,
     progress: Callable[[int], object] = lambda _: None,
 ) -> int:
-    """Forget the message ids that are older than ``keep``; returns how many those were.
+    """Delete the message ids that are older than ``keep``; return how many were deleted.
 
-    Each portion is a transaction of its own. Rows that others hold stay, and so do rows that are not dispatched.
+    Rows are deleted in several transactions. Rows that other sessions have locked stay, and so do rows that
+    are not dispatched.
 
-    :param progress: is told how many more ids are forgotten.
+    :param progress: is called after each transaction with the number of ids that it deleted.
     """
     with _opened(options, endpoint) as (connection, outbox):
         return forget(connection, outbox, keep, progress)
 
 
 def report(options: ConnectionOptions, endpoint: str) -> Report:
-    """How many ids an outbox table remembers, since when, and how many rows a .NET endpoint left there undispatched."""
+    """Return how many ids an outbox table holds, how old they are, and how many rows are not dispatched."""
     with _opened(options, endpoint) as (connection, outbox), connection.transaction():
         return Report(outbox=outbox.name, database=database(connection), found=outbox.report())
 
 
 @contextlib.contextmanager
 def _opened(options: ConnectionOptions, endpoint: str) -> Iterator[tuple[Connection, OutboxTable]]:
-    """An endpoint's outbox table on a connection of its own."""
+    """Open an endpoint's outbox table on its own connection."""
     with connect(Target.of(options)) as connection:
         yield connection, OutboxTable(connection, endpoint, options.default_schema)

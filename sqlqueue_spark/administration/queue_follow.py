@@ -1,8 +1,8 @@
-"""Watches a queue: gives each row that comes, in RowVersion order, without locking any and without giving one twice.
+"""Follows a queue: yields each new row once, in RowVersion order, without locking any.
 
-A row gets its number before its sender commits, so a lower number may appear later. The numbers that were not there are
-remembered for a while and looked for again (:class:`Gaps`); such a late row is given when it appears. A row that others took before
-it was seen is not told of.
+A row gets its number before its sender commits, so a row with a lower number may appear later. Missing
+numbers are remembered for a while and looked for again (:class:`Gaps`). Late rows are yielded when they
+appear. A row that was received before the follower saw it is not yielded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from sqlqueue_spark.administration.queue_peek import Looked, QueueLook
 from sqlqueue_spark.engines.connect import Target, connect
-from sqlqueue_spark.engines.retry import FIRST_PAUSE, LONGEST_PAUSE
+from sqlqueue_spark.engines.database_retry import FIRST_PAUSE, LONGEST_PAUSE
 from sqlqueue_spark.errors import TryAgain
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
@@ -23,18 +23,18 @@ from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queue_admin import Message, QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 
-#: For how long a number is awaited that was not there, and how many such numbers at most: the highest ones.
+#: How long a missing number is awaited, and how many are awaited at most: the highest ones.
 _AWAITED_SECONDS, _MOST_AWAITED = 60.0, 10_000
-#: Of the rows that are there at the beginning, so many numbers below the highest may still appear.
+#: At the beginning, missing numbers are awaited this far below the highest one.
 _RECENT = 1_000
-#: The longest pause between looks at a quiet queue.
+#: The longest pause between looks at an idle queue.
 _LONGEST_REST = timedelta(seconds=1)
-#: How often a quiet queue is asked whether it is still the same table.
+#: How often an idle queue is checked for having been dropped and created again.
 _IDENTITY_SECONDS = 5.0
 
 
 class Gaps:
-    """Numbers below the highest that was seen, whose rows were not there; each is remembered for a while."""
+    """The missing numbers below the highest one that was seen. Each is remembered for a while."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -42,7 +42,7 @@ class Gaps:
         self._count = 0
 
     def notice(self, after: int, up_to: int, seen: Iterable[int]) -> None:
-        """Rows above ``after`` and up to ``up_to`` were looked for, and these were there."""
+        """Note the missing numbers above ``after``, up to ``up_to``, of which these were ``seen``."""
         missing = set(range(max(after, up_to - _MOST_AWAITED) + 1, up_to + 1)).difference(seen)
         if missing:
             self._noticed.append((self._clock(), sorted(missing)))
@@ -56,13 +56,13 @@ class Gaps:
                 self._noticed.popleft()
 
     def awaited(self) -> list[int]:
-        """The numbers that may still appear, ascending."""
+        """Return the numbers that may still appear, ascending."""
         while self._noticed and self._clock() - self._noticed[0][0] > _AWAITED_SECONDS:
             self._count -= len(self._noticed.popleft()[1])
         return sorted(number for _, numbers in self._noticed for number in numbers)
 
     def appeared(self, numbers: Iterable[int]) -> None:
-        """These are there now."""
+        """Forget numbers whose rows have appeared."""
         there = set(numbers)
         left = [(when, [each for each in numbers if each not in there]) for when, numbers in self._noticed]
         self._noticed = deque((when, numbers) for when, numbers in left if numbers)
@@ -78,12 +78,12 @@ def follow(
     note: Callable[[str], object] = lambda _: None,
     looked: Callable[[Looked], object] = lambda _: None,
 ) -> Iterator[Message]:
-    """The messages that come into a queue from now on and are meant; it never ends by itself.
+    """Yield the selected messages that arrive in a queue from now on. The iterator does not end by itself.
 
-    :param begun: is called when the watch has begun: what comes from now on is given.
-    :param note: is told in a sentence that the database is away, and that it is back.
-    :param looked: is told after each look how many rows have come so far.
-    :raises SqlQueueError: the database cannot be reached at the beginning, or there is no such table.
+    :param begun: is called once; messages that arrive after this call are yielded.
+    :param note: is called with a sentence when the database is lost and when it is back.
+    :param looked: is called after each look with the number of rows so far.
+    :raises SqlQueueError: the database cannot be reached at the beginning, or the table does not exist.
     """
     target = Target.of(options)
     naming = options.naming(target.dialect)
@@ -110,9 +110,9 @@ def follow(
 
 
 class _Watch:
-    """What is known of a queue that is watched, over all connections: the highest number that was seen, and the gaps below it.
+    """The state that outlives a connection: the highest number seen, and the gaps below it.
 
-    A row counts as seen just before it is given; so a connection that is lost half-way repeats none and leaves none out.
+    A row counts as seen just before it is yielded. So a lost connection repeats no row and skips none.
     """
 
     def __init__(
@@ -131,11 +131,14 @@ class _Watch:
 
     @property
     def begun(self) -> bool:
-        """Whether the queue was found and looked at."""
+        """Whether the queue was found and its first look is done."""
         return self._identity is not None
 
     def looks(self, queue: Queue) -> Iterator[Iterator[Message]]:
-        """Looks again and again over one connection; each gives the messages that are new and meant. Take them all before the next."""
+        """Look repeatedly over one connection. Each look yields the new selected messages.
+
+        Consume all of them before the next look.
+        """
         with queue.connection.transaction():
             if self.begun:
                 self._check_identity(queue)
@@ -163,7 +166,7 @@ class _Watch:
                 checked = time.monotonic()
 
     def _begin(self, queue: Queue) -> None:
-        """All that stands in the queue now is old."""
+        """Take all rows that are in the queue now as seen."""
         highest = queue.highest()
         if highest is not None:
             recent = max(LOWEST, highest - _RECENT)
@@ -174,22 +177,22 @@ class _Watch:
         self._identity = queue.identity()
 
     def _check_identity(self, queue: Queue) -> None:
-        """Where somebody has dropped the table and created it again, all its rows are new."""
+        """Start anew if the table was dropped and created again: then all its rows are new."""
         identity = queue.identity()
         if identity is not None and identity != self._identity:
             self._identity, self._top, self._gaps = identity, LOWEST, Gaps()
 
     def _new(self, look: QueueLook) -> Iterator[Message]:
-        """The rows above all that was seen."""
-        for portion in look.portions(self._top, HIGHEST, lambda: HIGHEST):
-            for message in portion.messages:
-                self._advance(portion.row_versions, message.row_version)
+        """Yield the rows above the highest number seen."""
+        for page in look.pages(self._top, HIGHEST, lambda: HIGHEST):
+            for message in page.messages:
+                self._advance(page.row_versions, message.row_version)
                 yield message
-            self._advance(portion.row_versions, portion.row_versions[-1])
-            self._told.rows += len(portion.row_versions)
+            self._advance(page.row_versions, page.row_versions[-1])
+            self._told.rows += len(page.row_versions)
 
     def _late(self, queue: Queue, look: QueueLook) -> Iterator[Message]:
-        """The rows that were not there when higher ones were seen, and are now."""
+        """Yield the rows that have appeared in a gap."""
         there: list[int] = []
         for runs in RowSet.of(self._gaps.awaited()).chunks(queue.connection.dialect.chunk):
             with queue.connection.transaction():

@@ -1,7 +1,7 @@
-"""Looks through a queue in RowVersion order, in portions of few rows and bytes; locks nothing and changes nothing.
+"""Reads a queue in RowVersion order, page by page, without locking or changing a row.
 
-Headers are not indexed, so a filter reads them: without the bodies, a few hundred rows a statement. Only of rows that are meant
-the bodies are read too. Whatever stands in the queue, a look holds no more than a portion of it in memory.
+Headers are not indexed, so a filter reads the headers of a few hundred rows a statement. Bodies are read of
+the selected rows only. At most one page is held in memory.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 
-#: Rows of one statement that reads headers, and of one on a table where each statement reads the whole table.
+#: Rows of a page, and of one on a table without an index, where each statement reads the whole table.
 _ROWS, _ROWS_BY_SCAN = 500, 100
-#: Most bytes of bodies of one statement, unless a single row has more; bytes of rows that nobody means may be among them, where
-#: that is cheaper than another statement.
+#: Maximum bytes of bodies that one statement reads; a larger row is read alone. Up to _PASSED_OVER bytes of
+#: unselected rows in between are read too, because that is cheaper than another statement.
 _BYTES, _PASSED_OVER = 16 << 20, 64 << 10
 
 
 @dataclass(kw_only=True)
 class Looked:
-    """How far a look came: how many rows it has seen, and how many of them were meant.
+    """How far a look has come.
 
-    :ivar last: the RowVersion of the last row that it has seen; None where it saw none.
-    :ivar more: whether it ended although there may be more rows behind that one.
+    :ivar rows: how many rows it has seen.
+    :ivar meant: how many of them were selected.
+    :ivar last: the RowVersion of the last row that it has seen; None if it saw none.
+    :ivar more: whether rows may follow the last one.
     """
 
     queue: str
@@ -40,38 +42,38 @@ class Looked:
     more: bool = False
 
 
-class Portion(NamedTuple):
-    """Some rows that were looked at, and the messages of those that are meant, which are read one by one as they are asked for."""
+class Page(NamedTuple):
+    """Rows that were read together. The selected messages are fetched while they are iterated over."""
 
     row_versions: Sequence[int]
     messages: Iterator[Message]
 
 
 class QueueLook:
-    """A look at one queue on an open connection; each statement is a transaction of its own."""
+    """A look at one queue on an open connection. Each statement has its own transaction."""
 
     def __init__(self, admin: QueueAdmin, selection: MessageSelection) -> None:
         self._admin = admin
         self._selection = selection
 
-    def portions(self, after: int, up_to: int, most: Callable[[], int]) -> Iterator[Portion]:
-        """The rows above ``after`` and up to ``up_to``, in RowVersion order.
+    def pages(self, after: int, up_to: int, most: Callable[[], int]) -> Iterator[Page]:
+        """Yield the rows above ``after``, up to ``up_to``, in RowVersion order.
 
-        :param most: how many more rows may be looked at; it is asked before each portion.
+        :param most: returns how many more rows may be read; it is called before each page.
         """
         rows, read = (_ROWS, self._by_number) if self._admin.seeks else (_ROWS_BY_SCAN, self._by_scan)
         while (count := min(rows, most())) > 0:
-            portion = read(after, up_to, count)
-            if portion.row_versions:
-                yield portion
-                after = portion.row_versions[-1]
-            if len(portion.row_versions) < count:
+            page = read(after, up_to, count)
+            if page.row_versions:
+                yield page
+                after = page.row_versions[-1]
+            if len(page.row_versions) < count:
                 return
 
     def messages(self, row_versions: Sequence[int], count: int | None = None) -> Iterator[Message]:
-        """Those of these rows, ascending, that are there and meant.
+        """Yield those of these rows that exist and are selected, in ascending order.
 
-        :param count: how many rows stand from the first to the last of them, as far as is known.
+        :param count: how many rows there are from the first to the last of them, as far as is known.
         """
         wanted = set(row_versions)
         after, last = row_versions[0] - 1, row_versions[-1]
@@ -84,18 +86,18 @@ class QueueLook:
                 return
             after = rows[-1].row_version
 
-    def _by_number(self, after: int, up_to: int, count: int) -> Portion:
+    def _by_number(self, after: int, up_to: int, count: int) -> Page:
         with self._admin.connection.transaction():
             found = self._admin.envelopes(after, up_to, count)
         stretches = list(_stretches(found, [self._means(each) for each in found]))
         messages = chain.from_iterable(self.messages(numbers, rows) for numbers, rows in stretches)
-        return Portion([each.row_version for each in found], messages)
+        return Page([each.row_version for each in found], messages)
 
-    def _by_scan(self, after: int, up_to: int, count: int) -> Portion:
-        """The same on a table without an index on RowVersion: whole rows at once, because each statement reads all that stands there."""
+    def _by_scan(self, after: int, up_to: int, count: int) -> Page:
+        """Read a page with its bodies. Without an index each statement reads the whole table anyway."""
         with self._admin.connection.transaction():
             found = [each for each in self._admin.messages(after, count) if each.row_version <= up_to]
-        return Portion([each.row_version for each in found], filter(self._means, found))
+        return Page([each.row_version for each in found], filter(self._means, found))
 
     def _means(self, row: Envelope | Message) -> bool:
         return self._selection.fits(row.id, row.headers)
@@ -111,12 +113,12 @@ def look(
     most: int | None = None,
     looked: Callable[[Looked], object] = lambda _: None,
 ) -> Iterator[Message]:
-    """The messages that are meant, of the rows that stand in a queue when the look begins; rows that come later are left out.
+    """Yield the selected messages of a queue. Rows that arrive after the look has begun are left out.
 
     :param after: only rows with a higher RowVersion.
-    :param count: so many messages at most.
-    :param most: look at so many rows at most.
-    :param looked: is told after each portion how far the look came.
+    :param count: maximum number of messages.
+    :param most: maximum number of rows to read.
+    :param looked: is called after each page with how far the look has come.
     """
     with opened(options, queue) as admin:
         with admin.connection.transaction():
@@ -126,13 +128,13 @@ def look(
         def left() -> int:
             wanted = HIGHEST if count is None else count - told.meant
             rows = HIGHEST if most is None else most - told.rows
-            # Where all are meant, no more are looked at than are wanted.
+            # Without a filter no more rows are read than messages are wanted.
             return 0 if wanted <= 0 else rows if selection else min(rows, wanted)
 
         looked(told)
-        for portion in QueueLook(admin, selection).portions(after, LOWEST if up_to is None else up_to, left):
-            seen = portion.row_versions
-            for message in portion.messages:
+        for page in QueueLook(admin, selection).pages(after, LOWEST if up_to is None else up_to, left):
+            seen = page.row_versions
+            for message in page.messages:
                 yield message
                 told.meant += 1
                 if told.meant == count:
@@ -145,9 +147,10 @@ def look(
 
 
 def _stretches(found: Sequence[Envelope], meant: Sequence[bool]) -> Iterator[tuple[list[int], int]]:
-    """The rows that are meant, in stretches that are read at once, and how many rows stand in each stretch.
+    """Group selected rows into stretches that one statement reads; yield each with the number of its rows.
 
-    A stretch is cut where its bodies become too many, and where rows that nobody means are too large to be read in vain.
+    A stretch ends where its bodies become too large, or where unselected rows in between are too large to
+    read.
     """
     numbers: list[int] = []
     rows = size = between = passed = 0

@@ -1,7 +1,7 @@
-"""Sends the lines that ``peek --json`` prints, so that a queue can be copied, saved and restored: row for row, byte for byte.
+"""Sends the lines that ``peek --json`` prints: copies, saves and restores a queue row for row, byte for byte.
 
-Lines go out in their order, in portions bounded in rows and bytes, each in one transaction. Where the input can be read twice, all
-lines are checked before the first one is sent. Whatever ends the sending, it is known how many lines are sent.
+Lines are sent in order, in chunks of limited rows and bytes, each in one transaction. If the input can be
+read twice, all lines are checked before the first one is sent. Every error says how many lines were sent.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration.message_acceptance import Acceptance
 from sqlqueue_spark.administration.message_lines import NoMessage, StoredMessage, from_line, to_rows
 from sqlqueue_spark.administration.queue_tables import opened
+from sqlqueue_spark.engines.registry import Dialect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, Duplicate, SqlQueueError
 from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.options import ConnectionOptions
@@ -23,19 +23,21 @@ from sqlqueue_spark.tables.delayed import is_delayed
 from sqlqueue_spark.tables.insert import CHUNK
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 
-#: Bytes of the lines of one transaction, unless a single line has more.
-_PORTION_BYTES = 8 << 20
-#: So many lines are checked before somebody is told.
-_TOLD = 1_000
+#: Maximum bytes of the lines of one transaction; a larger line is a transaction of its own.
+_CHUNK_BYTES = 8 << 20
+#: Lines that are checked between two calls of ``checked``.
+_CHECKED_LINES = 1_000
+#: Width of the columns CorrelationId and ReplyToAddress, in characters.
+_COLUMN_LETTERS = 255
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """Lines from somewhere.
+    """The lines to send.
 
-    :ivar name: what an error calls it.
-    :ivar again: whether it can be read from where it stands a second time.
-    :ivar skip: so many lines at its beginning are left out.
+    :ivar name: the name of the input in error messages.
+    :ivar again: whether the input can be read a second time from its current position.
+    :ivar skip: how many lines at the beginning are left out.
     """
 
     source: BinaryIO
@@ -46,15 +48,15 @@ class Input:
 
 @dataclass(kw_only=True)
 class Sent:
-    """How much is committed: messages, and up to which line of the input."""
+    """How much is committed: the number of messages, and up to which line of the input."""
 
     messages: int = 0
     lines: int = 0
 
 
 @dataclass(kw_only=True)
-class _Portion:
-    """What goes out in one transaction; ``first`` and ``last`` are the numbers of lines."""
+class _Chunk:
+    """The messages of one transaction, from line ``first`` to line ``last``."""
 
     first: int
     last: int
@@ -62,7 +64,7 @@ class _Portion:
 
 
 class _Refused(Exception):
-    """A line is no message of this table."""
+    """A line is no message that the table accepts."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(why)
@@ -80,34 +82,35 @@ def restore(
     checked: Callable[[int], object] = lambda _: None,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Sent:
-    """Send the messages of some lines.
+    """Send the messages of an input.
 
-    :param new_ids: each row gets a new Id.
-    :param stopping: also rows at which .NET endpoints stop.
-    :param sent: is kept up to date, for whoever is told of an interrupt.
-    :param checked: is told how many more lines are checked, before anything is sent.
-    :param progress: is told how many more messages are sent and committed.
+    :param new_ids: give each row a new Id.
+    :param stopping: also send rows at which .NET endpoints stop.
+    :param sent: is updated after each commit, so that it is right after an interrupt too.
+    :param checked: is called before anything is sent, with the number of lines checked since its last call.
+    :param progress: is called after each commit with the number of messages in it.
     :raises SqlQueueError: the text says how many lines were sent before.
     """
     sent = Sent() if sent is None else sent
     with opened(options, queue) as admin:
         with admin.connection.transaction():
-            acceptance = Acceptance.of(admin, stopping=stopping)
+            acceptance = _Acceptance.of(admin, stopping=stopping)
         if is_delayed([each.name for each in admin.columns]):
             raise ConfigurationError(
-                f"{admin.table.name} is a table of delayed messages, and lines do not say when they are due; name a queue."
+                f"{admin.table.name} is a table of delayed messages, and lines do not say when they are due; "
+                "name a queue."
             )
         if given.again:
             _check(given, acceptance, checked)
         sending = _Sending(admin, queue, new_ids)
         sent.lines = given.skip
         try:
-            for portion in _portions(_messages(given, acceptance)):
-                sending.send(portion, given, sent)
-                sent.messages += len(portion.messages)
-                sent.lines = portion.last
+            for chunk in _chunks(_messages(given, acceptance)):
+                sending.send(chunk, given, sent)
+                sent.messages += len(chunk.messages)
+                sent.lines = chunk.last
                 fail_points.step(fail_points.LINES_COMMITTED)
-                progress(len(portion.messages))
+                progress(len(chunk.messages))
         except _Refused as refused:
             raise ConfigurationError(
                 f"Line {refused.line} of {given.name} is no message: {refused}. {_before(sent.lines)}"
@@ -115,8 +118,65 @@ def restore(
     return sent
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Acceptance:
+    """Which messages a table accepts, so that a message it would refuse is found before any is sent.
+
+    :ivar columns: the names of its columns, in lower case.
+    :ivar nullable: those of them that may be NULL.
+    :ivar stopping: whether rows at which .NET endpoints stop are accepted.
+    """
+
+    dialect: Dialect
+    columns: frozenset[str]
+    nullable: frozenset[str]
+    stopping: bool
+
+    @classmethod
+    def of(cls, admin: QueueAdmin, *, stopping: bool) -> Self:
+        return cls(
+            dialect=admin.connection.dialect,
+            columns=frozenset(each.name.lower() for each in admin.columns),
+            nullable=frozenset(each.name.lower() for each in admin.columns if each.nullable),
+            stopping=stopping,
+        )
+
+    def check(self, message: StoredMessage) -> None:
+        """Check that the table accepts a message.
+
+        :raises NoMessage: it does not.
+        """
+        if message.headers is None and "headers" not in self.nullable:
+            raise NoMessage("it has no headers (NULL), and the table takes no such row")
+        if message.body is None and "body" not in self.nullable:
+            raise NoMessage("it has no body (NULL), and the table takes no such row")
+        if self.dialect.null_body_stops and not self.stopping:
+            _check_goes_on(message)
+        for name, text in (("correlationId", message.correlation_id), ("replyToAddress", message.reply_to)):
+            if name.lower() in self.columns and text is not None and len(text) > _COLUMN_LETTERS:
+                raise NoMessage(
+                    f"{name} has {len(text):,} characters, and its column takes {_COLUMN_LETTERS}"
+                )
+        if not self.dialect.keeps_nul and "\0" in (message.headers or ""):
+            raise NoMessage(f"its headers hold the character NUL, which {self.dialect.title} cannot keep")
+
+
+def _check_goes_on(message: StoredMessage) -> None:
+    """Refuse a message at which .NET endpoints stop until its row is deleted."""
+    if message.body is None:
+        raise NoMessage(
+            "it has no body (NULL), at which .NET endpoints stop; make it an empty one, or have it sent all "
+            "the same with --stopping"
+        )
+    if (message.headers or "").strip() == "null":
+        raise NoMessage(
+            "its headers are the JSON null, at which .NET endpoints stop; make them {}, or have it sent all "
+            "the same with --stopping"
+        )
+
+
 class _Sending:
-    """Sends portions over one connection."""
+    """Sends chunks over one connection."""
 
     def __init__(self, admin: QueueAdmin, queue: str, new_ids: bool) -> None:
         self._connection = admin.connection
@@ -124,9 +184,10 @@ class _Sending:
         self._queue = queue
         self._new_ids = new_ids
 
-    def send(self, portion: _Portion, given: Input, sent: Sent) -> None:
-        """Send a portion in a transaction of its own."""
-        rows = to_rows(portion.messages, new_ids=self._new_ids)
+    def send(self, chunk: _Chunk, given: Input, sent: Sent) -> None:
+        """Send a chunk in its own transaction."""
+        rows = to_rows(chunk.messages, new_ids=self._new_ids)
+        lines = f"lines {chunk.first} to {chunk.last}"
         committing = False
         try:
             with self._connection.transaction():
@@ -137,32 +198,33 @@ class _Sending:
             said = f"{error} {_before(sent.lines)}"
             if isinstance(error, Duplicate):
                 said = (
-                    f"{error} A row of lines {portion.first} to {portion.last} of {given.name} is in the queue already; if these lines are "
+                    f"{error} A row of {lines} of {given.name} is in the queue already; if these lines are "
                     f"to go out once more, give their rows new Ids with --new-ids. {_before(sent.lines)}"
                 )
             elif committing and isinstance(error, ConnectionLost):
                 first = uuid_text(rows["id"][0].as_py())
                 said = (
-                    f"{error} {_before(sent.lines)} Whether lines {portion.first} to {portion.last} were sent too is not known, because "
-                    f"the connection was lost when they were committed: before you send them again, look for the first of them with: "
-                    f"sqlqueue peek --id {first} {for_shell(self._queue)}, and ask its receivers."
+                    f"{error} {_before(sent.lines)} Whether {lines} were sent too is not known, because the "
+                    "connection was lost when they were committed: before you send them again, look for the "
+                    f"first of them with: sqlqueue peek --id {first} {for_shell(self._queue)}, and ask its "
+                    "receivers."
                 )
             raise type(error)(said) from error
 
 
 def _before(lines: int) -> str:
-    """What is said of the lines before those that failed."""
+    """Say how many lines were sent before an error."""
     if not lines:
         return "Nothing was sent."
     return f"The first {lines:,} lines are done; send the rest with --skip {lines}."
 
 
-def _check(given: Input, acceptance: Acceptance, checked: Callable[[int], object]) -> None:
-    """Read all lines, and go back to where they begin."""
+def _check(given: Input, acceptance: _Acceptance, checked: Callable[[int], object]) -> None:
+    """Read and check all lines, then return to the beginning."""
     begin = given.source.tell()
     try:
         lines = iter(_messages(given, acceptance))
-        while some := sum(1 for _ in islice(lines, _TOLD)):
+        while some := sum(1 for _ in islice(lines, _CHECKED_LINES)):
             checked(some)
     except _Refused as refused:
         raise ConfigurationError(
@@ -171,10 +233,10 @@ def _check(given: Input, acceptance: Acceptance, checked: Callable[[int], object
     given.source.seek(begin)
 
 
-def _messages(given: Input, acceptance: Acceptance) -> Iterator[tuple[int, int, StoredMessage]]:
-    """The messages with the numbers and the bytes of their lines, behind those that are skipped; an empty line is none.
+def _messages(given: Input, acceptance: _Acceptance) -> Iterator[tuple[int, int, StoredMessage]]:
+    """Yield the number and the bytes of each line, and its message; leave out skipped and empty lines.
 
-    :raises _Refused: a line is no message.
+    :raises _Refused: a line is no message that the table accepts.
     """
     number = 0
     for number, line in zip(count(1), given.source, strict=False):
@@ -188,27 +250,28 @@ def _messages(given: Input, acceptance: Acceptance) -> Iterator[tuple[int, int, 
         yield number, len(line), message
     if number < given.skip:
         raise ConfigurationError(
-            f"There are only {number:,} lines in {given.name}, so that --skip {given.skip} leaves none; correct the number."
+            f"There are only {number:,} lines in {given.name}, so that --skip {given.skip} leaves "
+            "none; correct the number."
         )
 
 
-def _portions(messages: Iterator[tuple[int, int, StoredMessage]]) -> Iterator[_Portion]:
-    """Messages as they go out together. Those before a line that is refused go out before the refusal is told."""
-    portion: _Portion | None = None
+def _chunks(messages: Iterator[tuple[int, int, StoredMessage]]) -> Iterator[_Chunk]:
+    """Yield the messages of each transaction; those before a refused line first, then raise the refusal."""
+    chunk: _Chunk | None = None
     size = 0
     refused = None
     try:
         for number, bytes_, message in messages:
-            if portion and (len(portion.messages) == CHUNK or size + bytes_ > _PORTION_BYTES):
-                yield portion
-                portion, size = None, 0
-            portion = portion or _Portion(first=number, last=number, messages=[])
-            portion.messages.append(message)
-            portion.last = number
+            if chunk and (len(chunk.messages) == CHUNK or size + bytes_ > _CHUNK_BYTES):
+                yield chunk
+                chunk, size = None, 0
+            chunk = chunk or _Chunk(first=number, last=number, messages=[])
+            chunk.messages.append(message)
+            chunk.last = number
             size += bytes_
     except _Refused as error:
         refused = error
-    if portion:
-        yield portion
+    if chunk:
+        yield chunk
     if refused:
         raise refused

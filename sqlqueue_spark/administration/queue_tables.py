@@ -1,6 +1,6 @@
-"""What people do to queues from outside: create, inspect, measure, look into, send to and purge them.
+"""Administers queue tables: creates, inspects, measures, peeks, sends to and purges them.
 
-The functions take and return plain values; each opens a connection of its own and closes it. Nothing here blocks the
+The functions take and return plain values. Each opens and closes its own connection. None of them blocks the
 senders and receivers of a live queue.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sqlqueue_spark.administration import trial_messages
+from sqlqueue_spark.administration import sample_messages
 from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
@@ -21,7 +21,7 @@ from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.arrow import pa
-from sqlqueue_spark.messages.failed import FAILED_QUEUE
+from sqlqueue_spark.messages.failure_headers import FAILED_QUEUE
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
@@ -33,30 +33,31 @@ from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS, milliseconds, rep
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import ddl, queues, rights
+from sqlqueue_spark.tables.ddl import CLASSIC
 from sqlqueue_spark.tables.insert import CHUNK, Column
-from sqlqueue_spark.tables.queue_admin import CLASSIC, Index, Message, QueueAdmin
+from sqlqueue_spark.tables.queue_admin import Index, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import Rights
-from sqlqueue_spark.tables.stage import table_named
+from sqlqueue_spark.tables.stage_table import table_named
 from sqlqueue_spark.tables.subscriptions import table_of
 
 if TYPE_CHECKING:
     from sqlqueue_spark.send import Composed
 
-#: How large the messages of a load are where nobody gives a size; measured in the field.
+#: Default size of the messages of a load, as measured in the field.
 MESSAGE_BYTES = 700
 
-#: Bytes of one insert: enough to be fast, few enough for memory to hold them twice.
+#: Bytes of one insert: enough to be fast; memory holds them twice.
 _CHUNK_BYTES = 8 << 20
 #: The headers whose values are addresses.
 _ADDRESSES = (REPLY_TO_ADDRESS, FORWARD_DESTINATION, FAILED_QUEUE)
-#: A load with a steady rate goes out in so many portions a second.
-_PORTIONS = 10
+#: Inserts a second of a load with a steady rate.
+_INSERTS_A_SECOND = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Created:
-    """A queue that is there now; ``new`` says that it was not there before."""
+    """A queue that exists now; ``new`` says that this call created it."""
 
     queue: str
     new: bool
@@ -64,7 +65,7 @@ class Created:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What a table looks like, how it is set up, what this login may do with it, and what is wrong."""
+    """Columns, indexes and settings of a table, the rights of this login, and the findings."""
 
     queue: str
     columns: list[Column]
@@ -76,7 +77,10 @@ class Inspection:
 
 @dataclass(frozen=True, kw_only=True)
 class Length:
-    """How much stands in a queue. What is said of the oldest row is None if there is no row or its headers do not tell."""
+    """How much a queue holds.
+
+    :ivar oldest_sent: when the oldest message was sent; None if there is none or its headers do not tell.
+    """
 
     queue: str
     rows: int
@@ -88,7 +92,7 @@ class Length:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A message that a person wants to send. Headers that it has are never overwritten."""
+    """A message to be sent. Its headers are never overwritten."""
 
     body: bytes | None = None
     message_type: str | None = None
@@ -106,12 +110,12 @@ def create(
     subscriptions: bool = False,
     shape: str = CLASSIC,
 ) -> list[Created]:
-    """Create queue tables that are not there yet; safe when others do the same at the same time.
+    """Create queue tables, unless they exist. Concurrent calls are safe.
 
-    :param instances: also the callback queue of each instance: ``Sales.X`` for the queue ``Sales``.
-    :param companions: also these queues, such as ``error`` and ``audit``.
-    :param stream: also the stage of this atomic pipeline. Else the pipeline's source creates it.
-    :param subscriptions: also the table of subscriptions of the default schema.
+    :param instances: also create the callback queue of each instance: ``Sales.X`` for the queue ``Sales``.
+    :param companions: also create these queues, for example ``error`` and ``audit``.
+    :param stream: also create the stage of this atomic pipeline. Otherwise the pipeline's source creates it.
+    :param subscriptions: also create the table of subscriptions in the default schema.
     :param shape: ``classic`` or, on SQL Server, ``heap``, as the .NET installer makes them since 2020.
     """
     target = Target.of(options)
@@ -129,10 +133,10 @@ def create(
 
 
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:
-    """Columns, indexes, settings, rights and findings of a queue table, and what is wrong with its database for every queue.
+    """Inspect a queue table and its database.
 
-    :param role: what the login is for, receiver or sender; it is a finding if it lacks a right of this role. Without a role
-        it is a finding only if it can do neither.
+    :param role: the role of the login, receiver or sender; each missing right of this role is a finding.
+        Without a role it is a finding only if the login can neither receive nor send.
     """
     with opened(options, queue) as admin, admin.connection.transaction():
         held = rights.held(admin.connection, admin.table)
@@ -152,7 +156,7 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
 
 
 def length(options: ConnectionOptions, queue: str) -> Length:
-    """How many rows stand in a queue, how many of them are expired, their bytes, and how old the oldest is."""
+    """Return how many rows a queue has and how many are expired, their bytes, and the oldest one's age."""
     with opened(options, queue) as admin, admin.connection.transaction():
         found = admin.length()
     sent = time_sent(found.oldest_headers) if found.rows else None
@@ -167,17 +171,18 @@ def length(options: ConnectionOptions, queue: str) -> Length:
 
 
 def peek(options: ConnectionOptions, queue: str, count: int = 10) -> list[Message]:
-    """The first messages of a queue; this locks none of them and changes nothing."""
+    """Return the first messages of a queue without locking or changing them."""
     with opened(options, queue) as admin, admin.connection.transaction():
         return admin.peek(count)
 
 
 def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
-    """Fill in the standard headers of a message and send it; returns its message id.
+    """Fill in the standard headers of a message and send it; return its message id.
 
-    A header that is an address, such as ReplyToAddress, may have any form; it is sent in the transport's own.
+    A header that holds an address, for example ReplyToAddress, may have any form. It is sent in the
+    transport's form.
 
-    :raises ConfigurationError: nobody says what type the message has, or such a header is no address.
+    :raises ConfigurationError: the message has no type, or the value of an address header is no address.
     """
     _check_type(draft)
     with _inserter(options, queue) as (admin, insert):
@@ -193,9 +198,9 @@ def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
 
 
 def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
-    """A message with the headers that every receiver expects, as a sink completes them.
+    """Return a message with the standard headers, completed as a sink does it.
 
-    :raises ConfigurationError: neither the draft's type nor a header says what type the message has.
+    :raises ConfigurationError: neither the draft nor its headers say what type the message has.
     """
     from sqlqueue_spark.send import FrameColumns, MessageBuilder
 
@@ -218,7 +223,7 @@ def _check_type(draft: Draft) -> None:
 
 
 def _full_address(options: ConnectionOptions, admin: QueueAdmin, address: str) -> str:
-    """An address in the queue's database, as the transport writes it."""
+    """Return an address in the transport's full form; without a catalog it lies in the queue's database."""
     dialect = admin.connection.dialect
     table = options.naming(dialect).table(address)
     if table.catalog is None:
@@ -236,22 +241,23 @@ def send_load(
     ttl: timedelta | None = None,
     progress: Callable[[int], object] = lambda _: None,
 ) -> timedelta:
-    """Send ``count`` realistic messages of about ``size`` bytes of headers and body each; returns how long it took.
+    """Send ``count`` sample messages; return how long it took.
 
-    :param rate: messages a second, steadily; None is as fast as it goes.
-    :param progress: is told how many more messages are sent and committed.
+    :param size: bytes of headers and body of each message, about.
+    :param rate: messages a second, steadily; None is as fast as possible.
+    :param progress: is called after each commit with the number of messages in it.
     """
     ttl_ms = milliseconds(ttl)
-    portion = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _PORTIONS) // _PORTIONS))
+    rows = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _INSERTS_A_SECOND) // _INSERTS_A_SECOND))
     with _inserter(options, queue) as (admin, insert):
-        reply_to = _full_address(options, admin, trial_messages.REPLY_TO)
+        reply_to = _full_address(options, admin, sample_messages.REPLY_TO)
         began = time.monotonic()
-        for first in range(0, count, portion):
+        for first in range(0, count, rows):
             if rate is not None:
                 time.sleep(max(0.0, began + first / rate - time.monotonic()))
-            some = min(portion, count - first)
+            some = min(rows, count - first)
             now = datetime.now(UTC)
-            insert(trial_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms))
+            insert(sample_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms))
             progress(some)
         return timedelta(seconds=time.monotonic() - began)
 
@@ -263,11 +269,12 @@ def purge(
     expired: bool = False,
     progress: Callable[[int], object] = lambda _: None,
 ) -> int:
-    """Delete the rows that stand in a queue now, or only the expired ones; returns how many rows that were.
+    """Delete the rows that are in a queue now, or only the expired ones; return how many were deleted.
 
-    Rows that others hold stay. Nobody waits, because each portion is a transaction of its own.
+    Rows that other sessions have locked stay. Rows are deleted in short transactions, so other sessions do
+    not wait.
 
-    :param progress: is told how many more rows are deleted.
+    :param progress: is called after each transaction with the number of rows that it deleted.
     """
     deleted = 0
     with opened(options, queue) as admin:
@@ -287,7 +294,7 @@ def purge(
 
 @contextlib.contextmanager
 def opened(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
-    """A queue table on a connection of its own."""
+    """Open a queue table on its own connection."""
     target = Target.of(options)
     with connect(target) as connection:
         with connection.transaction():
@@ -299,7 +306,7 @@ def opened(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
 def _inserter(
     options: ConnectionOptions, queue: str
 ) -> Iterator[tuple[QueueAdmin, Callable[[pa.RecordBatch], None]]]:
-    """A queue, and what sends messages to it, each call in a transaction of its own."""
+    """Open a queue; yield it and a function that sends messages to it, each call in its own transaction."""
     with opened(options, queue) as admin:
         with admin.connection.transaction():
             inserter = admin.inserter()
@@ -312,7 +319,7 @@ def _inserter(
 
 
 def _name(connection: Connection, table: Table) -> str:
-    """The name of a table as the database spells it."""
+    """Return the name of a table as the database spells it."""
     with connection.transaction():
         found = queues.find(connection, table)
     return found.name if found else str(table)

@@ -1,4 +1,4 @@
-"""The command ``sqlqueue``: translates between people and :mod:`sqlqueue_spark.administration`; decides nothing.
+"""The command ``sqlqueue``: a command line for :mod:`sqlqueue_spark.administration`. It decides nothing.
 
 Exit codes: 0 fine, 1 a finding or a refused request, 2 wrong usage.
 """

@@ -1,4 +1,4 @@
-"""The commands of ``sqlqueue delayed``, each a few lines over :mod:`sqlqueue_spark.administration.delayed_tables`."""
+"""The commands of ``sqlqueue delayed``, over :mod:`sqlqueue_spark.administration.delayed_tables`."""
 
 from __future__ import annotations
 
@@ -8,66 +8,66 @@ import threading
 import click
 
 from sqlqueue_spark.administration import delayed_tables
-from sqlqueue_spark.cli import asking, showing
-from sqlqueue_spark.cli.progress import portions
+from sqlqueue_spark.cli import output, parameters
+from sqlqueue_spark.cli.progress import interruptible
 from sqlqueue_spark.engines.registry import DIALECTS
 from sqlqueue_spark.options import ConnectionOptions
 
 
 @click.group()
 def delayed() -> None:
-    """Look after delayed messages, which wait in a table until they are due.
+    """Administer delayed messages, which wait in a table until they are due.
 
-    A QUEUE is the address of a queue, or the name of an endpoint; its delayed messages wait in QUEUE.Delayed.
+    A QUEUE is the address of a queue or the name of an endpoint. Its delayed messages wait in QUEUE.Delayed.
     """
 
 
 @delayed.command()
-@asking.queue
-@asking.connected
+@parameters.queue
+@parameters.connected
 def create(options: ConnectionOptions, queue: str) -> None:
     """Create a table of delayed messages that is not there yet."""
     made = delayed_tables.create(options, queue)
-    showing.say(f"created {made.table}" if made.new else f"{made.table} was there already")
+    output.created(made.table, new=made.new)
 
 
 @delayed.command()
-@asking.queue
-@asking.schema
-@asking.debug
-@click.option(
-    "--engine", required=True, type=click.Choice(sorted(DIALECTS)), help="The engine to write the script for."
-)
+@parameters.queue
+@parameters.schema
+@parameters.debug
+@parameters.engine(DIALECTS)
 def script(*, queue: str, engine: str, default_schema: str | None) -> None:
-    """Write the script that creates a table of delayed messages, for a database administrator. Needs no connection."""
+    """Write a SQL script that creates a table of delayed messages. Needs no connection."""
     click.echo(delayed_tables.script(engine, queue, default_schema=default_schema), nl=False)
 
 
 @delayed.command()
-@asking.queue
-@asking.connected
-@asking.as_json
+@parameters.queue
+@parameters.connected
+@parameters.as_json
 def length(options: ConnectionOptions, queue: str, json_: bool) -> None:
     """Show how many messages wait, how many of them are due, and when the first one is."""
     found = delayed_tables.length(options, queue)
-    for line in [showing.as_json(showing.delayed_json(found))] if json_ else showing.delayed_text(found):
-        click.echo(line)
+    output.show(json_, output.delayed_json(found), output.delayed_text(found))
 
 
 @delayed.command()
-@asking.queue
-@asking.connected
+@parameters.queue
+@parameters.connected
 @click.option(
     "--error-queue",
-    type=asking.some_text,
+    type=parameters.some_text,
     default="error",
     show_default=True,
     metavar="QUEUE",
-    help="Where a message goes that cannot be delivered.",
+    help="The queue for messages that cannot be delivered.",
 )
-@click.option("--once", is_flag=True, help="Deliver what is due now, and end.")
+@click.option("--once", is_flag=True, help="Deliver the messages that are due now, and end.")
 def run(options: ConnectionOptions, queue: str, error_queue: str, once: bool) -> None:
-    """Deliver each message when it is due, until Ctrl-C or SIGTERM. Several may run at once, beside the endpoint's own."""
+    """Deliver each message when it is due, until Ctrl-C or SIGTERM.
+
+    Several may run at once, also beside the .NET endpoint that delivers them.
+    """
     from sqlqueue_spark.send.delayed_mover import Moved
 
     done = Moved()
@@ -77,7 +77,7 @@ def run(options: ConnectionOptions, queue: str, error_queue: str, once: bool) ->
         done += more
 
     if once:
-        with portions(None, "message", "delivered") as progress:
+        with interruptible(None, "message", "delivered") as progress:
 
             def told(more: Moved) -> None:
                 moved(more)
@@ -89,4 +89,4 @@ def run(options: ConnectionOptions, queue: str, error_queue: str, once: bool) ->
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopping.set())
         delayed_tables.deliver(options, queue, error_queue, stopping.wait, moved=moved)
-    showing.say(f"delivered {done.sent:,} messages, {done.failed:,} went to {error_queue}")
+    output.say(f"delivered {done.sent:,} messages, {done.failed:,} went to {error_queue}")

@@ -1,4 +1,4 @@
-"""The commands of ``sqlqueue errors``, each a few lines over :mod:`sqlqueue_spark.administration.failed_messages` and its neighbours."""
+"""The commands of ``sqlqueue errors``: list, show, retry and discard."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from sqlqueue_spark.administration import failed_discard, failed_messages, failed_retry
-from sqlqueue_spark.cli import asking, progress, showing, showing_errors
+from sqlqueue_spark.administration import error_discard, error_queue, failed_retry
+from sqlqueue_spark.cli import error_output, output, parameters, progress
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 
-#: How many rows a list shows to people, who want to see the end of it.
+#: Default number of rows that a list shows to people.
 _LISTED = 20
 
 
@@ -24,7 +24,8 @@ _LISTED = 20
 def errors() -> None:
     """Look into an error queue, put failed messages back, or take them out.
 
-    An ERRORQUEUE is the address of one; without it the queue is called error. Options that choose messages narrow one another.
+    ERRORQUEUE is the address of the error queue; default: error. Options that choose messages narrow one
+    another.
     """
 
 
@@ -32,45 +33,45 @@ _queue = click.argument(
     "queue",
     metavar="[ERRORQUEUE]",
     required=False,
-    default=failed_messages.ERROR,
-    type=asking.queue_address,
+    default=error_queue.ERROR,
+    type=parameters.queue_address,
 )
 
 
-def _selecting(command: asking.Command) -> asking.Command:
-    """The options that choose messages; the command gets them as ``selection``."""
+def _selecting(command: parameters.Command) -> parameters.Command:
+    """Add the options that choose messages. The command gets them as ``selection``."""
     options = (
         click.option(
             "--failed-queue",
-            type=asking.queue_address,
+            type=parameters.queue_address,
             metavar="QUEUE",
             help="Only messages that failed for this queue.",
         ),
         click.option(
             "--exception-type",
-            type=asking.some_text,
+            type=parameters.some_text,
             metavar="NAME",
-            help="Only failures of this type: its full name, or the part behind the last dot.",
+            help="Only failures of this exception type: its full name, or the part behind the last dot.",
         ),
         click.option(
             "--older-than",
-            type=asking.time_span,
+            type=parameters.time_span,
             metavar="DURATION",
-            help="Only what failed so long ago or longer, such as 1h; not what does not say when.",
+            help="Only messages that failed at least that long ago, for example 1h, by their header.",
         ),
         click.option(
             "--newer-than",
-            type=asking.time_span,
+            type=parameters.time_span,
             metavar="DURATION",
-            help="Only what failed after that.",
+            help="Only messages that failed more recently.",
         ),
         click.option(
             "--message-id",
             "message_ids",
             multiple=True,
-            type=asking.some_text,
+            type=parameters.some_text,
             metavar="ID",
-            help="Only the message of this id, or the row of this id if it has none. May be repeated.",
+            help="Only the message of this id, or the row if its message has no id. May be repeated.",
         ),
         click.option("--stopping", is_flag=True, help="Only rows that stop ServiceControl's reading."),
     )
@@ -88,25 +89,25 @@ def _selecting(command: asking.Command) -> asking.Command:
 
 @errors.command("list")
 @_queue
-@asking.connected
+@parameters.connected
 @_selecting
 @click.option(
     "--limit",
     type=click.IntRange(0),
     metavar="N",
-    help=f"Show so many rows at most, else {_LISTED}, with --json all; all are counted.",
+    help=f"Maximum number of rows to show; default {_LISTED}, with --json all. All rows are counted.",
 )
-@asking.as_json
+@parameters.as_json
 def list_(
     options: ConnectionOptions, queue: str, selection: Selection, limit: int | None, json_: bool
 ) -> None:
-    """Show what is in an error queue: a line a row, then how many failed for which queue and by which exception.
+    """Show the rows of an error queue, then how many failed for each queue and by each exception.
 
-    Rows that stop ServiceControl's reading are marked, and so are rows that are no failures: the acknowledgements of messages that
-    it had retried. All headers of the queue are read, its bodies are not. Nothing is locked. With --json a line is a row, or at the
-    end a count.
+    Rows that stop ServiceControl's reading are marked. So are rows that are no failures: they acknowledge
+    messages that ServiceControl had retried. All headers of the queue are read, but no bodies. Nothing is
+    locked. With --json each line is a row, and the last lines are the counts.
     """
-    summary = showing_errors.Summary()
+    summary = error_output.Summary()
 
     def counted(rows: Iterable[ErrorRow]) -> Iterator[ErrorRow]:
         for row in rows:
@@ -114,63 +115,60 @@ def list_(
             yield row
 
     with progress.looking(json_) as bar:
-        rows = counted(failed_messages.look(options, queue, selection, looked=bar.update))
+        rows = counted(error_queue.look(options, queue, selection, looked=bar.update))
         if json_:
             for row in islice(rows, limit):
-                click.echo(showing.as_json(showing_errors.row_json(row)))
+                click.echo(output.as_json(error_output.row_json(row)))
             deque(rows, maxlen=0)
-            _lines(map(showing.as_json, summary.json()))
+            output.lines(map(output.as_json, summary.json()))
             return
         shown = list(islice(rows, _LISTED if limit is None else limit))
         more = sum(1 for _ in rows)
     if not shown and not more:
-        showing.say(showing_errors.nothing(queue))
+        output.say(error_output.nothing(queue))
         return
     if shown:
-        _lines(showing_errors.rows_text(shown))
-        _lines([f"… and {more:,} more", ""] if more else [""])
-    _lines(summary.text())
+        output.lines(error_output.rows_text(shown))
+        output.lines([f"… and {more:,} more", ""] if more else [""])
+    output.lines(summary.text())
 
 
 @errors.command()
 @_queue
-@asking.connected
-@click.option("--message-id", type=asking.some_text, metavar="ID", help="The message of this id.")
+@parameters.connected
+@click.option("--message-id", type=parameters.some_text, metavar="ID", help="The message of this id.")
 @click.option("--row-version", type=int, metavar="N", help="The row of this number.")
-@asking.as_json
+@parameters.as_json
 def show(
     options: ConnectionOptions, queue: str, message_id: str | None, row_version: int | None, json_: bool
 ) -> None:
     """Show one message in full: headers, exception, stack trace, and its body as text.
 
-    Of a long body only the beginning is shown, all of it with --json. Several rows may have one message id; then all are shown.
+    A long body is cut, unless --json is given. If several rows have the message id, all are shown.
     """
     if (message_id is None) is (row_version is None):
         raise click.UsageError("Say which message: by --message-id, or by --row-version.")
     selection = Selection(message_ids=frozenset() if message_id is None else frozenset({message_id}))
-    for shown in failed_messages.show(options, queue, selection, row_version=row_version):
-        if json_:
-            click.echo(showing.as_json(showing_errors.shown_json(shown)))
-        else:
-            _lines(showing_errors.shown_text(shown))
+    for shown in error_queue.show(options, queue, selection, row_version=row_version):
+        output.show(json_, error_output.shown_json(shown), error_output.shown_text(shown))
 
 
 @errors.command()
 @_queue
-@asking.connected
+@parameters.connected
 @_selecting
 @click.option(
     "--to",
-    type=asking.queue_address,
+    type=parameters.queue_address,
     metavar="QUEUE",
-    help="Where messages go that do not say for which queue they have failed.",
+    help="The queue for messages that do not say for which queue they have failed.",
 )
 @click.option(
-    "--rate", type=click.IntRange(1), metavar="N", help="So many messages a second, else as fast as it goes."
+    "--rate", type=click.IntRange(1), metavar="N", help="Messages a second; default: as fast as possible."
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go where.")
+@click.option("--dry-run", is_flag=True, help="Only say how many messages would go into which queue.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@asking.as_json
+@parameters.as_json
 @click.pass_context
 def retry(
     ctx: click.Context,
@@ -186,71 +184,64 @@ def retry(
 ) -> None:
     """Put failed messages back into the queues that they failed for (NServiceBus.FailedQ).
 
-    Each goes once, however this ends; type the command again to go on. They go with new row ids, without the headers of their
-    failure, never expire, and are as they were else. Messages of which others hold the rows are left to them. Where a queue is
-    missing or out of reach its messages stay, the others go, and the exit code is 1.
+    Each message goes once, also if this is interrupted; type the command again to go on. A message gets a new
+    row id, loses the headers of its failure, and never expires. Nothing else of it changes. Rows that other
+    sessions have locked are left out. If a queue is missing or cannot be reached, its messages stay, the
+    others go, and the exit code is 1.
     """
     with progress.looking() as bar:
         plan = failed_retry.plan(options, queue, selection, to=to, looked=bar.update)
     if dry_run:
-        _show(json_, showing_errors.retried_json(plan), showing_errors.plan_text(plan))
+        output.show(json_, error_output.retried_json(plan), error_output.plan_text(plan))
         ctx.exit(1 if plan.stayed else 0)
     if plan.count and not yes:
-        asking.confirmed(
-            f"{showing.counted(plan.count, 'message')} of the queue {plan.queue}{asking.place(options)} will be put back, "
-            f"{showing_errors.destinations(plan)}; to go on, type the queue's name",
+        parameters.confirmed(
+            f"{output.counted(plan.count, 'message')} of the queue {plan.queue}{parameters.place(options)} "
+            f"will be put back, {error_output.destinations(plan)}; to go on, type the queue's name",
             queue,
             "nothing was put back",
         )
-    with progress.portions(plan.count, "message", "put back") as more:
+    with progress.interruptible(plan.count, "message", "put back") as more:
         done = failed_retry.retry(options, queue, selection, to=to, rate=rate, progress=more)
-    _show(json_, showing_errors.retried_json(done), showing_errors.retried_text(done))
+    output.show(json_, error_output.retried_json(done), error_output.retried_text(done))
     ctx.exit(1 if done.stayed else 0)
 
 
 @errors.command()
 @_queue
-@asking.connected
+@parameters.connected
 @_selecting
 @click.option(
     "--to-file",
     "file",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where they are kept: a line of JSON a message, its body in Base64, behind what stands there.",
+    help="The file to append them to: a line of JSON for each message, with its body in Base64.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@asking.as_json
+@parameters.as_json
 def discard(
     *, options: ConnectionOptions, queue: str, selection: Selection, file: Path, yes: bool, json_: bool
 ) -> None:
     """Take failed messages out of an error queue into a file.
 
-    Nothing is deleted that is not in the file and on the disk. Where this is interrupted, a message may be in the file and still in
-    the queue. Messages of which others hold the rows stay. The file holds headers and bodies; only its owner may read it.
+    A message is deleted only after it is in the file and on the disk. After an interruption a message may be
+    in the file and still in the queue. Rows that other sessions have locked stay. The file holds headers and
+    bodies, so only its owner may read it.
     """
     with progress.looking() as bar:
-        name, count = failed_discard.meant(options, queue, selection, looked=bar.update)
+        name, count = error_discard.meant(options, queue, selection, looked=bar.update)
     if not count:
-        found = failed_discard.Discarded(queue=name, count=0, held=0)
-        _show(json_, showing_errors.discarded_json(found), [showing_errors.nothing(name)])
+        found = error_discard.Discarded(queue=name, count=0, held=0)
+        output.show(json_, error_output.discarded_json(found), [error_output.nothing(name)])
         return
     if not yes:
-        asking.confirmed(
-            f"{showing.counted(count, 'message')} of the queue {name}{asking.place(options)} will be taken out and kept only in the file {str(file)!r}; "
-            "to go on, type the queue's name",
+        parameters.confirmed(
+            f"{output.counted(count, 'message')} of the queue {name}{parameters.place(options)} will be "
+            f"taken out and kept only in the file {str(file)!r}; to go on, type the queue's name",
             queue,
             "nothing was discarded",
         )
-    with progress.portions(count, "message", "discarded") as more:
-        done = failed_discard.discard(options, queue, selection, file, progress=more)
-    _show(json_, showing_errors.discarded_json(done), showing_errors.discarded_text(done, str(file)))
-
-
-def _show(json_: bool, value: dict[str, Any], text: Iterable[str]) -> None:
-    _lines([showing.as_json(value)] if json_ else text)
-
-
-def _lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)
+    with progress.interruptible(count, "message", "discarded") as more:
+        done = error_discard.discard(options, queue, selection, file, progress=more)
+    output.show(json_, error_output.discarded_json(done), error_output.discarded_text(done, str(file)))

@@ -1,4 +1,4 @@
-"""The command ``sqlqueue peek``, over :mod:`sqlqueue_spark.administration.queue_peek` and :mod:`~sqlqueue_spark.administration.queue_follow`."""
+"""The command ``sqlqueue peek``: shows the messages that are in a queue, or those that arrive."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ import click
 from sqlqueue_spark.administration import queue_follow, queue_peek
 from sqlqueue_spark.administration.message_lines import to_json, to_line
 from sqlqueue_spark.administration.queue_peek import Looked
-from sqlqueue_spark.cli import asking, progress, showing
-from sqlqueue_spark.cli.showing import terminal_width
-from sqlqueue_spark.cli.showing_messages import Bodies, MessageTable
+from sqlqueue_spark.cli import output, parameters, progress
+from sqlqueue_spark.cli.message_output import Bodies, MessageTable
+from sqlqueue_spark.cli.text_table import terminal_width
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.queue_admin import Message
 
-#: How many messages are shown, and how many rows are looked at for them, where nobody says it.
+#: Default number of messages to show, and of rows to read for them.
 _SHOWN, _SCANNED = 10, 100_000
-#: A table is laid out for so many messages at once.
+#: Messages for which the widths of a table are chosen together.
 _LAID_OUT = 100
 
 
 @click.command()
-@asking.queues
-@asking.connected
+@parameters.queues
+@parameters.connected
 @click.option(
     "--count",
     type=click.IntRange(1),
     metavar="N",
-    help=f"Show so many at most, else {_SHOWN}; with --follow no end.",
+    help=f"Maximum number of messages; default {_SHOWN}, with --follow no limit.",
 )
-@click.option("--all", "all_", is_flag=True, help="Show all that stand in the queue now.")
+@click.option("--all", "all_", is_flag=True, help="Show all messages that are in the queue now.")
 @click.option("--after", type=int, default=LOWEST, metavar="N", help="Only messages with a higher number.")
 @click.option(
     "--type",
     "types",
     multiple=True,
-    type=asking.some_text,
+    type=parameters.some_text,
     metavar="NAME",
     help="Only messages of this type: its full name, or the part behind the last dot. May be repeated.",
 )
@@ -49,30 +49,28 @@ _LAID_OUT = 100
     "--id",
     "ids",
     multiple=True,
-    type=asking.some_text,
+    type=parameters.some_text,
     metavar="ID",
-    help="Only the message of this id, or the row. May be repeated.",
+    help="Only the message, or the row, of this id. May be repeated.",
 )
 @click.option(
     "--header",
     "headers",
     multiple=True,
-    type=asking.wanted_header,
+    type=parameters.wanted_header,
     metavar="NAME[=VALUE]",
-    help="Only messages that have this header, with this value. May be repeated; then all of them.",
+    help="Only messages with this header, and this value. May be repeated; then all must fit.",
 )
 @click.option(
     "--scan",
     type=click.IntRange(1),
     metavar="N",
-    help=f"Look at so many rows at most for messages that fit, else {_SCANNED:,}; with --all at every one.",
+    help=f"Maximum number of rows to read for messages that fit; default {_SCANNED:,}, with --all no limit.",
 )
 @click.option("--bodies", is_flag=True, help="Show the beginning of each body too.")
-@click.option("--whole", is_flag=True, help="Show bodies to their end.")
-@click.option(
-    "--follow", is_flag=True, help="Show the messages that come from now on, until Ctrl-C. Of one queue."
-)
-@asking.as_json
+@click.option("--whole", is_flag=True, help="Show whole bodies.")
+@click.option("--follow", is_flag=True, help="Show the messages that arrive in one queue, until Ctrl-C.")
+@parameters.as_json
 def peek(
     *,
     options: ConnectionOptions,
@@ -91,14 +89,15 @@ def peek(
 ) -> None:
     """Show the first messages without locking or deleting any; all of them with --json.
 
-    With --json a line is a message with all that its row has, as 'sqlqueue send QUEUE --from' sends it again.
+    With --json each line is a message with all columns of its row. 'sqlqueue send QUEUE --from' sends such
+    lines.
 
-    Options that choose messages narrow one another. There is no index on what they ask for: the rows are read in portions by their
-    number, without the bodies, and how many were looked at is said at the end (on stderr).
+    Options that choose messages narrow one another. No index helps them: the rows are read in the order of
+    their numbers, without the bodies. How many rows were read is said at the end (on stderr).
 
-    --follow shows each row once, in the order of the numbers; a row whose sender commits later than one with a higher number is shown
-    when it appears, within a minute. What others have taken before it was seen is not shown. When the database is away it is
-    tried again until it is back.
+    --follow shows each row once, in the order of the numbers. A row that is committed after one with a higher
+    number is shown when it appears, within a minute. A row that was received before it was seen is not shown.
+    If the database is down, it is tried again until it is back.
     """
     if follow and (len(queues) > 1 or all_ or after != LOWEST or scan is not None):
         raise click.UsageError("--follow takes one queue, and neither --all nor --after nor --scan.")
@@ -117,7 +116,7 @@ def peek(
 
 
 class _View:
-    """One queue on its way to stdout."""
+    """Prints messages of one queue."""
 
     def __init__(self, queue: str, selection: MessageSelection, *, json_: bool, bodies: Bodies) -> None:
         self._queue = queue
@@ -127,8 +126,8 @@ class _View:
         self._looked = Looked(queue=queue)
 
     def show(self, options: ConnectionOptions, after: int, count: int | None, scan: int | None) -> None:
-        """Show what stands in the queue."""
-        # Beside lines on the same terminal a bar would be in their way.
+        """Show the messages that are in the queue."""
+        # A bar would break the lines on the same terminal.
         with progress.bar(None, " rows", disable=sys.stdout.isatty() or None) as bar:
 
             def looked(found: Looked) -> None:
@@ -146,7 +145,7 @@ class _View:
         self._tell_looked(scanned=scan is not None and self._looked.rows >= scan)
 
     def follow(self, options: ConnectionOptions, count: int | None) -> None:
-        """Show what comes."""
+        """Show the messages that arrive."""
 
         def looked(found: Looked) -> None:
             self._looked = found
@@ -166,8 +165,8 @@ class _View:
 
     def _print(self, messages: Iterable[Message], at_once: int) -> None:
         if self._json:
-            # As bytes, because the lines are UTF-8 whatever the terminal's encoding is; and click.echo would look through megabytes of
-            # a line for colours.
+            # As bytes, because the lines are UTF-8 in every locale, and click.echo would search long lines
+            # for colours.
             out = sys.stdout.buffer
             for message in messages:
                 out.write(f"{to_line(to_json(message))}\n".encode())
@@ -180,11 +179,12 @@ class _View:
                 click.echo(line)
 
     def _tell_looked(self, *, scanned: bool = False) -> None:
-        """Where messages were chosen, say what it took to find them."""
+        """With a filter, say how many rows were read."""
         if not self._selection:
             return
         looked = self._looked
-        said = f"looked at {showing.counted(looked.rows, 'row')} of {self._queue}, of which {looked.meant:,} fit{'s' if looked.meant == 1 else ''}"
+        fit = f"{looked.meant:,} fit{'s' if looked.meant == 1 else ''}"
+        said = f"looked at {output.counted(looked.rows, 'row')} of {self._queue}, of which {fit}"
         if scanned and looked.more:
             said += f"; to go on behind them: --after {looked.last}"
         click.echo(plain(said), err=True)

@@ -1,6 +1,6 @@
-"""Shows how far work in portions has come: a bar while it lasts, and a line that says how much was done where something ends it.
+"""Shows the progress of work: a bar while it lasts, and a line that says how much was done if it ends early.
 
-Bars go to stderr, and only to a terminal.
+Bars are shown on stderr, and only if it is a terminal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from sqlqueue_spark.cli.showing import counted
+from sqlqueue_spark.cli.output import counted
 from sqlqueue_spark.plain_text import plain
 
 _SOON = 1.0
@@ -24,32 +24,32 @@ _ENDING = "Ends after the portion under way; Ctrl-C again ends at once."
 
 
 def bar(total: int | None, unit: str, **more: Any) -> tqdm:
-    """A progress bar on stderr, if that is a terminal."""
+    """Return a progress bar on stderr. It is hidden if stderr is no terminal."""
     return tqdm(total=total, unit=unit, unit_scale=True, **{"disable": None, "leave": False, **more})
 
 
 def looking(lines: bool = False) -> tqdm:
-    """A bar for a look at rows of which nobody knows how many there are.
+    """Return a bar for reading an unknown number of rows.
 
-    :param lines: whether lines come meanwhile: on the same terminal a bar would be in their way.
+    :param lines: whether lines are printed meanwhile; then the bar is hidden if stdout is a terminal.
     """
     return bar(None, " rows", disable=(lines and sys.stdout.isatty()) or None)
 
 
 def counting(what: str, lines: bool = False) -> contextlib.AbstractContextManager[None]:
-    """A clock while the block counts rows, which is one statement and may take long.
+    """Show a clock while the block counts rows: one statement, which may take long.
 
-    :param what: is counted.
-    :param lines: as with :func:`looking`.
+    :param what: the name of what is counted.
+    :param lines: as in :func:`looking`.
     """
     return clock(f"counting {plain(what)}", lines)
 
 
 @contextlib.contextmanager
 def clock(doing: str, lines: bool = False) -> Iterator[None]:
-    """A clock while the block lasts, from its second second on.
+    """Show a clock while the block lasts, after its first second.
 
-    :param lines: as with :func:`looking`.
+    :param lines: as in :func:`looking`.
     """
     done = threading.Event()
 
@@ -70,8 +70,8 @@ def clock(doing: str, lines: bool = False) -> Iterator[None]:
         thread.join()
 
 
-class Portions:
-    """Is called after each portion with how many more things are done."""
+class Progress:
+    """Counts things that are done. Called after each step of the work with the number of things in it."""
 
     def __init__(self, shown: tqdm, interrupted: _Interrupt) -> None:
         self.count = 0
@@ -79,44 +79,45 @@ class Portions:
         self._interrupted = interrupted
 
     def __call__(self, things: int) -> None:
-        """:raises KeyboardInterrupt: somebody has pressed Ctrl-C in the meantime."""
+        """:raises KeyboardInterrupt: Ctrl-C was pressed in the meantime."""
         self.count += things
         self._shown.update(things)
         if self._interrupted.asked:
             raise KeyboardInterrupt
 
     def expect(self, total: int | None) -> None:
-        """How many things there are in all is known now."""
+        """Set the total number of things, now that it is known."""
         self._shown.reset(total)
 
 
 @contextlib.contextmanager
-def portions(
+def interruptible(
     total: int | None,
     noun: str,
     done: str,
     *,
     go_on: Callable[[], str] = lambda: "",
     telling: type[BaseException] | tuple[()] = (),
-) -> Iterator[Portions]:
-    """A bar for work in portions; the block tells it after each portion how many more things are done.
+) -> Iterator[Progress]:
+    """Show a bar while the block works in steps; the block calls the :class:`Progress` after each step.
 
-    Ctrl-C waits for the portion under way, so that what is said is what is done; a second one does not.
+    Ctrl-C ends the work after the present step, so that the number that is printed is exact. A second Ctrl-C
+    ends it at once. If the work ends early, a line says how much was done.
 
-    :param noun: what is counted, such as ``message``.
-    :param done: what was done to them, such as ``deleted``: it stands before their number where the work ends early.
-    :param go_on: what else is said then.
-    :param telling: errors that tell it themselves.
+    :param noun: what is counted, for example ``message``.
+    :param done: what was done, for example ``deleted``; this line begins with it.
+    :param go_on: returns the end of this line.
+    :param telling: errors that say themselves how much was done; they are raised without this line.
     """
     with bar(total, f" {noun}s") as shown, _deferred() as interrupted:
-        more = Portions(shown, interrupted)
+        more = Progress(shown, interrupted)
         try:
             yield more
         except telling:
             raise
         except BaseException as error:
             shown.close()
-            if not more.count and isinstance(error, Exception):  # the error alone says enough
+            if not more.count and isinstance(error, Exception):  # nothing was done: the error says enough
                 raise
             unknown = f"; the portion under way may be {done} too" if interrupted.hurried else ""
             click.echo(f"{done} before: {counted(more.count, noun)}{unknown}{go_on()}", err=True)
@@ -124,7 +125,7 @@ def portions(
 
 
 class _Interrupt:
-    """What Ctrl-C has done so far: the first one asks for an end, the second one makes it."""
+    """Counts Ctrl-C: the first one asks for an end after the present step, the second one ends at once."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -140,7 +141,10 @@ class _Interrupt:
 
 @contextlib.contextmanager
 def _deferred() -> Iterator[_Interrupt]:
-    """In this block the first Ctrl-C only asks for an end. Only the main thread hears it, and not where somebody ignores it."""
+    """In this block the first Ctrl-C only asks for an end.
+
+    Does nothing outside the main thread, which alone gets signals, or if the caller has a handler of its own.
+    """
     interrupt = _Interrupt()
     handled = (
         threading.current_thread() is threading.main_thread()

@@ -1,4 +1,4 @@
-"""The commands of ``sqlqueue server``, each a few lines over :mod:`sqlqueue_spark.embedded.kept_server`."""
+"""The commands of ``sqlqueue server``, over :mod:`sqlqueue_spark.embedded.kept_server`."""
 
 from __future__ import annotations
 
@@ -8,43 +8,44 @@ from typing import Any
 
 import click
 
-from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.embedded.kept_server import KeptServer, State
 
 Command = Callable[..., Any]
 
 
 def _kept(command: Command) -> Command:
-    """The options of each command, which gets the server as ``kept``."""
+    """Add the options of each command. The command gets the server as ``kept``."""
     folder = click.option(
         "--folder",
         "kept",
         type=click.Path(file_okay=False, path_type=Path),
         callback=lambda _, __, folder: KeptServer(folder),
-        help="Where its data are kept, else sqlqueue/server below $XDG_DATA_HOME or ~/.local/share; root's below /var/lib.",
+        help="Folder of its data; default sqlqueue/server below $XDG_DATA_HOME or ~/.local/share, "
+        "for root below /var/lib.",
     )
-    return folder(asking.debug(command))
+    return folder(parameters.debug(command))
 
 
 @click.group()
 def server() -> None:
-    """Run a PostgreSQL server on this machine, to try things out. It comes with the extra demo, and nothing else need be installed.
+    """Run a PostgreSQL server on this machine, to try things out. It needs the extra demo, and nothing else.
 
-    It listens on 127.0.0.1 alone and lets in nobody without its password, which only `url` prints. Its url stays the same.
+    It listens on 127.0.0.1 only and asks for a password, which only `url` prints. Its url stays the same.
     """
 
 
 @server.command()
 @_kept
 def start(kept: KeptServer) -> None:
-    """Start it, and say where its data and its url are. It runs on until it is stopped."""
+    """Start it, and say where its data and its url are. It runs until it is stopped."""
     began = kept.start()
     found = kept.status()
     runs = "runs" if began else "runs already"
-    showing.say(
+    output.say(
         f"A PostgreSQL server {runs} on port {found.port} of this machine; its data are in {kept.folder}"
     )
-    showing.say(f"Its url, with the password, is in {kept.url_file}, which you alone can read:")
+    output.say(f"Its url, with the password, is in {kept.url_file}, which you alone can read:")
     click.echo(f'  export SQLQUEUE_URL="$({kept.command("url")})"')
     if began:
         click.echo(f"It runs on until: {kept.command('stop')}")
@@ -55,28 +56,31 @@ def start(kept: KeptServer) -> None:
 def stop(kept: KeptServer) -> None:
     """Stop it; its data stay."""
     if kept.stop():
-        showing.say(f"The server in {kept.folder} is stopped; its data stay until: {kept.command('remove')}")
+        output.say(f"The server in {kept.folder} is stopped; its data stay until: {kept.command('remove')}")
     else:
-        showing.say(f"The server in {kept.folder} does not run.")
+        output.say(f"The server in {kept.folder} does not run.")
 
 
 @server.command()
 @_kept
-@asking.as_json
+@parameters.as_json
 @click.pass_context
 def status(ctx: click.Context, kept: KeptServer, json_: bool) -> None:
     """Say whether it runs, and where; exit code 1 when it does not."""
     found = kept.status()
     if json_:
         told = {
-            "state": found.state, "folder": str(found.folder), "port": found.port, "urlFile": str(found.url_file),
-        }  # fmt: skip
-        click.echo(showing.as_json(told))
+            "state": found.state,
+            "folder": str(found.folder),
+            "port": found.port,
+            "urlFile": str(found.url_file),
+        }
+        click.echo(output.as_json(told))
     elif found.state is State.NONE:
-        showing.say(f"There is no server in {found.folder}")
+        output.say(f"There is no server in {found.folder}")
     else:
         port = "" if found.port is None else f" on port {found.port}"
-        showing.say(f"{found.state}{port}, with its data in {found.folder}")
+        output.say(f"{found.state}{port}, with its data in {found.folder}")
     ctx.exit(0 if found.state is State.RUNNING else 1)
 
 
@@ -97,12 +101,13 @@ def remove(kept: KeptServer, yes: bool) -> None:
     """Stop it and delete its data."""
     size = kept.size()
     if not yes:
-        asking.confirmed(
-            f"The server in {kept.folder} will be stopped and its data ({size / 1e6:,.0f} MB) deleted; to go on, type remove",
+        parameters.confirmed(
+            f"The server in {kept.folder} will be stopped and its data ({size / 1e6:,.0f} MB) deleted; "
+            "to go on, type remove",
             "remove",
             "nothing was deleted",
         )
     left = kept.remove()
-    showing.say(f"removed the server in {kept.folder}")
+    output.say(f"removed the server in {kept.folder}")
     if left:
-        showing.say(f"The folder stays, for it holds other things: {', '.join(left)}")
+        output.say(f"The folder stays, for it holds other things: {', '.join(left)}")

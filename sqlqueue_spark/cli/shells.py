@@ -1,7 +1,7 @@
-"""The shells that complete a line of ``sqlqueue``: click knows them, but to bash it is told the whole line.
+"""Shell completion of ``sqlqueue`` lines by click, with a correction for bash.
 
-Bash cuts a line into words at ``@``, ``:`` and ``=`` too, so a url or an address with a schema comes in pieces; what it replaces by a
-completion is the last of them, the function's second argument:
+Bash also splits words at ``@``, ``:`` and ``=``, so urls and addresses with a schema arrive in pieces. Here
+it passes the whole line instead. It replaces only the last piece, which is the function's second argument:
 https://www.gnu.org/software/bash/manual/html_node/Programmable-Completion.html
 """
 
@@ -19,7 +19,7 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-#: In this variable of the environment a shell asks how a line may go on, and in which form it wants the answer.
+#: The environment variable in which a shell names itself and what it asks for.
 COMPLETE = "_SQLQUEUE_COMPLETE"
 
 _WORDS = 'COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD'
@@ -30,7 +30,7 @@ class _Bash(BashComplete):
     source_template = BashComplete.source_template.replace(_WORDS, _LINE)
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that is to be completed, and what there is of that."""
+        """Return the complete words, and the beginning of the word to be completed."""
         line = os.environ["COMP_LINE"]
         words = split_arg_string(line)[1:]
         last = words.pop() if words and not line[-1:].isspace() else ""
@@ -45,18 +45,18 @@ SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": ZshComplete, "fi
 
 
 def script(program: click.Command, shell: str) -> str:
-    """The script by which a shell completes the lines of a program."""
+    """Return the script with which a shell completes the lines of a program."""
     return _of(program, shell).source()
 
 
 def asks() -> bool:
-    """Whether a shell has started the program to ask how a line may go on, or for its script."""
+    """Whether a shell has started the program to ask for completions or for its script."""
     shell, wanted = _asked()
     return shell in SHELLS and wanted in ("complete", "source")
 
 
 def answer(program: click.Command) -> str:
-    """What a shell asks for, as it reads it."""
+    """Return what the shell asks for, in its own format."""
     shell, wanted = _asked()
     return script(program, shell) if wanted == "source" else _of(program, shell).complete()
 

@@ -26,9 +26,9 @@ from sqlqueue_spark.pipeline import (
     send_until_stopped,
     store_and_forward,
 )
-from sqlqueue_spark.pipeline.program import make_ready
-from sqlqueue_spark.pipeline.running import asked_to_stop
-from sqlqueue_spark.pipeline.session import session
+from sqlqueue_spark.pipeline.running.readiness import make_ready
+from sqlqueue_spark.pipeline.running.session import session
+from sqlqueue_spark.pipeline.running.stop import asked_to_stop
 
 STORE, ORDERS, ANSWERS, ERROR = "outgoing", "billing", "sales", "error"
 SUBMITTED, ACCEPTED = "Shop.Messages.OrderSubmitted", "Shop.Messages.OrderAccepted"

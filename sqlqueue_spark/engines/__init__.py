@@ -1,1 +1,1 @@
-"""All that differs between database engines: connections, drivers, dialects and SQL, in a folder for each engine."""
+"""What differs between database engines: connections, drivers, dialects and SQL; a folder for each engine."""

@@ -7,23 +7,18 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import ModuleType
 
-from sqlqueue_spark.engines.connection import (
-    BATCH_BYTES,
-    BATCH_ROWS,
-    Connection,
-    Reader,
-    Target,
-    rows_awaited,
-)
+from sqlqueue_spark.engines.connection import Connection, Row, Target, rows_awaited
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.drivers import remedy
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, Reader
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady
 
 __all__ = [
-    "BATCH_BYTES",
-    "BATCH_ROWS",
+    "RECORD_BATCH_BYTES",
+    "RECORD_BATCH_ROWS",
     "Connection",
     "Reader",
+    "Row",
     "Target",
     "connect",
     "local_access",
@@ -32,20 +27,21 @@ __all__ = [
     "rows_awaited",
 ]
 
-#: How long the first connection waits for a database that says it is not ready yet. A serverless one takes about a minute to
-#: resume: https://learn.microsoft.com/azure/azure-sql/database/serverless-tier-auto-pause-resume#latency
+#: How long the first connection waits for a database that says it is not ready yet. A serverless one takes
+#: about a minute to resume:
+#: https://learn.microsoft.com/azure/azure-sql/database/serverless-tier-auto-pause-resume#latency
 _READY_SECONDS = 120.0
 
 
 def connect(target: Target, *, again: bool = False) -> Connection:
     """Open a connection; statements on it run in one transaction until commit or rollback.
 
-    The first connection waits for a database that says it is not ready yet, because nobody else does: where a database was
-    never reached, an error counts as one of the configuration.
+    The first connection waits for a database that says it is not ready yet, because an error of a database
+    that was never reached counts as one of the configuration.
 
-    :param again: whether the database was reached before. A database that fails over refuses logins for a while.
+    :param again: whether the database was reached before: one that fails over refuses logins for a while.
     :raises ConfigurationError: the database refuses the login, or a driver is missing; never with ``again``.
-    :raises ConnectionLost: no database answers; with ``again`` also where a ConfigurationError would have been raised.
+    :raises ConnectionLost: no database answers; with ``again`` also in place of a ConfigurationError.
     """
 
     def opened() -> Connection:
@@ -91,7 +87,7 @@ def open_reader(target: Target) -> Reader:
 
 
 def local_access(target: Target) -> list[tuple[str, str]]:
-    """What the target's url does beyond saying where the server is and which login is used: files, code, logins of this machine.
+    """What the target's url does beyond naming server and login: files, code, logins of this machine.
 
     :returns: what each of these is, and its value.
     :raises ConfigurationError: the url cannot be read, or the driver is missing.
@@ -105,7 +101,7 @@ def _driver(target: Target) -> ModuleType:
 
 
 def _module(target: Target, name: str) -> ModuleType:
-    """A module of the engine that needs its driver. It is imported late, because nobody needs both drivers."""
+    """A module of the engine that needs its driver. It is imported late: only one driver may be there."""
     try:
         return import_module(f"sqlqueue_spark.engines.{target.dialect.name}.{name}")
     except ImportError as error:

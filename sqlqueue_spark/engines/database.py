@@ -1,4 +1,4 @@
-"""What every engine answers, even one that only keeps outboxes: how names are written, its statements, its outbox tables."""
+"""What every engine answers, even one that only keeps outboxes: quoted names, statements, outbox tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Database(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    #: Where its statements are (:mod:`sqlqueue_spark.engines.statements`), under the same names for every engine.
+    #: Where its statements are, under the same names for every engine.
     sql: ClassVar[Traversable]
     #: None where a name needs no schema.
     default_schema: ClassVar[str | None] = None
@@ -56,7 +56,7 @@ class Database(ABC):
 
         Format: the tables of the .NET persistence, https://docs.particular.net/persistence/sql/.
 
-        :raises ConfigurationError: the engine has no table of such a name.
+        :raises ConfigurationError: the engine has no table of this name.
         """
         prefix = endpoint.replace(".", "_") + "_"
         table = prefix + self.outbox_suffix
@@ -67,19 +67,20 @@ class Database(ABC):
         limit = self.longest_prefix
         if limit is not None and len(prefix) > limit:
             raise ConfigurationError(
-                f"The endpoint {endpoint!r} gives its outbox table the prefix {prefix!r}, {len(prefix)} characters long, "
-                f"but on {self.title} it has at most {limit}; choose a shorter name for the endpoint."
+                f"The endpoint {endpoint!r} gives its outbox table the prefix {prefix!r}, {len(prefix)} "
+                f"characters long, but on {self.title} it has at most {limit}; choose a shorter name for the "
+                "endpoint."
             )
         length, unit = (len(table.encode()), "bytes") if self.counts_bytes else (len(table), "characters")
         if length > self.longest_outbox:
             raise ConfigurationError(
-                f"The endpoint {endpoint!r} calls its outbox table {table!r}, {length} {unit} long, but on {self.title} "
-                f"it has at most {self.longest_outbox}; choose a shorter name for the endpoint."
+                f"The endpoint {endpoint!r} calls its outbox table {table!r}, {length} {unit} long, but on "
+                f"{self.title} it has at most {self.longest_outbox}; choose a shorter name for the endpoint."
             )
         return table
 
     def outbox_names(self, schema: str | None, table: str) -> dict[str, str]:
-        """The quoted names of the outbox table and of what belongs to it, by the words for them in its statements."""
+        """The quoted names of the outbox table and its indexes, by the words for them in its statements."""
         return {
             "outbox": self.quoted(schema, table),
             "dispatched": self.quote(f"{table}_Dispatched"),

@@ -1,4 +1,4 @@
-"""What the dialect of a full engine answers beyond :class:`Database`: how values are bound, and what errors mean."""
+"""What the dialect of a full engine adds to :class:`Database`: how values are bound, what errors mean."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.row_set import RowSet
 
-#: What a claim locked, as three columns, because there may be millions of rows: RowVersion, whether the row has expired, and
-#: the bytes of its headers and body. Then the RowVersions of the rows that may be messages in transit: a few, or none.
+#: What a claim locked, as three columns, because there may be millions of rows: RowVersion, whether the row
+#: has expired, and the bytes of its headers and body. Then the RowVersions of the rows that may be messages
+#: in transit: a few, or none.
 ClaimedColumns = tuple[Sequence[int], Sequence[bool], Sequence[int], Sequence[int]]
-#: Many rows as a connection of the engine loads them: the parameters of the statement, or the stream of bytes that it reads.
+#: Many rows as a connection of the engine loads them: the parameters of the statement, or the stream of bytes
+#: that it reads.
 Load = Mapping[str, object] | Sequence[bytes | memoryview]
 
 
@@ -76,8 +78,8 @@ class Dialect(Database):
     escalates: ClassVar[bool] = True
     #: Whether the end of the transaction undoes what ``lock_timeout`` sets.
     lock_timeout_ends_with_transaction: ClassVar[bool] = False
-    #: A row is small when its headers and body together have at most so many bytes. A reader reads a range in blocks where
-    #: all its rows are known to be small. None where size makes no difference to a reader.
+    #: Most bytes that headers and body of a small row have together. A reader reads a range of small rows in
+    #: blocks. None where size makes no difference to a reader.
     small_row: ClassVar[int | None] = None
     #: The columns that every queue table has, each with the types that it may have.
     queue_columns: ClassVar[Mapping[str, Sequence[str]]]
@@ -87,12 +89,12 @@ class Dialect(Database):
     expires_with_index: ClassVar[str | None] = None
     #: How long a queue table's name may be, and in which unit that is counted.
     longest_queue: ClassVar[tuple[int, str]]
-    #: Whether the engine keeps a table without a clustered index as a heap, which does not give back the room of deleted
-    #: rows.
+    #: Whether the engine keeps a table without a clustered index as a heap, which does not give back the room
+    #: of deleted rows.
     knows_heaps: ClassVar[bool] = False
-    #: Whether a table is not there for a login that has no right to it.
+    #: Whether a login does not see a table to which it has no right.
     hides_tables: ClassVar[bool] = False
-    #: Whether a .NET receiver cannot read a body that is NULL, and stops there. Else it reads it as an empty one.
+    #: Whether a .NET receiver stops at a body that is NULL. Else it reads it as an empty one.
     null_body_stops: ClassVar[bool] = False
     #: Whether a text may hold the character NUL.
     keeps_nul: ClassVar[bool] = True
@@ -100,7 +102,7 @@ class Dialect(Database):
     reaches_other_databases: ClassVar[bool] = False
     #: The scope that a Microsoft Entra token must have to be a login here.
     entra_scope: ClassVar[str]
-    #: What a table of delayed messages stores in ``due`` of a message that a stage holds, whose ``expires`` has it.
+    #: The value for ``due`` of a delayed message on a stage: its ``expires``, in the engine's words.
     staged_due: ClassVar[str]
     #: Whether the transport's ``"schema"."table"`` is an address here.
     quoted_addresses: ClassVar[bool] = False
@@ -128,7 +130,7 @@ class Dialect(Database):
     def bind_messages(self, messages: pa.RecordBatch) -> Load:
         """Messages (:data:`OUTGOING`) as ``insert`` loads them.
 
-        The caller has turned their times to be received into times of expiry already (:func:`expiring`).
+        Times to be received are times of expiry by now (:func:`expiring`).
         """
 
     @abstractmethod
@@ -142,7 +144,7 @@ class Dialect(Database):
         """Delayed messages as ``delayed_headers`` and ``delayed_send`` find them.
 
         :param ids: the Ids of their new rows.
-        :param kept: how many characters of their headers they keep, and ``rests`` what they have behind these.
+        :param kept: how many characters of their headers they keep, with ``rests`` behind these.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """The database drivers of this machine: which there are, and whether they can be loaded.
 
-Each function that looks says in a few words what it found. It raises an :class:`ImportError` where the driver is not there or
-cannot be loaded.
+Each function that looks says in a few words what it found. It raises an :class:`ImportError` where the driver
+is not there or cannot be loaded.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of,
 from sqlqueue_spark.errors import ConfigurationError
 
 
-class Part(NamedTuple):
-    """One of the drivers that an engine needs. ``look`` is given the url, if the url is one of that engine's."""
+class NeededDriver(NamedTuple):
+    """A driver that an engine needs. ``look`` is given the url if it is one of that engine's, else None."""
 
     name: str
     look: Callable[[str | None], str]
-    #: The part that loads this one.
+    #: The driver that loads this one.
     loader: str | None = None
-    #: What it costs to go without this part; None where nothing works without it.
+    #: What it costs to go without this driver; None where nothing works without it.
     without: str | None = None
 
 
@@ -59,7 +59,8 @@ def arrow_odbc() -> str:
 def odbc(url: str | None) -> str:
     """The ODBC driver that connections to SQL Server go through, or would go through.
 
-    :raises ConfigurationError: there is no driver, or the one that the url names is not installed, or it cannot be loaded.
+    :raises ConfigurationError: there is no driver, or the one that the url names is not installed, or it
+        cannot be loaded.
     """
     import pyodbc
 
@@ -87,15 +88,15 @@ def check_opens(driver: Driver, installed: Sequence[str]) -> None:
             else "install Microsoft's (pip install 'sqlqueue-spark[mssql]')"
         )
         raise ConfigurationError(
-            f"The url names the ODBC driver {driver.name!r}, which is not installed; {remedy}, or leave Driver out of the "
-            "url to have one found."
+            f"The url names the ODBC driver {driver.name!r}, which is not installed; {remedy}, or leave "
+            "Driver out of the url to have one found."
         )
     try:
         ctypes.CDLL(driver.name)
     except OSError as error:
         raise ConfigurationError(
-            f"The ODBC driver {driver.name} cannot be loaded ({error}); install the library that it misses (Debian: apt-get "
-            "install unixodbc libgssapi-krb5-2)."
+            f"The ODBC driver {driver.name} cannot be loaded ({error}); install the library that it misses "
+            "(Debian: apt-get install unixodbc libgssapi-krb5-2)."
         ) from error
 
 
@@ -108,12 +109,12 @@ def remedy(engine: Dialect, error: ImportError) -> str:
 
 
 #: What each engine needs.
-PARTS: Mapping[Dialect, Sequence[Part]] = {
-    POSTGRESQL: (Part("psycopg", lambda _: psycopg()), Part("adbc", lambda _: adbc())),
+NEEDED_DRIVERS: Mapping[Dialect, Sequence[NeededDriver]] = {
+    POSTGRESQL: (NeededDriver("psycopg", lambda _: psycopg()), NeededDriver("adbc", lambda _: adbc())),
     SQLSERVER: (
-        Part("pyodbc", lambda _: pyodbc()),
-        Part("odbc", odbc, loader="pyodbc"),
-        Part(
+        NeededDriver("pyodbc", lambda _: pyodbc()),
+        NeededDriver("odbc", odbc, loader="pyodbc"),
+        NeededDriver(
             "arrow-odbc",
             lambda _: arrow_odbc(),
             without="Until then SQL Server's rows are read a value at a time, which costs this machine more.",

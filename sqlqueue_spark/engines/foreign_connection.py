@@ -1,6 +1,6 @@
-"""A connection that somebody else opened, for statements inside their transaction.
+"""A connection that the user has opened, for statements inside the user's transaction.
 
-We recognise its driver, and let the driver's errors pass through as they are. We never commit, roll back or close it.
+Its driver is recognised, and the driver's errors pass through. We never commit, roll back or close it.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class ForeignConnection:
     """What the outbox needs of a connection, over any driver of PEP 249."""
 
     def __init__(self, raw: Any, engine: str | None = None) -> None:
-        """:raises ConfigurationError: we do not know the driver's engine, or the connection commits by itself."""
+        """:raises ConfigurationError: the driver is not known, or the connection is in autocommit mode."""
         package = type(raw).__module__.partition(".")[0]
         name = engine or _ENGINES.get(package)
         if name is None:
             raise ConfigurationError(
-                f"A connection of the package {package!r} does not tell what database it leads to; say it with engine=, "
-                f"one of {', '.join(OUTBOX_DATABASES)}."
+                f"A connection of the package {package!r} does not tell what database it leads to; say it "
+                f"with engine=, one of {', '.join(OUTBOX_DATABASES)}."
             )
         if _commits_by_itself(raw):
             raise ConfigurationError(
-                "The connection is in autocommit mode, so that ids and rows would not be committed together and exactly "
-                "once would be lost; turn autocommit off, and commit when the rows are written."
+                "The connection is in autocommit mode, so that ids and rows would not be committed together "
+                "and exactly once would be lost; turn autocommit off, and commit when the rows are written."
             )
         self.dialect: Database = OUTBOX_DATABASES[name]
         self._raw = raw
@@ -98,14 +98,14 @@ class ForeignConnection:
 
     def _cursor(self) -> Any:
         if self._driver is not None and self._driver.__name__ == "psycopg":
-            # The owner may have chosen another kind of rows: here a scalar row would be taken for a tuple.
+            # The user may have chosen another kind of rows; a scalar row would be taken for a tuple.
             return self._raw.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row)
         return self._raw.cursor()
 
     def _nvarchar(self, parameter: object) -> tuple[int, int, int] | None:
         """The type to bind a long text as; None where the driver may choose.
 
-        pyodbc sends a long text as ntext, which some collations refuse: see how ``sqlserver/connection.py`` binds texts.
+        pyodbc sends a long text as ntext, which some collations refuse (``sqlserver/connection.py``).
         """
         pyodbc = self._driver if self._driver is not None and self._driver.__name__ == "pyodbc" else None
         if pyodbc is None or not isinstance(parameter, str) or len(parameter) <= 2_000:
@@ -128,7 +128,7 @@ def _driver(package: str) -> ModuleType | None:
 
 
 def _commits_by_itself(raw: Any) -> bool:
-    """Whether the connection is in autocommit mode. PyMySQL and MySQLdb have a method for it, the others an attribute."""
+    """Whether the connection is in autocommit mode: a method of PyMySQL and MySQLdb, else an attribute."""
     ask = getattr(raw, "get_autocommit", None)
     if callable(ask):
         return bool(ask())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qs, unquote
 
-from sqlqueue_spark.engines.connection import splits_login
 from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.plain_text import splits_login
 
 Host = tuple[str, int]
 
@@ -20,8 +20,8 @@ _LOCAL = (".", "(local)")
 def hosts(url: str) -> list[Host]:
     """The hosts and ports, in their order; none where the url does not name them.
 
-    The url of a local socket, of a data source or of a named instance does not. A service on the host of a named instance
-    tells its port.
+    The url of a local socket, of a data source or of a named instance does not. A service on the host of a
+    named instance tells its port.
 
     :raises ConfigurationError: the url cannot be read. The message never shows it: it may hold a password.
     """
@@ -32,7 +32,7 @@ def hosts(url: str) -> list[Host]:
 
 
 def same_server(one: str, other: str) -> bool:
-    """Whether two urls lead to the same hosts and ports; where one of them does not name them, whether the urls are the same."""
+    """Whether two urls lead to the same hosts and ports. Urls that do not name them must be equal."""
     try:
         there = hosts(one)
         return one == other or (there != [] and there == hosts(other))
@@ -44,8 +44,8 @@ def _of_postgresql(url: str) -> list[Host]:
     """Format: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS."""
     if splits_login(url):
         raise ConfigurationError(
-            "The option url cannot be read as postgresql://user@host:port/database; percent-encode special characters in "
-            "its user and password, or put the password into the option password."
+            "The option url cannot be read as postgresql://user@host:port/database; percent-encode special "
+            "characters in its user and password, or put the password into the option password."
         )
     # Not urlsplit(): some versions of Python take [::1] in a list of hosts for a mistake.
     place, _, query = url.partition("://")[2].partition("?")

@@ -17,8 +17,8 @@ DIALECTS: dict[str, Dialect] = {each.name: each for each in (POSTGRESQL, SQLSERV
 OUTBOX_DATABASES: dict[str, Database] = {**DIALECTS, **{each.name: each for each in (MySql(), Oracle())}}
 
 _FROM_DOTNET = (
-    "a .NET driver; write it for ODBC (Server=host;Database=name, and UID=name or Trusted_Connection=yes), or as "
-    "mssql://user@host:port/database"
+    "a .NET driver; write it for ODBC (Server=host;Database=name, and UID=name or Trusted_Connection=yes), "
+    "or as mssql://user@host:port/database"
 )
 #: How others write what leads to a database: whose form it is, and what to write instead.
 _ELSEWHERE = {
@@ -45,7 +45,8 @@ __all__ = [
 def dialect_of(url: str) -> Dialect:
     """The dialect that a URL or connection string belongs to.
 
-    :raises ConfigurationError: the text has none of the known forms. The message does not repeat it: it may hold a secret.
+    :raises ConfigurationError: the text has none of the known forms. The message does not repeat it: it may
+        hold a secret.
     """
     for dialect in DIALECTS.values():
         if dialect.speaks(url):
@@ -53,13 +54,13 @@ def dialect_of(url: str) -> Dialect:
     if told := _form_elsewhere(url):
         raise ConfigurationError(f"The option url has the form of {told}.")
     raise ConfigurationError(
-        "The option url is none of postgresql://user@host:port/database, mssql://user@host:port/database and an ODBC "
-        "connection string such as Server=host;Database=name;Encrypt=yes; correct it."
+        "The option url is none of postgresql://user@host:port/database, mssql://user@host:port/database and "
+        "an ODBC connection string such as Server=host;Database=name;Encrypt=yes; correct it."
     )
 
 
 def _form_elsewhere(text: str) -> str | None:
-    """Whose form a connection string has that we do not read, and what to write instead; None where nobody's is known."""
+    """Whose form an unreadable connection string has, and what to write instead; None if it is unknown."""
     return next(
         (told for form, told in _ELSEWHERE.items() if re.match(form, text, re.IGNORECASE | re.DOTALL)), None
     )

@@ -1,9 +1,10 @@
 """An engine's statements by their names, read from its SQL files.
 
-A file has the statements of one task, in the same order on each engine. ``-- name: claim`` begins a statement, and ``:after``
-is a value that is bound to it (the format of aiosql, https://nackjicholson.github.io/aiosql/defining-sql-queries/). The
-comments below the name say what the statement does, what goes in and comes out, and why each hint is there. ``{name}`` is
-always a quoted identifier, or NULL for a column that a table does not have; ``{in_transit}`` is a list of whole numbers, or NULL.
+A file has the statements of one task, in the same order on each engine. ``-- name: claim`` begins a
+statement, and ``:after`` is a value that is bound to it (the format of aiosql,
+https://nackjicholson.github.io/aiosql/defining-sql-queries/). The comments below the name say what the
+statement does, what goes in and comes out, and why each hint is there. ``{name}`` is always a quoted
+identifier, or NULL for a column that a table does not have; ``{in_transit}`` is a list of numbers, or NULL.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Self
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 #: A parameter; ``::`` is a cast.
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
-#: The values of a statement's parameters, by their names; those that the statement does not have are left out.
+#: The values of a statement's parameters, by their names; other names are ignored.
 Parameters = Mapping[str, object]
 NOTHING: Parameters = MappingProxyType({})
 #: How a driver writes a parameter, by its ``paramstyle`` (https://peps.python.org/pep-0249/#paramstyle).
@@ -35,8 +36,8 @@ _PLACEHOLDERS: Mapping[str, Callable[[str, int], str]] = {
 class Statement:
     """A statement and its comment. Without a text it is false: there is nothing to do on this engine.
 
-    ``parts`` are pieces of text and the names of parameters in turn. So nobody looks for a parameter in a text in which
-    identifiers stand already: they may hold any character.
+    ``parts`` are pieces of text and the names of parameters in turn. So no parameter is looked for in a text
+    that has identifiers already: they may hold any character.
     """
 
     parts: tuple[str, ...]
@@ -78,7 +79,7 @@ class Statement:
         return text, tuple(values[name] for name in names)
 
     def written_out(self, literals: Mapping[str, str]) -> str:
-        """The text with literals in the place of its parameters: for people, or where the engine lets nothing be bound."""
+        """The text with literals for its parameters, for people, or where nothing can be bound."""
         return self._woven(literals[name] for name in self.parameters)
 
     def with_numbers(self, numbers: Mapping[str, int]) -> str:
@@ -86,7 +87,7 @@ class Statement:
         return self.written_out({name: str(int(number)) for name, number in numbers.items()})
 
     def _woven(self, written: Iterator[str], doubled: str = "") -> str:
-        """The text with its parameters so written; the character ``doubled`` stands twice in the rest of it."""
+        """The text with these words for its parameters; the character ``doubled`` is doubled in the rest."""
         texts = (text.replace(doubled, 2 * doubled) if doubled else text for text in self.parts[::2])
         first = next(texts)
         return first + "".join(each for pair in zip(written, texts, strict=True) for each in pair)

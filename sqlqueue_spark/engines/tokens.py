@@ -1,4 +1,4 @@
-"""Microsoft Entra tokens for a login: we ask a provider before each new connection, so that a stream outlives its tokens."""
+"""Microsoft Entra tokens for a login: a provider gives one for each new connection, as tokens expire."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from sqlqueue_spark.options import AZURE_IDENTITY
 def token_of(provider: str, scope: str) -> str:
     """The token that the provider gives now.
 
-    :param provider: ``module:function`` or ``azure-identity``. A function takes no argument and returns the token as text.
-        ``azure-identity`` is the chain of credentials in Microsoft's package of this name, which keeps tokens itself.
+    :param provider: ``module:function`` or ``azure-identity``. A function takes no argument and returns the
+        token as text. ``azure-identity`` is the chain of credentials in Microsoft's package of this name,
+        which keeps tokens itself.
     :param scope: what the token is to be for; only ``azure-identity`` is told.
-    :raises ConfigurationError: there is no such provider, or it failed. The message names the class of the provider's error,
-        but not its text, which may hold a secret.
+    :raises ConfigurationError: there is no such provider, or it failed. The message names the class of the
+        provider's error, but not its text, which may hold a secret.
     """
     ask = (
         functools.partial(_credential().get_token, scope)
@@ -29,12 +30,14 @@ def token_of(provider: str, scope: str) -> str:
         given = ask()
     except Exception as error:
         raise ConfigurationError(
-            f"The accessTokenProvider {provider} failed with {type(error).__name__}; call it by hand to see why."
+            f"The accessTokenProvider {provider} failed with {type(error).__name__}; call it by hand to see "
+            "why."
         ) from error
     token = getattr(given, "token", given)
     if not isinstance(token, str) or not token:
         raise ConfigurationError(
-            f"The accessTokenProvider {provider} returned {type(given).__name__} instead of a token's text; correct it."
+            f"The accessTokenProvider {provider} returned {type(given).__name__} instead of a token's text; "
+            "correct it."
         )
     return token
 
@@ -45,8 +48,8 @@ def _function(provider: str) -> Callable[[], Any]:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(
-            f"The accessTokenProvider {provider} cannot be loaded ({error}); put its module where driver and workers find "
-            "it, such as with spark-submit --py-files."
+            f"The accessTokenProvider {provider} cannot be loaded ({error}); put its module where driver and "
+            "workers find it, such as with spark-submit --py-files."
         ) from error
     if not callable(found):
         raise ConfigurationError(f"The accessTokenProvider {provider} is no function; name one.")
@@ -60,7 +63,7 @@ def _credential() -> Any:
         from azure.identity import DefaultAzureCredential
     except ImportError as error:
         raise ConfigurationError(
-            f"The accessTokenProvider {AZURE_IDENTITY} cannot be loaded ({error}); install it with: pip install "
-            "azure-identity."
+            f"The accessTokenProvider {AZURE_IDENTITY} cannot be loaded ({error}); install it with: pip "
+            "install azure-identity."
         ) from error
     return DefaultAzureCredential()

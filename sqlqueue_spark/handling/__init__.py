@@ -1,9 +1,16 @@
-"""Handlers: Python functions that are called for each message, what they answer, and what becomes of those that fail."""
+"""Handlers: Python functions that are called for each message, and what happens when they fail."""
 
-from sqlqueue_spark.handling.answers import Publish, Reply, Send, WrongAnswer
-from sqlqueue_spark.handling.calls import HandlerTimeout, NoHandler, NoReplyAddress, WorkerDied
+from sqlqueue_spark.errors import (
+    HandlerTimeout,
+    NoHandler,
+    NoReplyAddress,
+    WorkerDied,
+    WrongAnswer,
+    WrongBody,
+)
+from sqlqueue_spark.handling.answers import Publish, Reply, Send
 from sqlqueue_spark.handling.each_message import each_message
-from sqlqueue_spark.handling.received_message import ReceivedMessage, WrongBody
+from sqlqueue_spark.handling.received_message import ReceivedMessage
 from sqlqueue_spark.handling.recoverability import recoverability
 
 __all__ = [

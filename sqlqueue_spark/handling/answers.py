@@ -1,4 +1,4 @@
-"""What a handler may answer: messages out, with the headers of relation that a .NET endpoint would set.
+"""The answers of a handler: messages out, with the headers of relation that a .NET endpoint would set.
 
 Formats: the headers of NServiceBus, as its replies and sends from a handler have them.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from json.encoder import encode_basestring as _quoted
 from typing import NamedTuple
 
+from sqlqueue_spark.errors import WrongAnswer
 from sqlqueue_spark.handling.received_message import ReceivedMessage
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, escaped, format_headers, type_names
 from sqlqueue_spark.messages.outgoing import (
@@ -28,10 +29,11 @@ class Send:
     """A message to a queue.
 
     :param to: the address of the queue.
-    :param type: the message's type, such as ``Shop.ShipOrder, Shop``; it goes into EnclosedMessageTypes.
+    :param type: the type of the message, for example ``Shop.ShipOrder, Shop``; it goes into
+        EnclosedMessageTypes.
     :param body: bytes or text as they are, anything else as JSON.
-    :param headers: further headers; they win over those that are set by themselves.
-    :param id: the message id; by default one that follows from the received message.
+    :param headers: further headers; they replace the headers that are set by default.
+    :param id: the message id; by default an id that follows from the received message.
     """
 
     to: str
@@ -43,7 +45,7 @@ class Send:
 
 @dataclass(slots=True)
 class Reply:
-    """A message back to the address to which replies of the received one go; its parts as those of :class:`Send`."""
+    """A message to the reply address of the received message. Its parts are those of :class:`Send`."""
 
     type: str | None = None
     body: object = b""
@@ -53,10 +55,11 @@ class Reply:
 
 @dataclass(slots=True)
 class Publish:
-    """An event for all who have subscribed to its type; its parts as those of :class:`Send`.
+    """An event for all that have subscribed to its type. Its parts are those of :class:`Send`.
 
-    :param type: its type, such as ``Shop.OrderPlaced, Shop``. Who has subscribed to one of its base types gets it where these follow,
-        each behind a semicolon, as .NET endpoints write EnclosedMessageTypes: ``Shop.OrderPlaced, Shop;Shop.IOrderEvent, Shop``.
+    :param type: the type of the event, for example ``Shop.OrderPlaced, Shop``. Base types may follow, each
+        behind a semicolon: ``Shop.OrderPlaced, Shop;Shop.IOrderEvent, Shop``. That is how .NET endpoints write
+        EnclosedMessageTypes. Then the event also goes to all that have subscribed to one of these.
     """
 
     type: str
@@ -76,10 +79,6 @@ _CORRELATION, _CONVERSATION, _TYPES = (
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-class WrongAnswer(TypeError):
-    """A handler answered something that is neither nothing nor messages. To try again does not help."""
-
-
 class Outgoing(NamedTuple):
     """An element of the column Outgoing."""
 
@@ -92,9 +91,9 @@ class Outgoing(NamedTuple):
 
 
 def outgoing(answer: Answer, message: ReceivedMessage) -> Outgoing:
-    """An answer as an element of the column Outgoing. Replies to it go to the queue in which the message was received.
+    """An answer as an element of the column Outgoing. Replies to it go to the queue of the received message.
 
-    :raises WrongAnswer: a part of it is none that a message can have.
+    :raises WrongAnswer: a part of the answer is of a type that no message can have.
     """
     to = answer.to if isinstance(answer, Send) else message.reply_to
     event = None
@@ -153,9 +152,15 @@ def _are_texts(headers: object) -> bool:
 def _wrong_part(answer: Answer) -> str:
     kind = type(answer).__name__
     if isinstance(answer, Publish) and not _names_types(answer.type):
-        return f"a {kind} whose type is {answer.type!r}; give it the full name of a type, by which others subscribe"
+        return (
+            f"a {kind} whose type is {answer.type!r}; "
+            "give it the full name of a type, by which others subscribe"
+        )
     if not isinstance(getattr(answer, "to", ""), str):
-        return f"a {kind} to {type(answer.to).__name__}; give it the address of a queue as text"  # type: ignore[union-attr] # it has one
+        return (
+            f"a {kind} to {type(answer.to).__name__}; "  # type: ignore[union-attr] # it has one
+            "give it the address of a queue as text"
+        )
     for name in ("type", "id"):
         if not _is_text(value := getattr(answer, name)):
             return f"a {kind} whose {name} is {type(value).__name__}; give it a text"
@@ -169,5 +174,6 @@ def _body(body: object) -> bytes:
         return (body if isinstance(body, str) else _JSON.encode(body)).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise WrongAnswer(
-            f"The handler answered a message whose body cannot be JSON: {error}; give it bytes, text, or what JSON knows."
+            f"The handler answered a message whose body cannot be JSON: {error}; "
+            "give it bytes, text, or what JSON knows."
         ) from error

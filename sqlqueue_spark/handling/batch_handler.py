@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from sqlqueue_spark.handling.answers import WrongAnswer
-from sqlqueue_spark.handling.calls import Handler, Watch
+from sqlqueue_spark.errors import WrongAnswer
+from sqlqueue_spark.handling.calls import Handler
+from sqlqueue_spark.handling.handler_timeout import Watch
 from sqlqueue_spark.handling.outcome_columns import (
     Outcome,
     failure_of,
@@ -17,7 +18,7 @@ from sqlqueue_spark.handling.outcome_columns import (
 )
 from sqlqueue_spark.handling.received_message import ReceivedMessage, received
 
-#: Outcomes are given away when the first of them is so old, or when they have so many bytes.
+#: Outcomes are given away when the first of them is this old, or when they have this many bytes.
 _OLDEST_SECONDS = 0.05
 _MOST_BYTES = 4 << 20
 
@@ -37,7 +38,7 @@ class BatchHandler:
             done += outcomes.num_rows
 
     def outcomes(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The columns Outgoing and Failure of the messages, part by part: soon, so that little is lost when the process dies."""
+        """The columns of the outcomes, part by part, so that little is lost when the process dies."""
         seen = self._watch.seen
         with self._watch.alarms():
             part: list[tuple[ReceivedMessage | None, Outcome]] = []
@@ -59,18 +60,21 @@ class BatchHandler:
         if message is None:
             return Outcome(None, None)
         try:
-            return Outcome(self._handler.answers(message, self._watch), None)
+            sends, started = self._handler.answers(message, self._watch)
+            ended = max(started, time.time_ns())  # the clock may have been set back
+            return Outcome(sends, None, started // 1_000, ended // 1_000)
         except BaseException as error:  # noqa: BLE001 -- a handler is a user's, and may raise anything
             return self._failed(error, message)
 
     def _failed(self, error: BaseException, message: ReceivedMessage) -> Outcome:
         unrecoverable = self._handler.limits.is_hopeless(error)
-        return Outcome(None, failure_of(error, message, unrecoverable=unrecoverable))
+        failure = failure_of(error, message, unrecoverable=unrecoverable, packages=self._handler.packages)
+        return Outcome(None, failure)
 
     def _columns(self, part: Sequence[tuple[ReceivedMessage | None, Outcome]]) -> pa.RecordBatch:
         try:
             return outcome_columns([outcome for _, outcome in part])
-        except Exception:  # noqa: BLE001 -- pyarrow raises many kinds; what is wrong is found message by message
+        except Exception:  # noqa: BLE001 -- pyarrow raises many kinds; each message is tried below
             return outcome_columns([self._holdable(*each) for each in part])
 
     def _holdable(self, message: ReceivedMessage | None, outcome: Outcome) -> Outcome:
@@ -80,7 +84,8 @@ class BatchHandler:
         except Exception as error:  # noqa: BLE001 -- see above
             if message is not None:
                 wrong = WrongAnswer(
-                    f"The handler answered what no row can hold: {error}; give texts of Unicode, and bodies below 2 GB."
+                    f"The handler answered what no row can hold: {error}; "
+                    "give texts of Unicode, and bodies below 2 GB."
                 )
                 return self._failed(wrong, message)
         return outcome

@@ -1,17 +1,21 @@
-"""Handles the messages of record batches in child processes, and finds out which message ends or hangs its process.
+"""Handles messages in a child process, and finds out which message ends or hangs the process.
 
-The child is forked once, and kept from task to task, so that what a handler's module keeps, such as a connection, lives on. When it
-ends while it handles a message, or hangs so that no alarm reaches it and is killed, the others are handled in a new child:
+The child is forked once and kept from task to task: a connection in the handler's module, for example, stays
+open. The child may end while it handles a message. Or it hangs, hears no alarm, and is killed. A new child
+handles the rest:
 
-- The message at which the child ended is tried once more, alone and as the first one of a new child, however many immediate
-  retries there are. Its end may have been another's doing: memory that earlier messages left, or a thread. If the new child ends
-  too, the message has failed by ``WorkerDied``.
-- The message at which it hung is tried once more in the same way, unless there are no immediate retries: to wait is dear, but a new
-  child has new connections. If it hangs again, it has failed by ``HandlerTimeout``.
-- ``WorkerDied`` or ``HandlerTimeout`` among the unrecoverable exceptions means that there is no second time.
-- What the child had given away before it ended counts. It gives outcomes away every 0.05 s, and messages whose outcomes it had not yet
-  given away are handled again: none where each call takes longer than that.
-- A child is known by what its handler is made of: a stream that makes ``each_message`` anew for each batch has one child, not hundreds.
+- The message at which the child ended is tried once more, alone and first in a new child, whatever the number
+  of immediate retries. Another message may have caused the end, by memory that it left or by a thread. If the
+  new child ends, too, the message has failed by ``WorkerDied``.
+- The message at which the child hung is tried once more in the same way, unless there are no immediate
+  retries. A second wait is expensive, but a new child has new connections. If it hangs again, the message has
+  failed by ``HandlerTimeout``.
+- If ``WorkerDied`` or ``HandlerTimeout`` is among the unrecoverable exceptions, the message is not tried
+  again.
+- Outcomes that the child has given away count. It gives them away every 0.05 s. The messages after them are
+  handled again: none where each call takes longer than that.
+- A child is found again by the bytes of its pickled handler. So a stream that makes ``each_message`` anew for
+  each batch has one child, not hundreds.
 """
 
 from __future__ import annotations
@@ -26,10 +30,11 @@ from typing import Self
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout
 from sqlqueue_spark.handling.batch_handler import BatchHandler
-from sqlqueue_spark.handling.calls import HandlerTimeout, Limits, Seen, Watch
+from sqlqueue_spark.handling.calls import Limits
 from sqlqueue_spark.handling.child_process import ChildEnded, ChildProcess, NotLoaded, Outcomes
+from sqlqueue_spark.handling.handler_timeout import Seen, Watch
 from sqlqueue_spark.handling.outcome_columns import (
     Outcome,
     failure_of,
@@ -42,24 +47,22 @@ from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)
 
-#: So many messages and bytes are given to a child at once.
+#: Most messages and bytes that a child is given at once.
 _PART_ROWS, _PART_BYTES = 4_000, 4 << 20
-#: A child that hears no alarm is killed so many seconds after it should have.
-_LEAST_GRACE, _MOST_GRACE = 1.0, 5.0
-#: So many children are kept by a worker when their tasks are done.
+#: Most children that a worker keeps when their tasks are done.
 _MOST_IDLE = 4
-#: So often in a row may a child end before it has begun with a message.
+#: How often in a row a child may end before it has begun with a message.
 _MOST_UNBEGUN = 3
 
 _idle: collections.OrderedDict[bytes, ChildProcess] = collections.OrderedDict()
 
 
 class ChildHandler:
-    """Does in a child process what :class:`BatchHandler` does in this one; ``with child_handler:`` around its calls."""
+    """Does in a child process what :class:`BatchHandler` does here, in a block ``with child_handler:``."""
 
     def __init__(self, pickled: bytes, limits: Limits) -> None:
-        """:param pickled: the handler. What it is made of is loaded in the child alone.
-        :param limits: of the handler; of its exceptions only the two of this module's promise count.
+        """:param pickled: the handler, which is loaded in the child alone.
+        :param limits: of the handler; of the exceptions only ``WorkerDied`` and ``HandlerTimeout`` count.
         """
         self._pickled = pickled
         self._limits = limits
@@ -69,7 +72,7 @@ class ChildHandler:
 
     def __enter__(self) -> Self:
         """:raises OSError: no process can be made."""
-        # Taken while it is used, so that nobody else speaks to it.
+        # Taken out while it is used, so that no other task speaks to it.
         self._child = _idle.pop(self._key, None) or self._forked()
         return self
 
@@ -126,16 +129,14 @@ class ChildHandler:
         return self._child
 
     def _forked(self) -> ChildProcess:
-        timeout = self._limits.timeout
-        grace = min(max(timeout, _LEAST_GRACE), _MOST_GRACE)
         while True:
-            child = ChildProcess(self._load, timeout=timeout, grace=grace)
+            child = ChildProcess(self._load, timeout=self._limits.timeout)
             try:
                 child.loaded()
             except NotLoaded as error:
                 raise ConfigurationError(
-                    f"The handler cannot be loaded in Spark's workers: {error}; install what it needs there, or give it to "
-                    "spark-submit as --py-files."
+                    f"The handler cannot be loaded in Spark's workers: {error}; "
+                    "install what it needs there, or give it to spark-submit as --py-files."
                 ) from error
             except ChildEnded as ended:
                 self._count_unbegun(ended)
@@ -151,14 +152,14 @@ class ChildHandler:
         self._unbegun += 1
         if self._unbegun >= _MOST_UNBEGUN:
             raise ConfigurationError(
-                f"{ended.reason} That was so {self._unbegun} times before it had begun with a message; see what its module does "
-                "when it is loaded, and how much memory there is."
+                f"{ended.reason} That was so {self._unbegun} times before it had begun with a message; "
+                "see what its module does when it is loaded, and how much memory there is."
             ) from ended
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Messages that a child is to handle, from the first position up to the last one, without it.
+    """Messages that a child is to handle, from the position ``first`` up to ``last``, without the last one.
 
     :param alone: whether this is one message at which a child has ended before.
     """
@@ -169,7 +170,13 @@ class _Run:
 
 
 def _is_sized(column: pa.Array) -> bool:
-    return any(is_one(column.type) for is_one in (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary))  # fmt: skip
+    kinds = (
+        pa.types.is_string,
+        pa.types.is_binary,
+        pa.types.is_large_string,
+        pa.types.is_large_binary,
+    )
+    return any(is_one(column.type) for is_one in kinds)
 
 
 def _parts(messages: pa.RecordBatch) -> list[tuple[int, int]]:

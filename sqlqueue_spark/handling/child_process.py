@@ -1,7 +1,8 @@
 """A child process that handles messages, so that a handler which kills or hangs its process does so there.
 
-The parent sends record batches as streams of Arrow's IPC over a pair of sockets, each behind its length, and the child sends the
-outcomes back in the same way. A few bytes of shared memory tell the parent which message the child handles, and until when.
+The parent sends record batches as streams of Arrow's IPC over a pair of sockets, each behind its length. The
+child sends the outcomes back in the same way. A few bytes of shared memory tell the parent which message the
+child handles, and until when.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ from typing import Never
 
 import pyarrow as pa
 
-from sqlqueue_spark.handling.calls import HandlerTimeout, Seen, WorkerDied
+from sqlqueue_spark.errors import WorkerDied
+from sqlqueue_spark.handling import handler_timeout
+from sqlqueue_spark.handling.handler_timeout import Seen
 from sqlqueue_spark.spark.garbage import leave_out_modules
 
 #: Gives the outcomes of a batch of messages, part by part.
 Outcomes = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
 
-#: A child looks for garbage after so many new objects: a part of messages has thousands that are none.
+#: The number of new objects after which a child looks for garbage. A part of messages makes thousands.
 _MADE_OF_MESSAGES = 20_000
 _LENGTH = struct.Struct("<Q")
 _LOOK_MS = 100
@@ -45,7 +48,7 @@ class ChildEnded(Exception):
     """The child is no more.
 
     :param reason: the failure of the message that did it: :class:`WorkerDied` or :class:`HandlerTimeout`.
-    :param position: of the message that was begun last, in the batch that the child was given; None where none was begun.
+    :param position: of the message that was begun last, in the batch; None where none was begun.
     """
 
     def __init__(self, reason: Exception, position: int | None) -> None:
@@ -61,23 +64,23 @@ class NotLoaded(Exception):
 class ChildProcess:
     """The parent's end of a child; one thread at a time may use it."""
 
-    def __init__(self, load: Callable[[Seen], Outcomes], *, timeout: float, grace: float) -> None:
+    def __init__(self, load: Callable[[Seen], Outcomes], *, timeout: float) -> None:
         """Fork a child.
 
         :param load: called in the child; it loads the handler.
-        :param timeout: how many seconds each step of the child may take, and ``grace`` how many more until it is killed.
+        :param timeout: how many seconds each step of the child may take. It is killed a grace later.
         :raises OSError: no process can be made.
         """
         if not hasattr(os, "fork"):
             raise OSError("this system has no fork")
         self._timeout = timeout
-        self._grace = grace
+        self._grace = handler_timeout.grace(timeout)
         self._seen = Seen(mmap.mmap(-1, Seen.SIZE))
         self._status: int | None = None
         self._channel, theirs = socket.socketpair()
         parent, main = os.getpid(), threading.current_thread() is threading.main_thread()
         with theirs, warnings.catch_warnings():
-            # From Python 3.12 a fork beside threads warns. The child uses none of them, nor a lock of theirs but malloc's.
+            # From Python 3.12 on a fork beside threads warns. The child uses no lock but malloc's.
             warnings.simplefilter("ignore", DeprecationWarning)
             try:
                 self._pid = os.fork()
@@ -90,7 +93,7 @@ class ChildProcess:
 
     @property
     def usable(self) -> bool:
-        """Whether it was not ended yet, as far as is known."""
+        """Whether the child runs, as far as is known."""
         return self._channel.fileno() >= 0
 
     def loaded(self) -> None:
@@ -105,9 +108,10 @@ class ChildProcess:
             raise NotLoaded(error.decode())
 
     def outcomes(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The outcomes of messages, part by part. Whoever does not take all of them ends the child.
+        """The outcomes of messages, part by part. The child is ended if not all of them are taken.
 
-        :raises ChildEnded: the child ended, or hung and was killed. All that it had answered was given before.
+        :raises ChildEnded: the child ended, or hung and was killed. All outcomes that it had sent were given
+            before.
         """
         self._begin(self._timeout)
         left = messages.num_rows
@@ -168,7 +172,8 @@ class ChildProcess:
     def _wait(self, event: int) -> None:
         """Wait until the channel is ready.
 
-        A dead child does not always end it: a process that a handler has forked may have its other end.
+        The end of the child does not always end the channel: a process that the handler has forked may hold
+        it open.
         """
         poll = select.poll()
         poll.register(self._channel, event)
@@ -177,39 +182,31 @@ class ChildProcess:
                 if poll.poll(0):
                     return
                 self._died()
-            if self._is_overdue():
+            if self._seen.is_overdue(self._grace):
                 self._kill_hung()
 
     def _kill_hung(self) -> Never:
         position = self._position()
         self.end()
-        # Between the look and its death it may have come on. Then it did not hang, and nobody is to blame.
-        blamed = position if self._is_overdue() else None
-        raise ChildEnded(
-            HandlerTimeout(
-                "The handler took longer than handlerTimeout, and as it heard no alarm its process was killed."
-            ),
-            blamed,
-        )
+        # It may have gone on between the look and its death. Then no message is to blame.
+        blamed = position if self._seen.is_overdue(self._grace) else None
+        raise ChildEnded(handler_timeout.killed(), blamed)
 
     def _died(self) -> Never:
         self._reap(1.0)
         self.end()
         raise ChildEnded(WorkerDied(f"The handler's process {_end_of(self._status)}."), self._position())
 
-    def _is_overdue(self) -> bool:
-        return time.monotonic() > self._seen.until + self._grace
-
     def _position(self) -> int | None:
         return None if self._seen.position == Seen.NOTHING else self._seen.position
 
     def _reap(self, seconds: float) -> bool:
-        """Whether the child has ended; wait for so long until it has."""
+        """Whether the child has ended; waits at most this long for its end."""
         until = time.monotonic() + seconds
         while self._status is None:
             try:
                 pid, status = os.waitpid(self._pid, os.WNOHANG)
-            except ChildProcessError:  # somebody else has asked for its status
+            except ChildProcessError:  # its status was asked for elsewhere
                 pid, status = self._pid, 0
             if pid:
                 self._status = os.waitstatus_to_exitcode(status)
@@ -237,7 +234,7 @@ def _end_of(status: int | None) -> str:
 
 
 def _run_as_child(channel: socket.socket, parent: int | None, load: Callable[[], Outcomes]) -> Never:
-    """Serve the parent until it ends, and leave without a word: the parent's buffers and exit handlers are not the child's."""
+    """Serve the parent until it ends. Then leave at once: buffers and exit handlers belong to the parent."""
     status = 1
     try:
         _leave_the_parent(channel.fileno(), parent)
@@ -252,7 +249,8 @@ def _run_as_child(channel: socket.socket, parent: int | None, load: Callable[[],
 def _leave_the_parent(channel: int, parent: int | None) -> None:
     """Take no part in what the parent does: it alone speaks to Spark.
 
-    :param parent: the process with which the child dies even within a call; None where only its thread would be known.
+    :param parent: the process with which the child dies even within a call; None where that cannot be
+        arranged.
     """
     if parent is not None and sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -265,7 +263,9 @@ def _leave_the_parent(channel: int, parent: int | None) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
-    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115 -- for ever
+    sys.stdout = open(  # noqa: SIM115 -- for ever
+        1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
     # A connection has one process at either end.
     for each in _descriptors():
         if each > _STANDARD and each != channel and _is_socket(each):

@@ -23,18 +23,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout, WorkerDied
+from sqlqueue_spark.handling import handler_timeout
 from sqlqueue_spark.handling.batch_handler import BatchHandler
-from sqlqueue_spark.handling.calls import Function, Handler, HandlerTimeout, Limits, WorkerDied
+from sqlqueue_spark.handling.calls import Function, Handler, Limits
 from sqlqueue_spark.handling.child_handler import ChildHandler
-from sqlqueue_spark.options.fields import duration
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.spark.garbage import leave_out_modules
 
 log = logger(__name__)
 
 _TEXT = StringType()
-#: The columns that are added, as Spark names their types; as Arrow does, see outcome_columns.
+#: The columns that are added, with Spark's types; with those of Arrow they stand in outcome_columns.
 _ADDED = (
     StructField(
         "Outgoing",
@@ -65,6 +65,8 @@ _ADDED = (
             ]
         ),
     ),
+    StructField("ProcessingStarted", TimestampType()),
+    StructField("ProcessingEnded", TimestampType()),
 )
 _NEEDED = ("Id", "Headers", "Body", "RowVersion")
 
@@ -77,57 +79,60 @@ def each_message(
     handlerTimeout: str | timedelta = "30s",  # noqa: N803 -- the name of the option
     unrecoverable: tuple[type[BaseException], ...] = (),
 ) -> Callable[[DataFrame], DataFrame]:
-    """A transform that calls a function for each message; what it answers is the message's outcome for the sink::
+    """A transform that calls a function for each message. The answer is the message's outcome for the sink::
 
         def handle(message):
             order = message.json()
-            return [Reply("Shop.OrderAccepted, Shop", {"order": order["id"]}), Send("Shipping", "Shop.ShipOrder, Shop", order)]
+            accepted = Reply("Shop.OrderAccepted, Shop", {"order": order["id"]})
+            return [accepted, Send("Shipping", "Shop.ShipOrder, Shop", order)]
 
         outcomes = messages.transform(each_message(handle, queue="orders"))
-        outcomes.writeStream.foreachBatch(SqlQueueSink(url=url, endpoint="Shop.Spark", errorQueue="error")).start()
+        sink = SqlQueueSink(url=url, endpoint="Shop.Spark", errorQueue="error")
+        outcomes.writeStream.foreachBatch(sink).start()
 
-    There is one row for each received message: the source's columns, ``Queue``, ``Outgoing`` and ``Failure``. Failure is NULL where the
-    function returned. What the sink sends of it goes out exactly once; what the function does outside the database is done at least
-    once. Headers of relation are set as a .NET endpoint sets them: RelatedTo, CorrelationId, ConversationId, and our own queue as
-    ReplyToAddress. The function is not called for a row whose headers cannot be read, nor for a delayed message on its way to another
-    queue; both fail in the sink.
+    There is one row for each received message: the columns of the source, ``Queue``, ``Outgoing`` and
+    ``Failure``. Failure is NULL where the function returned. Then ``ProcessingStarted`` and
+    ``ProcessingEnded`` are the times of its last call, for the copy in an audit queue. What the sink sends
+    goes out exactly once. What the function does outside the database is done at least once.
 
-    The function is called in a child process of Spark's worker, which is kept from task to task: what its module keeps, such as a
-    connection, lives on. A message at which the process dies has failed by :class:`WorkerDied`, and one at which it hangs by
-    :class:`HandlerTimeout`, after one more try alone in a new process; the others are handled. What the function prints goes to the
-    worker's stderr. Spark's ``TaskContext`` and accumulators are not there.
+    Headers of relation are set as a .NET endpoint sets them: RelatedTo, CorrelationId, ConversationId, and
+    our own queue as ReplyToAddress. The function is not called for a row whose headers cannot be read, nor
+    for a delayed message on its way to another queue. Both fail in the sink.
 
-    :param function: takes a :class:`ReceivedMessage`, and returns nothing, a :class:`Send`, a :class:`Reply`, a :class:`Publish`, or
-        several of them. Or
-        functions by the full names of message types, without their assemblies; a message of another type fails. It goes to the
-        workers by cloudpickle, or by name where its module is installed there.
-    :param queue: the address of the queue in which the messages were received, where the frame has no column ``Queue``.
-    :param immediateRetries: how often it is called again at once when it raises.
-    :param handlerTimeout: how long a call may take, such as ``500ms`` or ``30s``.
-    :param unrecoverable: exceptions after which it is not called again; the field ``Unrecoverable`` of Failure is true then. A body that
-        ``json()`` cannot read, an answer that is none, a type without a function, and a reply to nobody are such already.
+    The function is called in a child process of Spark's worker. The child is kept from task to task: a
+    connection in the function's module stays open. A message at which the child dies fails by
+    :class:`WorkerDied`, and a message at which it hangs by :class:`HandlerTimeout`, each after one more try
+    alone in a new child. The other messages are handled. What the function prints goes to the stderr of the
+    worker. Spark's ``TaskContext`` and accumulators are not there.
+
+    :param function: takes a :class:`ReceivedMessage`. It returns nothing, a :class:`Send`, a :class:`Reply`,
+        a :class:`Publish`, or several of these. Or functions by the full names of message types, without
+        their assemblies; a message of another type fails. Functions go to the workers by cloudpickle, or by
+        name where their module is installed there.
+    :param queue: the address of the queue in which the messages were received, where the frame has no column
+        ``Queue``.
+    :param immediateRetries: how often the function is called again at once when it raises.
+    :param handlerTimeout: how long a call may take, for example ``500ms`` or ``30s``.
+    :param unrecoverable: exceptions after which the function is not called again. Then the field
+        ``Unrecoverable`` of Failure is true. That is always so for a body that ``json()`` cannot read, an
+        answer that is no message, a type without a function, and a reply to a message without an address for
+        it.
     :raises ConfigurationError: an argument is wrong; or, when it is applied, the frame lacks a column.
     """
     functions = function.values() if isinstance(function, Mapping) else [function]
     if not all(map(callable, functions)):
         raise ConfigurationError(
-            f"each_message was given {type(function).__name__}; give a function, or functions by message type."
+            f"each_message was given {type(function).__name__}; "
+            "give a function, or functions by message type."
         )
     if immediateRetries < 0:
         raise ConfigurationError(f"immediateRetries is {immediateRetries}; give 0 or more.")
-    try:
-        timeout = handlerTimeout if isinstance(handlerTimeout, timedelta) else duration(handlerTimeout)
-    except ValueError as error:
-        raise ConfigurationError(f"handlerTimeout is {handlerTimeout!r}; write {error}.") from error
-    if timeout <= timedelta(0):
-        raise ConfigurationError(f"handlerTimeout is {handlerTimeout!r}; give more than 0.")
+    timeout = handler_timeout.seconds(handlerTimeout)
     if not _are_exceptions(unrecoverable):
         raise ConfigurationError(
-            f"unrecoverable is {unrecoverable!r}; give a tuple of exceptions, such as (ValueError,)."
+            f"unrecoverable is {unrecoverable!r}; give a tuple of exceptions, for example (ValueError,)."
         )
-    limits = Limits(
-        immediate_retries=immediateRetries, timeout=timeout.total_seconds(), unrecoverable=unrecoverable
-    )
+    limits = Limits(immediate_retries=immediateRetries, timeout=timeout, unrecoverable=unrecoverable)
     handler = Handler(functions=function, limits=limits)
 
     def transform(messages: DataFrame) -> DataFrame:
@@ -155,7 +160,7 @@ def _are_exceptions(given: object) -> bool:
 
 
 class HandlingTask:
-    """What a worker does with its part of a batch: in its own process, or, once it was sent to a worker, in a child process."""
+    """What a worker does with its part of a batch: in this process, or in a child once it was pickled."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -192,6 +197,6 @@ class ChildTask:
                     "no_child_process reason=%r: a handler that ends its process ends Spark's worker",
                     str(error),
                 )
-                handler = BatchHandler(pickle.loads(self.pickled))  # noqa: S301 -- Spark brought it, as it brings every function
+                handler = BatchHandler(pickle.loads(self.pickled))  # noqa: S301 -- Spark brought it
             for batch in batches:
                 yield from handler.handle(batch)

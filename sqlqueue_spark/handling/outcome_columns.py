@@ -1,9 +1,9 @@
-"""The columns Outgoing and Failure, which tell of each received message what it sends, or why it failed."""
+"""The columns of outcomes: what each received message sends, or why it failed, and when it was handled."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from sqlqueue_spark.handling.answers import Outgoing
 from sqlqueue_spark.handling.received_message import ReceivedMessage
-from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.handling.stack_trace import stack_trace
+from sqlqueue_spark.messages.failure_headers import Failure
 
+_TIME = pa.timestamp("us", tz="UTC")
 _TEXTS = pa.map_(pa.string(), pa.string())
 _MESSAGE = pa.schema(
     [
@@ -31,34 +33,40 @@ _FAILURE = pa.struct(
         ("Message", pa.string()),
         ("StackTrace", pa.string()),
         ("Data", _TEXTS),
-        ("TimeOfFailure", pa.timestamp("us", tz="UTC")),
+        ("TimeOfFailure", _TIME),
         ("Unrecoverable", pa.bool_()),
     ]
 )
 
-Failed = dict[str, Any]
-
 
 class Outcome(NamedTuple):
-    """What a message sends, or why it failed; neither where no function was called for it."""
+    """What a message sends, or why it failed; neither where no function was called for it.
+
+    Where the function returned, ``started`` and ``ended`` are the times of its last call in microseconds
+    since 1970.
+    """
 
     sends: Sequence[Outgoing] | None
-    failure: Failed | None
+    failure: dict[str, Any] | None
+    started: int | None = None
+    ended: int | None = None
 
 
 def outcome_columns(outcomes: Sequence[Outcome]) -> pa.RecordBatch:
-    """The two columns, a row an outcome.
+    """The columns, a row an outcome.
 
     :raises Exception: of many kinds, where a text is not Unicode, or where there are too many bytes.
     """
-    failures = [failure for _, failure in outcomes]
+    failures = [each.failure for each in outcomes]
     failing = any(failures)
     return pa.RecordBatch.from_arrays(
         [
-            _lists([sends for sends, _ in outcomes]),
+            _lists([each.sends for each in outcomes]),
             pa.array(failures, _FAILURE) if failing else pa.nulls(len(failures), _FAILURE),
+            pa.array([each.started for each in outcomes], _TIME),
+            pa.array([each.ended for each in outcomes], _TIME),
         ],
-        names=["Outgoing", "Failure"],
+        names=["Outgoing", "Failure", "ProcessingStarted", "ProcessingEnded"],
     )
 
 
@@ -69,14 +77,23 @@ def with_outcomes(messages: pa.RecordBatch, outcomes: pa.RecordBatch) -> pa.Reco
     )
 
 
-def failure_of(error: BaseException, message: ReceivedMessage, *, unrecoverable: bool) -> Failed:
+def failure_of(
+    error: BaseException,
+    message: ReceivedMessage,
+    *,
+    unrecoverable: bool,
+    packages: Collection[str] = (),
+) -> dict[str, Any]:
     """The failure of a message whose handler raised this.
 
     :param unrecoverable: whether to try again does not help.
+    :param packages: the packages of the handler's functions.
     """
+    trace = ""
     try:
         told = Failure.of(error)
-    except BaseException as another:  # noqa: BLE001 -- the exception is a user's, and may do anything when it is looked at
+        trace = stack_trace(error, packages)
+    except BaseException as another:  # noqa: BLE001 -- the exception is a user's, and may do anything
         told = Failure(
             exception_type=_text(type(error).__name__),
             message=f"(it cannot be told: {_text(type(another).__name__)})",
@@ -85,7 +102,7 @@ def failure_of(error: BaseException, message: ReceivedMessage, *, unrecoverable:
         "ExceptionType": _text(told.exception_type),
         "InnerExceptionType": None if (inner := told.inner_exception_type) is None else _text(inner),
         "Message": _text(told.message),
-        "StackTrace": _text(told.stack_trace),
+        "StackTrace": _text(trace),
         "Data": {"Message type": message.type or "", "Message ID": message.id},
         "TimeOfFailure": datetime.now(UTC),
         "Unrecoverable": unrecoverable,

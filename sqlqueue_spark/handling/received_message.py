@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, WrongBody
 from sqlqueue_spark.messages.addresses import Address
-from sqlqueue_spark.messages.failed import FAILED_QUEUE
+from sqlqueue_spark.messages.failure_headers import FAILED_QUEUE
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
@@ -25,10 +25,6 @@ from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS
 
 #: The columns of which a message is made, in small letters: a frame may spell them as it likes.
 COLUMNS = ("queue", "id", "rowversion", "headers", "body", "replytoaddress")
-
-
-class WrongBody(ValueError):
-    """The body of a message is no JSON. To try again does not help."""
 
 
 @dataclass(
@@ -100,8 +96,13 @@ def received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:
         else:
             content = body.encode() if isinstance(body, str) else body or b""
             yield ReceivedMessage(
-                queue=queue, row_id=row_id, row_version=row_version, headers=headers, body=content, reply_to_column=reply_to,
-            )  # fmt: skip
+                queue=queue,
+                row_id=row_id,
+                row_version=row_version,
+                headers=headers,
+                body=content,
+                reply_to_column=reply_to,
+            )
 
 
 def _values(column: pa.Array) -> Iterable[Any]:

@@ -1,7 +1,7 @@
 """``recoverability``: which messages that have failed are tried again later, and which go to the error queue.
 
-Format: the delayed retries of NServiceBus, whose header ``NServiceBus.Retries`` counts them. How often a message was tried again stands in
-the message, so the answer is the same whenever its batch runs again.
+Format: the delayed retries of NServiceBus, whose header ``NServiceBus.Retries`` counts them. How often a
+message was tried again stands in the message, so the answer is the same whenever its batch runs again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.functions import header
-from sqlqueue_spark.messages.delayed_retry import LONGEST_DELAY
 from sqlqueue_spark.messages.message import RETRIES
 from sqlqueue_spark.options.fields import duration
+from sqlqueue_spark.tables.due_time import LONGEST_DELAY
 
-#: Retries of more digits than these are no count that anybody has written.
+#: A header Retries of more digits is no count that an endpoint has written.
 _COUNT = r"^[0-9]{1,9}$"
 
 
@@ -35,28 +35,32 @@ def recoverability(
         handled = messages.transform(each_message(handle, queue="orders"))
         recovered = handled.transform(recoverability, delayedRetries=3, delayedRetriesIncrease="10s")
 
-    A row with a ``Failure`` (from :func:`each_message`, or from any transform) goes back to its own queue by way of the table
-    ``<queue>.Delayed``, the n-th time after n times the increase. After the last time it goes to the error queue. A failure whose field
-    ``Unrecoverable`` is true goes there at once. The sink needs an outbox or an atomic source; ``sqlqueue delayed create`` makes the
-    table, and the jobs or ``sqlqueue delayed run`` deliver what is due in it.
+    A row with a ``Failure`` (from :func:`each_message`, or from any transform) goes back to its own queue by
+    way of the table ``<queue>.Delayed``, the n-th time after n times the increase. After the last time it
+    goes to the error queue. A failure whose field ``Unrecoverable`` is true goes there at once. The sink
+    needs an outbox or an atomic source; ``sqlqueue delayed create`` makes the table, and the jobs or
+    ``sqlqueue delayed run`` deliver what is due in it.
 
     :param messages: has the source's columns and ``Failure``, a struct with a field ``ExceptionType``.
-    :param queue: the address of the queue in which the messages were received, where the frame has no column ``Queue``.
+    :param queue: the address of the queue in which the messages were received, where the frame has no column
+        ``Queue``.
     :param errorQueue: the address of the error queue; else that of the sink.
     :param delayedRetries: how often a message is tried again later; 0 for never.
-    :param delayedRetriesIncrease: how much longer each time takes than the one before, such as ``500ms``, ``10s`` or ``5m``.
+    :param delayedRetriesIncrease: how much longer each delay is than the one before: ``500ms``, ``10s``,
+        ``5m``.
     :raises ConfigurationError: an argument is wrong, or the frame lacks a column.
     """
     names = {name.lower(): name for name in messages.columns}
     failure = messages.schema[names["failure"]].dataType if "failure" in names else None
     if not isinstance(failure, StructType):
         raise ConfigurationError(
-            "recoverability needs the column Failure, a struct that tells why a message failed and is NULL where it did not; let "
-            "each_message make it, or a transform of yours."
+            "recoverability needs the column Failure, a struct that tells why a message failed and is NULL "
+            "where it did not; let each_message make it, or a transform of yours."
         )
     if "queue" not in names and queue is None:
         raise ConfigurationError(
-            "recoverability needs to know the queue in which the messages were received; give it the queue's address as queue."
+            "recoverability needs to know the queue in which the messages were received; "
+            "give it the queue's address as queue."
         )
     if delayedRetries < 0:
         raise ConfigurationError(f"delayedRetries is {delayedRetries}; give 0 or more.")
@@ -72,8 +76,8 @@ def recoverability(
         ) from error
     if increase * delayedRetries >= LONGEST_DELAY:
         raise ConfigurationError(
-            f"delayedRetriesIncrease is {delayedRetriesIncrease!r}, so that the last of {delayedRetries} retries waits for more than 100 years; "
-            "give less."
+            f"delayedRetriesIncrease is {delayedRetriesIncrease!r}, so that the last of {delayedRetries} "
+            "retries waits for more than 100 years; give less."
         )
     if "queue" not in names:
         messages = messages.withColumn("Queue", F.lit(queue))

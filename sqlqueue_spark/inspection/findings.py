@@ -1,7 +1,7 @@
-"""Finds what is wrong with an existing queue table, and gives for each finding the statement that puts it right.
+"""Finds what is wrong with an existing queue table, and tells the statement that corrects it.
 
-No generation of tables in the field is a finding: clustered or heap, with or without Recoverable, CorrelationId and
-ReplyToAddress, Headers of either kind of text, further columns.
+All generations of queue tables in the field are accepted: clustered or heap, with or without Recoverable,
+CorrelationId and ReplyToAddress, with either text type for Headers, with further columns.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.tables import rights
-from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin, compatibility
+from sqlqueue_spark.tables.database_facts import compatibility
+from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin
 from sqlqueue_spark.tables.queues import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER, Rights
 
-#: The pages of a heap of 8 MB. A smaller heap is quick to scan whatever is in it.
+#: The pages of a heap of 8 MB. A smaller heap is scanned quickly.
 _FEW_PAGES = 1_000
-#: So many dead rows are ordinary between two vacuums of a busy queue, and so long may the next vacuum take to come.
+#: Dead rows of a busy queue between two vacuums, and seconds until the next vacuum, that are no finding.
 _FEW_DEAD_ROWS = 100_000
 _VACUUM_DUE_SECONDS = 600
 
@@ -27,24 +28,24 @@ _DOING = {RECEIVER: "receive from", SENDER: "send to"}
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Something that is wrong with a table: a sentence, and the statement that puts it right, if there is one."""
+    """Something that is wrong: a sentence, and the statement that corrects it, if there is one."""
 
     message: str
     remedy_sql: str = ""
 
 
 def findings(connection: Connection, table: QueueTable, role: str | None = None) -> list[Finding]:
-    """Find what is wrong with a table. This only looks, inside the open transaction, and never commits.
+    """Find what is wrong with a table. Only reads, inside the open transaction, and never commits.
 
-    :param role: what the login is for, receiver or sender; it is a finding if it lacks a right of this role. Without a role
-        it is a finding only if it can do neither.
+    :param role: the role of the login, receiver or sender; each missing right of this role is a finding.
+        Without a role it is a finding only if the login can neither receive nor send.
     """
     admin = QueueAdmin(connection, table)
     return [*of_table(admin), *of_rights(admin, rights.held(connection, table), role)]
 
 
 def of_table(admin: QueueAdmin) -> list[Finding]:
-    """Find what is wrong with a table whoever uses it. This only looks, as :func:`findings` does."""
+    """Find what is wrong with a table for every login. Only reads, as :func:`findings` does."""
     found = list(_column_findings(admin))
     if not found:
         found = [*_index_findings(admin), *_space_findings(admin), *_number_findings(admin)]
@@ -52,7 +53,7 @@ def of_table(admin: QueueAdmin) -> list[Finding]:
 
 
 def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Finding]:
-    """Find out whether a login with these rights lacks those of its role, as :func:`findings` says."""
+    """Find missing rights of a login, as :func:`findings` says."""
     asked = (RECEIVER, SENDER) if role is None else (role,)
     if not all(held.lacks(each) for each in asked):
         return
@@ -67,7 +68,7 @@ def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Fin
 
 
 def columns_fit(admin: QueueAdmin) -> bool:
-    """Whether the table has the columns of a queue, so that its rows can be looked at."""
+    """Whether the table has the columns of a queue, so that its rows can be read."""
     return not any(_column_findings(admin))
 
 
@@ -91,14 +92,14 @@ def _index_findings(admin: QueueAdmin) -> Iterator[Finding]:
     if not admin.finds_row_versions:
         name = dialect.row_version_index(admin.table.table.table)
         yield Finding(
-            message=f"{admin.table.name} has no index that begins with {row_version}: every look at the queue "
-            "reads the whole table, and receiving is refused or slow.",
+            message=f"{admin.table.name} has no index that begins with {row_version}: every look at the "
+            "queue reads the whole table, and receiving is refused or slow.",
             remedy_sql=remedy(admin, "index_row_version", index=admin.new_index_name(name)),
         )
     if expires and not any(index.leads_with(expires) for index in admin.indexes):
         yield Finding(
-            message=f"{admin.table.name} has no index that begins with {expires}: purging expired messages is "
-            "refused, and other receivers read the whole table for them.",
+            message=f"{admin.table.name} has no index that begins with {expires}: purging expired messages "
+            "is refused, and other receivers read the whole table for them.",
             remedy_sql=remedy(admin, "index_expires", index=admin.new_index_name("Index_Expires")),
         )
 
@@ -108,11 +109,12 @@ def _space_findings(admin: QueueAdmin) -> Iterator[Finding]:
     if space is None:
         return
     if admin.connection.dialect.knows_heaps:
-        # Each row of a heap lies on one page. So if there are more pages than rows, most of the pages are dead.
+        # Each row of a heap lies on one page. So if there are more pages than rows, most of the pages are
+        # dead.
         if space.pages > max(space.live, _FEW_PAGES):
             yield Finding(
-                message=f"{admin.table.name} is a heap of {space.pages} pages for about {space.live} rows: a heap "
-                "does not give emptied pages back, and scans read them all.",
+                message=f"{admin.table.name} is a heap of {space.pages} pages for about {space.live} rows: a "
+                "heap does not give emptied pages back, and scans read them all.",
                 remedy_sql=remedy(admin, "space"),
             )
         return
@@ -130,16 +132,16 @@ def _number_findings(admin: QueueAdmin) -> Iterator[Finding]:
     numbers = admin.numbers
     if numbers is None:
         yield Finding(
-            message=f"Nothing numbers the rows of {admin.table.name}: {row_version} is neither an identity nor "
-            "filled from a sequence, so senders cannot send; create a table of another name with sqlqueue create "
-            "and move the rows."
+            message=f"Nothing numbers the rows of {admin.table.name}: {row_version} is neither an identity "
+            "nor filled from a sequence, so senders cannot send; create a table of another name with "
+            "sqlqueue create and move the rows."
         )
     else:
         yield from numbers_finding(admin, numbers)
 
 
 def numbers_finding(admin: QueueAdmin, numbers: Numbers) -> Iterator[Finding]:
-    """Find out whether the numbers of a queue's rows come to their end."""
+    """Find out whether the numbers of a queue's rows run out."""
     if numbers.last is not None and numbers.last > numbers.highest // 2:
         dialect = admin.connection.dialect
         yield Finding(
@@ -150,12 +152,12 @@ def numbers_finding(admin: QueueAdmin, numbers: Numbers) -> Iterator[Finding]:
 
 
 def _durability_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    """Find a setting of durability that no session can put right for itself. On PostgreSQL each session of ours does so."""
+    """Find a setting that makes commits less durable. On PostgreSQL our sessions set it for themselves."""
     if ("delayed durability", "forced") in admin.settings:
         yield Finding(
             message=f"The database {admin.table.database!r} answers every commit before it is on the disk "
-            "(DELAYED_DURABILITY = FORCED): a crash of the server takes back messages that count as sent, and brings back "
-            "those that were processed.",
+            "(DELAYED_DURABILITY = FORCED): a crash of the server takes back messages that count as sent, "
+            "and brings back those that were processed.",
             remedy_sql=remedy(admin, "durability"),
         )
 
@@ -164,13 +166,14 @@ def _compatibility_findings(admin: QueueAdmin) -> Iterator[Finding]:
     found = compatibility(admin.connection)
     if found.is_ < found.needed:
         yield Finding(
-            message=f"The {found.what} of {admin.table.database!r} is {found.is_}, but {found.needed} is needed.",
+            message=f"The {found.what} of {admin.table.database!r} is {found.is_}, but {found.needed} is "
+            "needed.",
             remedy_sql=remedy(admin, "compatibility"),
         )
 
 
 def remedy(admin: QueueAdmin, name: str, **names: str) -> str:
-    """The statement of this name that puts something right."""
+    """Return the correcting statement of this name."""
     dialect = admin.connection.dialect
     quoted = {key: dialect.quote(value) if key == "index" else value for key, value in names.items()}
     catalog = dialect.quote(admin.table.database)

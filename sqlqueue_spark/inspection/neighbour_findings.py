@@ -1,4 +1,4 @@
-"""Finds what stops or slows the .NET endpoints of a database: a row, a subscription, a transaction that stays open."""
+"""Finds what stops or slows .NET endpoints: a row, a subscription, or a transaction that stays open."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.findings import Finding, columns_fit, numbers_finding, remedy
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.message import time_sent
-from sqlqueue_spark.tables import queue_admin, subscriptions
-from sqlqueue_spark.tables.queue_admin import OpenTransaction, QueueAdmin
+from sqlqueue_spark.plain_text import age
+from sqlqueue_spark.tables import database_facts, subscriptions
+from sqlqueue_spark.tables.database_facts import OpenTransaction
+from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Holder, Queue
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable
 
-#: A batch of a stream lasts seconds, and so does a handler.
+#: A transaction that is open for longer is a finding. A batch of a stream or a handler lasts seconds.
 _LONG_SECONDS = 120
 #: The right that a login needs to look at rows.
 _READ = "SELECT"
-_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
-    """Find what is wrong with the rows at the head of a queue. Only a login that may read them can tell."""
+    """Find what is wrong with the rows at the head of a queue, if the login may read them."""
     if _READ in held.receiver_lacks or not columns_fit(admin):
         return
     yield from _stopping_row(admin)
-    if admin.numbers is not None and admin.numbers.last is None:  # the rows tell what the sequence does not
+    if admin.numbers is not None and admin.numbers.last is None:  # this login cannot read the sequence
         last = Queue(admin.connection, admin.table).highest()
         yield from numbers_finding(admin, admin.numbers._replace(last=last))
 
 
 def of_database(connection: Connection) -> Iterator[Finding]:
-    """Find what is wrong with a database for all of its queues. This only looks, inside the open transaction."""
+    """Find what is wrong with a database for all of its queues. Only reads, inside the open transaction."""
     yield from _open_transactions(connection)
     for table in subscriptions.readable_tables(connection):
         yield from _unquoted_subscriptions(connection, table)
@@ -55,17 +56,18 @@ def _stopping_row(admin: QueueAdmin) -> Iterator[Finding]:
     else:
         since = "it does not tell when it was sent"
     yield Finding(
-        message=f"The row {found.row_version} of {admin.table.name} (Id {found.id}) {what}: a .NET endpoint fails at it, gives it "
-        f"back, and handles nothing that stands behind it; {since}.",
+        message=f"The row {found.row_version} of {admin.table.name} (Id {found.id}) {what}: a .NET endpoint "
+        f"fails at it, gives it back, and handles nothing that stands behind it; {since}.",
         remedy_sql=remedy(admin, "stopping_row"),
     )
 
 
 def _open_transactions(connection: Connection) -> Iterator[Finding]:
-    for each in queue_admin.open_transactions(connection, _LONG_SECONDS):
+    for each in database_facts.open_transactions(connection, _LONG_SECONDS):
         statement = connection.dialect.statement("remedy_transaction")
+        where = database_facts.database(connection)
         yield Finding(
-            message=f"A transaction of {_who(each)} has been open in the database {queue_admin.database(connection)!r} since "
+            message=f"A transaction of {_who(each)} has been open in the database {where!r} since "
             f"{_told(each.since, each.now)}: until it ends, {each.costs}.",
             remedy_sql="" if each.session is None else statement.with_numbers({"session": each.session}),
         )
@@ -86,17 +88,17 @@ def _unquoted_subscriptions(connection: Connection, table: Table) -> Iterator[Fi
     statement = dialect.render("remedy_subscriptions", subscriptions=dialect.table(table))
     prefix = dialect.literal(f'{dialect.quote(table.schema)}."')
     yield Finding(
-        message=f"The subscription of {first.endpoint!r} to {first.topic!r} in {table} has the address {first.address!r} "
-        "without quotation marks, of which a .NET endpoint makes a schema and a table that are not there: whoever publishes "
-        f"such an event fails{f'; so with {more} more' if more else ''}.",
+        message=f"{_subscription(first, table)} {first.address!r} without quotation marks, which a .NET "
+        "endpoint reads as a schema and a table that are not there: publishing the event fails"
+        f"{f'; so with {more} more' if more else ''}.",
         remedy_sql=statement.written_out({"prefix": prefix}),
     )
 
 
 def _lost_subscriptions(connection: Connection, table: Table) -> Iterator[Finding]:
-    """Find subscriptions whose address nobody can read, or whose queue is not there; one finding for each address."""
+    """Find subscriptions whose address cannot be read or whose queue is missing; one finding an address."""
     dialect = connection.dialect
-    here = queue_admin.database(connection)
+    here = database_facts.database(connection)
     naming = Naming(default_schema=table.schema, quoted_addresses=dialect.quoted_addresses)
     by_address: dict[str, list[Subscription]] = {}
     for each in SubscriptionTable(connection, table).all():
@@ -110,7 +112,7 @@ def _lost_subscriptions(connection: Connection, table: Table) -> Iterator[Findin
         except ConfigurationError:
             wrong[address] = "which is none"
         else:
-            if place.catalog in (None, here):  # others are their own databases' business
+            if place.catalog in (None, here):  # addresses in other databases cannot be checked from here
                 places[address] = replace(place, catalog=None)
     there = subscriptions.present(connection, list(places.values()))
     gone = "and there is no such table" + (", as far as this login sees" if dialect.hides_tables else "")
@@ -119,14 +121,16 @@ def _lost_subscriptions(connection: Connection, table: Table) -> Iterator[Findin
         first, more = by_address[address][0], len(by_address[address]) - 1
         statement = dialect.render("remedy_subscription", subscriptions=dialect.table(table))
         yield Finding(
-            message=f"The subscription of {first.endpoint!r} to {first.topic!r} in {table} has the address {address!r}, {why}: whoever "
-            f"publishes such an event fails, or its copy does{f'; so with {more} more' if more else ''}.",
+            message=f"{_subscription(first, table)} {address!r}, {why}: publishing the event fails, or its "
+            f"copy does{f'; so with {more} more' if more else ''}.",
             remedy_sql=statement.written_out({"address": dialect.literal(address)}),
         )
 
 
+def _subscription(found: Subscription, table: Table) -> str:
+    return f"The subscription of {found.endpoint!r} to {found.topic!r} in {table} has the address"
+
+
 def _told(moment: datetime, now: datetime) -> str:
-    """A time, and how long ago it was."""
-    seconds = int(max(now - moment, timedelta(0)).total_seconds())
-    unit, size = next((each for each in _UNITS if seconds >= 2 * each[1]), ("s", 1))
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC ({seconds // size} {unit} ago)"
+    """Return a time, and how long ago it was."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC ({age(max(now - moment, timedelta(0)))} ago)"

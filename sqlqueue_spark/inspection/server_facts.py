@@ -1,4 +1,4 @@
-"""Tells how a queue table is set up, and what that means: information, neither right nor wrong."""
+"""Tells how a queue table is set up and what that means, without judging it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlqueue_spark.tables.rights import Rights
 
 @dataclass(frozen=True, kw_only=True)
 class ServerFact:
-    """One setting, what it means here, and the statement that changes it, if somebody may want to change it."""
+    """One setting, what it means here, and a statement to change it, if that may be wanted."""
 
     name: str
     value: str
@@ -21,21 +21,22 @@ class ServerFact:
 
 
 _EITHER_WAY = "the statements of this package lock what they must either way"
-#: What each setting means that a database tells of itself, by name and value.
+#: What each setting of a database means, by name and value.
 _MEANINGS = {
     "lock escalation": {
         "TABLE": (
-            "the default, and fine: no statement of this package takes the 5,000 locks that lead to one on the whole table. "
-            "DISABLE keeps nearly all large statements of others from it too, and costs memory for each lock"
+            "the default, and fine: no statement of this package takes the 5,000 locks that lead to one on "
+            "the whole table. DISABLE keeps nearly all large statements of others from it too, and costs "
+            "memory for each lock"
         ),
         "AUTO": "fine: as TABLE, but by partition where the table has partitions",
         "DISABLE": (
-            "next to no statement locks the whole table and so stops the senders; large ones of others cost memory for each "
-            "lock instead, and fail without it (error 1204). This package does not need it"
+            "next to no statement locks the whole table and so stops the senders; large ones of others cost "
+            "memory for each lock instead, and fail without it (error 1204). This package does not need it"
         ),
     },
     "read committed snapshot": {
-        "on": f"plain reads of others wait for nobody; {_EITHER_WAY}",
+        "on": f"plain reads of others do not wait; {_EITHER_WAY}",
         "off": f"plain reads of others wait for rows that are being sent or received; {_EITHER_WAY}",
     },
     "snapshot isolation": {
@@ -52,7 +53,10 @@ _MEANINGS = {
     },
     "fsync": {
         "on": "what is committed outlives a crash of the machine too",
-        "off": "a crash of the machine can take back what was committed, and damage the database; no session can ask for more",
+        "off": (
+            "a crash of the machine can take back what was committed, and damage the database; no session "
+            "can ask for more"
+        ),
     },
     "delayed durability": {
         "disabled": "what is committed outlives a crash of the server",
@@ -61,14 +65,20 @@ _MEANINGS = {
     },
     "autovacuum": {
         "on": "the room of deleted rows is used again",
-        "off": "the room of deleted rows is used again only after a VACUUM by hand: the table grows, receiving gets slower",
+        "off": (
+            "the room of deleted rows is used again only after a VACUUM by hand: the table grows, receiving "
+            "gets slower"
+        ),
     },
     "row security": {
         "on": "policies decide which rows this login sees: a receiver leaves the others where they are"
     },
 }
-_LOSSY = "others lose the letters that this code page does not have; this package writes them as \\u escapes, and loses none"
-#: The settings that somebody may want to change, by name and value, and the remedy for each.
+_LOSSY = (
+    "others lose the letters that this code page does not have; this package writes them as \\u escapes, and "
+    "loses none"
+)
+#: The statements that change a setting, by its name and value.
 _REMEDIES = {
     ("lock escalation", "DISABLE"): "lock_escalation",
     ("write-ahead log", "off"): "write_ahead_log",
@@ -78,7 +88,7 @@ _REMEDIES = {
 
 
 def facts(admin: QueueAdmin, rights: Rights) -> list[ServerFact]:
-    """How the table is set up, and what this login may do. This only looks, inside the open transaction."""
+    """Return how the table is set up, and what this login may do. Only reads, inside the open transaction."""
     return [*_rights(rights), *_variant(admin), *_numbers(admin), *_told(admin)]
 
 
@@ -89,7 +99,7 @@ def _rights(rights: Rights) -> Iterator[ServerFact]:
 
 
 def _variant(admin: QueueAdmin) -> Iterator[ServerFact]:
-    """To which generation of SQL Server's tables this one belongs; PostgreSQL has one kind only."""
+    """Tell the generation of a table on SQL Server. PostgreSQL has one only."""
     if not admin.connection.dialect.knows_heaps:
         return
     clustered = next((index for index in admin.indexes if index.kind == "clustered"), None)
@@ -111,7 +121,7 @@ def _numbers(admin: QueueAdmin) -> Iterator[ServerFact]:
 
 
 def _told(admin: QueueAdmin) -> Iterator[ServerFact]:
-    """The settings that the database tells. Headers may have any code page, also one that ``_MEANINGS`` does not list."""
+    """Tell the settings of the database. Headers may have a code page that ``_MEANINGS`` does not list."""
     for name, value in admin.settings:
         meaning, change = _MEANINGS.get(name, {}).get(value, ""), _REMEDIES.get((name, value))
         if name == "Headers" and not meaning:

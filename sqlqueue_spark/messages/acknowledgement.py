@@ -1,4 +1,4 @@
-"""The answer to ServiceControl when a message that it had put back was handled: with it the failed message is done with.
+"""The acknowledgement of a message that ServiceControl had put back: it was handled, its failure is resolved.
 
 Format: the control messages that NServiceBus sends for it, observed on ServiceControl 6.19.
 """

@@ -37,7 +37,7 @@ class Table:
         return str(Address(table=self.table, schema=self.schema, catalog=self.catalog))
 
     def to_text(self) -> str:
-        """A text that :meth:`from_text` reads as this table: the canonical address where that will do, else JSON."""
+        """A text that :meth:`from_text` reads as this table: the canonical address if possible, else JSON."""
         address = str(self)
         if not address.startswith("{") and _read_as(address, self):
             return address
@@ -56,18 +56,17 @@ class Table:
         return cls(table=address.table, schema=address.schema or "", catalog=address.catalog)
 
     def to_address(self, *, quoted: bool) -> str:
-        """What people write for this table: the canonical address, or the quoted one where a name forbids the canonical one.
+        """The address that people write for this table: canonical, or quoted if that is ambiguous.
 
         :param quoted: whether the engine understands quoted addresses (:attr:`Naming.quoted_addresses`).
         """
         return str(self) if not quoted or _read_as(str(self), self) else self.full_address(quoted=True)
 
     def full_address(self, *, quoted: bool) -> str:
-        """What the transport writes for this table, with nothing left out: ``"schema"."table"`` on PostgreSQL, else
-        ``table@[schema]@[catalog]``.
+        """The full address, as the transport writes it.
 
-        A .NET endpoint reads a shorter form otherwise than it was meant: on PostgreSQL ``Sales.Web`` is the table ``Web`` of the
-        schema ``Sales``.
+        It is ``"schema"."table"`` on PostgreSQL, else ``table@[schema]@[catalog]``. A .NET endpoint misreads
+        a shorter form: on PostgreSQL ``Sales.Web`` is the table ``Web`` of the schema ``Sales``.
 
         :param quoted: whether the engine understands quoted addresses (:attr:`Naming.quoted_addresses`).
         """
@@ -100,12 +99,13 @@ class Address:
         """
         if holds_password(text):
             raise ConfigurationError(
-                "A url with a password stands where a queue's address is expected; give it as the option url, and write "
-                "table@[schema]@[catalog] for the queue."
+                "A url with a password stands where a queue's address is expected; give it as the option "
+                "url, and write table@[schema]@[catalog] for the queue."
             )
         if _UNNAMEABLE.search(text):
             raise ConfigurationError(
-                f"The queue address {text!r} holds a character that no name can have; write table@[schema]@[catalog]."
+                f"The queue address {text!r} holds a character that no name can have; "
+                "write table@[schema]@[catalog]."
             )
         if quoted and (match := _QUOTED.fullmatch(text)):
             names = [part.replace('""', '"') for part in match.groups() if part is not None]
@@ -156,7 +156,7 @@ class Naming:
         return Table(table=address.table, schema=schema, catalog=address.catalog)
 
     def written(self, queue: str) -> tuple[str, str]:
-        """An address as the transport writes it, and whose queue it is. One that nobody can read stays as it is in both."""
+        """An address as the transport writes it, and whose queue it is; as given where it cannot be read."""
         try:
             table = self.table(queue)
         except ConfigurationError:
@@ -173,9 +173,10 @@ class Naming:
 
 
 def of_endpoint(settings: Mapping[str, T], queue: str) -> T | None:
-    """What is set for the endpoint that a queue belongs to, given the queue's table name; names are case-insensitive.
+    """The setting for the endpoint of a queue, by the name of the queue's table; None where there is none.
 
-    A name that ends in ``*`` is a prefix, so that an endpoint's callback queues follow it; the longest match wins.
+    Names are case-insensitive. A name that ends in ``*`` is a prefix, also for the callback queues of an
+    endpoint. The longest match wins.
     """
     name = queue.lower()
     prefixes = {each: each.removesuffix("*") for each in settings}

@@ -1,6 +1,6 @@
 """Arrow as ``pa`` and ``pc``, imported when something of it is first used.
 
-To import it takes a quarter of a second, which nobody should wait for who asks for help, or lets a shell complete a line.
+Its import takes a quarter of a second. Help and the completion of a shell's line do without it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["pa", "pc"]
 
 
 class _Late:
-    """Stands for a module. What was asked for once is an attribute of its own, and costs no more than that of a module."""
+    """Stands for a module. What was asked for once is an attribute here, as quick as one of a module."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -16,11 +16,11 @@ from sqlqueue_spark.messages.servicecontrol import (
     RETRY_SUCCESSFUL,
     TIME_OF_FAILURE,
     Ingestion,
-    Outcome,
+    Verdict,
     ingestion,
 )
 
-#: The kinds of rows. Only a failure is put back or discarded; an acknowledgement tells ServiceControl that a retry went well.
+#: The kinds of rows. Only a failure is put back or discarded. An acknowledgement is for ServiceControl.
 FAILURE, ACKNOWLEDGEMENT, CONTROL = "failure", "acknowledgement", "control message"
 
 
@@ -80,12 +80,12 @@ class ErrorRow:
     @property
     def stops(self) -> bool:
         """Whether ServiceControl stops at it."""
-        return self.ingestion.outcome is Outcome.STOPS
+        return self.ingestion.verdict is Verdict.STOPS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which rows somebody means: those that fit everything that is said.
+    """A choice of rows: those that fit all that is given.
 
     :ivar failed_queue: an address in any form.
     :ivar exception_type: the full name, or what stands behind its last dot.

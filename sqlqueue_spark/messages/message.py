@@ -1,8 +1,9 @@
 """A message as the stream shows it: its columns, its headers, its times.
 
-Formats: the headers and times of NServiceBus. Headers are a JSON object of strings. They are read as leniently as .NET endpoints
-read them: a number or a boolean is a text, a value ``null`` is no header, and ``[]``, ``{}``, ``null``, empty text and NULL are
-no headers. Anything else is poison: it is passed on as it is, and is never an error here.
+Formats: the headers and times of NServiceBus. Headers are a JSON object of strings. They are read as
+leniently as .NET endpoints read them. A number or a boolean is a text, and a value ``null`` is no header.
+``[]``, ``{}``, ``null``, empty text and NULL are no headers. All else is poison: it is passed on as it is,
+and is never an error here.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ DELIVER_AT = "NServiceBus.DeliverAt"
 RETRIES = "NServiceBus.Retries"
 RETRIES_TIMESTAMP = "NServiceBus.Retries.Timestamp"
 
-#: Where a message goes in the other database, or as an event of which type, once a store-and-forward job has received it.
+#: Where a store-and-forward job sends a message in the other database, or the type of event as which it
+#: publishes it.
 STORED_FOR = "$.store-and-forward.destination"
 STORED_EVENT = "$.store-and-forward.eventtype"
 #: The database for which a message waits that is down, and until when it does.
 WAITS_FOR = "sqlqueue.WaitsFor"
 GIVE_UP_AT = "sqlqueue.GiveUpAt"
 
-#: The headers of one hop. They are for whoever receives the message, and end there: a message that is passed on loses them.
+#: The headers of one hop. They are for the receiver of the message: a message that is passed on loses them.
 ONE_HOP = frozenset({
     FORWARD_DESTINATION,
     RETRIES,
@@ -59,7 +61,13 @@ COLUMNS = {
     "RowVersion": "bigint",
 }
 
+#: The further column of messages that go out as they once stood in a table.
+RECOVERABLE = "recoverable"
+
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+#: Any escape of JSON; ``digits`` are those of one that names a character by its number.
+_ESCAPE = re.compile(r"\\(?:u(?P<digits>[0-9a-fA-F]{4})|.)", re.DOTALL)
 #: Half of an astral character: an escape can name it, but no text can hold it.
 _HALF = re.compile("[\ud800-\udfff]")
 #: A member of a flat JSON object.
@@ -67,7 +75,7 @@ _MEMBER = re.compile(
     r'\s*(?P<name>"(?:[^"\\]|\\.)*")\s*:\s*(?P<value>"(?:[^"\\]|\\.)*"|[^\s,{}\[\]"]+)\s*(?:,|(?=\}))',
     re.DOTALL,
 )
-#: A text of any JSON, and an object of such texts.
+#: A text of any JSON, and an object of these texts.
 _TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _OBJECT_OF_TEXTS = re.compile(
     rf"\s*\{{\s*(?:{_TEXT}\s*:\s*{_TEXT}\s*(?:,\s*{_TEXT}\s*:\s*{_TEXT}\s*)*)?\}}\s*"
@@ -111,7 +119,7 @@ def _decoded(text: str) -> object:
 
 
 def is_object_of_texts(text: str) -> bool:
-    """Whether readable headers are an object in which every value is a text, and nothing stands before or behind it."""
+    """Whether readable headers are an object of texts, with nothing before or behind it."""
     return _OBJECT_OF_TEXTS.fullmatch(text) is not None
 
 
@@ -128,10 +136,27 @@ def format_member(name: str, value: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """JSON of headers with slashes and astral characters escaped, as .NET escapes them."""
+    """JSON of headers with slashes and astral characters escaped as by .NET: with capital digits."""
+    if "\\u" in text:
+        text = _ESCAPE.sub(_in_capitals, text)
     if "/" in text:
         text = text.replace("/", "\\/")
-    return text if text.isascii() else _ASTRAL.sub(lambda astral: json.dumps(astral[0])[1:-1], text)
+    return text if text.isascii() else _ASTRAL.sub(_unit_escapes, text)
+
+
+def ascii_json(text: str) -> str:
+    """The same JSON without a letter beyond ASCII, for columns that cannot keep every letter."""
+    return text if text.isascii() else _NOT_ASCII.sub(_unit_escapes, text)
+
+
+def _unit_escapes(found: re.Match[str]) -> str:
+    """The escapes of a character in JSON, one for each of its UTF-16 code units."""
+    digits = found[0].encode("utf-16-be", "surrogatepass").hex().upper()
+    return "".join(f"\\u{digits[at : at + 4]}" for at in range(0, len(digits), 4))
+
+
+def _in_capitals(found: re.Match[str]) -> str:
+    return found[0] if found["digits"] is None else f"\\u{found['digits'].upper()}"
 
 
 def without_headers(text: str, names: Container[str]) -> str:
@@ -164,7 +189,8 @@ def with_headers(text: str, more: Mapping[str, str]) -> str:
 def changed_headers(text: str | None, lost: Container[str], more: Mapping[str, str]) -> str:
     """Headers as JSON without those of some names, and with others behind them.
 
-    Those that are there stay byte for byte where all are texts, as .NET endpoints write them; else they are written anew.
+    The headers that stay do so byte for byte where all are texts, as .NET endpoints write them. Else they are
+    written anew.
 
     :param text: JSON that :func:`parse_headers` can read.
     """
@@ -184,8 +210,8 @@ def _member_begin(name: str) -> str:
 def type_names(enclosed: str) -> tuple[str, ...]:
     """The full names of types, without their assemblies, each once, the most derived one first.
 
-    :param enclosed: the header EnclosedMessageTypes as .NET writes it: assembly-qualified names with semicolons between them. What
-        stands in brackets, the arguments of a generic type, belongs to its name.
+    :param enclosed: the header EnclosedMessageTypes as .NET writes it: assembly-qualified names with
+        semicolons between them. The arguments of a generic type stand in brackets and belong to its name.
     """
     names, depth, begin, end = [], 0, 0, None
     for at, character in enumerate(f"{enclosed};"):
@@ -209,7 +235,7 @@ def time_sent(headers: str | None) -> datetime | None:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """The inverse of :func:`format_time`; None where the text is no such time."""
+    """The inverse of :func:`format_time`; None where the text has another form."""
     try:
         return datetime.strptime(text or "", _TIME).replace(tzinfo=UTC)
     except ValueError:

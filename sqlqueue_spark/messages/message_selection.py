@@ -1,4 +1,4 @@
-"""Which messages of a queue somebody means: by their type, their id and their headers."""
+"""A choice of messages of a queue: by their type, their id and their headers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, 
 
 @dataclass(frozen=True, kw_only=True)
 class MessageSelection:
-    """The messages that fit everything that is said. One whose headers nobody can read fits by its row's Id only.
+    """The messages that fit all that is given. With headers that cannot be read, only the Id of a row counts.
 
-    :ivar types: one of these types, by the full name or by what stands behind its last dot; a base type counts too.
+    :ivar types: one of these types, by the full name or the part behind its last dot; a base type counts,
+        too.
     :ivar ids: one of these ids: the message's, or the row's.
     :ivar headers: all these headers; with None as value any value will do.
     """
@@ -21,7 +22,7 @@ class MessageSelection:
     headers: tuple[tuple[str, str | None], ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything is said at all."""
+        """Whether anything is given at all."""
         return bool(self.types or self.ids or self.headers)
 
     def fits(self, row_id: str, headers: str | None) -> bool:

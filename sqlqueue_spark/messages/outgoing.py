@@ -1,4 +1,4 @@
-"""A message on its way out: what a well-behaved sender writes into its headers and columns.
+"""A message on its way out: ids, times and columns as a well-behaved sender writes them.
 
 Format: the headers of NServiceBus. A header that is there is never overwritten.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
 import re
 import sys
@@ -38,33 +37,22 @@ TIME_TO_BE_RECEIVED = "NServiceBus.TimeToBeReceived"
 
 #: The headers that a message may get where it has none of its own.
 COMPLETED = frozenset({
-    CONTENT_TYPE, CONVERSATION_ID, CORRELATION_ID, DELIVER_AT, ENCLOSED_MESSAGE_TYPES, FORWARD_DESTINATION, MESSAGE_ID,
-    MESSAGE_INTENT, ORIGINATING_ENDPOINT, ORIGINATING_MACHINE, REPLY_TO_ADDRESS, TIME_SENT, TIME_TO_BE_RECEIVED,
+    CONTENT_TYPE, CONVERSATION_ID, CORRELATION_ID, DELIVER_AT, ENCLOSED_MESSAGE_TYPES, FORWARD_DESTINATION,
+    MESSAGE_ID, MESSAGE_INTENT, ORIGINATING_ENDPOINT, ORIGINATING_MACHINE, REPLY_TO_ADDRESS, TIME_SENT,
+    TIME_TO_BE_RECEIVED,
 })  # fmt: skip
 
-#: The namespace of :func:`derived_ids`; it never changes, or a message that goes out again would have another id.
+#: The namespace of :func:`derived_ids`. With another one, a message that goes out again would have another
+#: id.
 _DERIVED = uuid.UUID("b1c0a3ce-55d2-4a3e-9d3e-6f2f8e6f3a51").bytes
 _VERSION_4, _VERSION_5 = (bytes(each & 0x0F | mark for each in range(256)) for mark in (0x40, 0x50))
 _VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
 #: Version 7 has 12 bits to count within a millisecond.
 _COUNTED = 1 << 12
 
-#: So many bytes at the beginning of a body tell what it is.
-_LOOKED_AT = 128
-_BLANKS = r"\A(?:\xef\xbb\xbf)?[ \t\n\r\v\f]*"
-_XML = _BLANKS + "<"
-_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_CHARACTERS = r'(?:[^"\\\x00-\x1f]|\\.)*'
-#: An object or an array, as far as one can tell from how it begins.
-_NESTED = r'\{\s*["}]|\[\s*(?:["{\[\]]|(?:[-0-9][-+.0-9eE]*|true|false|null)\s*(?:[,\]]|\z))'
-#: For a body that was looked at to its end. An empty body counts as JSON, because an empty message has no other type.
-_JSON = rf'{_BLANKS}(?:{_NESTED}|(?:"{_CHARACTERS}"|{_NUMBER}|true|false|null)?\s*\z)'
-#: For a body that goes on: apart from objects and arrays, only a text can be so long.
-_BEGUN_JSON = rf'{_BLANKS}(?:{_NESTED}|"{_CHARACTERS}(?:"\s*|\\)?\z)'
-
-#: How many bytes fit into the columns CorrelationId and ReplyToAddress, counted in UTF-8, where a letter may take several: a
-#: varchar of SQL Server has room for bytes, and no code page needs more bytes for a letter than UTF-8. A longer value stands
-#: in its header only. So does a value with a NUL, because not every database keeps a NUL in a text.
+#: The bytes of UTF-8 that fit into the columns CorrelationId and ReplyToAddress. A varchar of SQL Server has
+#: room for bytes, and no code page needs more bytes for a letter than UTF-8. A longer value stands in its
+#: header only. So does a value with a NUL, because not every database keeps a NUL in a text.
 COLUMN_BYTES = 255
 
 _TIME_SPAN = re.compile(
@@ -73,16 +61,14 @@ _TIME_SPAN = re.compile(
 #: A longer time to be received means never: no database's dates go so far.
 _LONGEST_DAYS = 365_000
 
-#: The column that messages have beyond others where they go out as they once stood in a table.
-RECOVERABLE = "recoverable"
-
 
 def new_row_ids(count: int) -> pa.Array:
     """Ids of rows as their 16 bytes: UUIDs that ascend with time (version 7) and within the array.
 
-    PostgreSQL's queues have an index on Id. Random ids land on pages all over it, and each costs as much as the rest of its
-    row; ascending ids fill page after page. Format: https://www.rfc-editor.org/rfc/rfc9562#name-uuid-version-7, with a
-    counter of 12 bits after the milliseconds.
+    The queues of PostgreSQL have an index on Id. Random ids land on pages all over it, and each costs as much
+    as the rest of its row. Ascending ids fill page after page. Format:
+    https://www.rfc-editor.org/rfc/rfc9562#name-uuid-version-7, with a counter of 12 bits after the
+    milliseconds.
     """
     ids = bytearray(_random_uuids(count))
     begins = array("Q")
@@ -100,9 +86,9 @@ def new_row_ids(count: int) -> pa.Array:
 def derived_ids(message_ids: Iterable[str], schema: str, table: str, positions: Iterable[int]) -> pa.Array:
     """The ids of messages that were sent because other ones were received, and have no ids of their own.
 
-    Each is the UUID of version 5 (RFC 9562) of what it is made of, as text in a compact JSON array, as in Python
-    ``uuid.uuid5(namespace, '["id","schema","table",0]')``: the same whenever the received
-    message is handled again.
+    Each is a UUID of version 5 (RFC 9562) of a compact JSON array, as in Python
+    ``uuid.uuid5(namespace, '["id","schema","table",0]')``. It is the same when the received message is
+    handled again.
 
     :param message_ids: of each the id of the received message, in the queue of this schema and table.
     :param positions: of each its place among the messages that were sent because of that one, from 0.
@@ -149,7 +135,7 @@ def uuid_text(given: bytes | bytearray) -> str:
 def lasting(headers: Sequence[str], bodies: pa.Array) -> pa.RecordBatch:
     """Messages (:data:`OUTGOING`) of these headers and bodies, with new row ids. They never expire.
 
-    In an error queue others would be gone before somebody looks at them.
+    Messages that expire would be gone from an error queue before an operator looks at them.
     """
     from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 
@@ -204,7 +190,7 @@ def format_time_span(span: timedelta) -> str:
 
 
 def parse_time_span(text: str | None) -> timedelta | None:
-    """The inverse of :func:`format_time_span`; None where the text is no such length, and for .NET's "never"."""
+    """The inverse of :func:`format_time_span`; None for a text of another form, and for .NET's "never"."""
     match = _TIME_SPAN.fullmatch(text or "")
     if match is None or int(match["days"] or 0) > _LONGEST_DAYS:
         return None
@@ -213,17 +199,3 @@ def parse_time_span(text: str | None) -> timedelta | None:
     return timedelta(
         days=days, hours=hours, minutes=minutes, seconds=seconds, microseconds=fraction * 10**6 // 10**digits
     )
-
-
-def content_types(bodies: pa.Array) -> pa.Array:
-    """The content type that each body looks like by how it begins. Bodies may be large: only the beginning is read."""
-    begins = pc.fill_null(pc.binary_slice(bodies, 0, _LOOKED_AT), b"")
-    whole = pc.less_equal(pc.fill_null(pc.binary_length(bodies), 0), _LOOKED_AT)
-    xml, json, begun_json = (pc.match_substring_regex(begins, each) for each in (_XML, _JSON, _BEGUN_JSON))
-    kind = pc.if_else(pc.if_else(whole, json, begun_json), "application/json", "application/octet-stream")
-    return pc.if_else(xml, "text/xml", kind)
-
-
-def ascii_json(text: str) -> str:
-    """The same JSON without a letter beyond ASCII, for columns that cannot keep every letter."""
-    return text if text.isascii() else re.sub(r"[^\x00-\x7f]", lambda c: json.dumps(c[0])[1:-1], text)

@@ -1,14 +1,19 @@
-"""The columns of messages on their way out. It imports Arrow at once; those who do without import it where they use it."""
+"""The columns of messages on their way out.
+
+This module imports Arrow at once. Modules that do without Arrow import this one in the functions that need
+it.
+"""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from sqlqueue_spark.messages.outgoing import RECOVERABLE
+from sqlqueue_spark.messages.message import RECOVERABLE
 
-#: Messages on their way out, a row to insert each. ``id`` is a UUID's 16 bytes, ``headers`` is JSON. ``ttl_ms`` counts from now
-#: by the database's clock. Where it is given, ``expires`` is computed from it. A message with ``delay_ms``, which
-#: counts likewise, or ``due`` waits until then in a table of delayed messages; it has no time of expiry.
+#: Messages on their way out, a row to insert each. ``id`` is the 16 bytes of a UUID, ``headers`` is JSON.
+#: ``ttl_ms`` counts from now by the database's clock, and ``expires`` is computed from it. A message with
+#: ``delay_ms``, which counts likewise, or ``due`` waits until then in a table of delayed messages. It has no
+#: time of expiry.
 OUTGOING = pa.schema([
     pa.field("id", pa.binary(16), nullable=False),
     pa.field("headers", pa.string(), nullable=False),

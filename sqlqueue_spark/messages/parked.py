@@ -1,7 +1,8 @@
-"""The headers of a message that is parked: it waits in a table of delayed messages, because the database it goes to is down.
+"""The headers of a parked message: it waits in a table of delayed messages, because its database is down.
 
-Two headers are added, at the end. ``sqlqueue.GiveUpAt`` stays until the message is delivered, so that it is not waited for anew whenever the
-database goes down again. ``sqlqueue.WaitsFor`` names the database, by the option that leads there, and goes when the message goes back.
+Two headers are added at the end. ``sqlqueue.GiveUpAt`` stays until the message is delivered: if the database
+goes down again, the wait does not begin anew. ``sqlqueue.WaitsFor`` names the option that leads to the
+database. It is taken off when the message goes back into its queue.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sqlqueue_spark.messages.message import (
     parse_time,
 )
 
-#: How the end of the headers begins that names the database.
+#: How the last header begins, which names the database.
 _BEGIN = f',"{WAITS_FOR}":"'
 
 
@@ -47,11 +48,11 @@ def given_up_at(text: str) -> datetime | None:
 
 
 def waits_for(text: str) -> str | None:
-    """The database that a message waits for, by its headers or by the end of them; None where it is not parked."""
+    """The database that a message waits for, by its headers or their end; None where it is not parked."""
     place = text.rfind(_BEGIN)
     return (parse_headers("{" + text[place + 1 :]) or {}).get(WAITS_FOR) if place >= 0 else None
 
 
 def end_of(database: str | None) -> str:
-    """How the headers end of those messages that wait for a database, or, if that is None, how the end begins for any database."""
+    """The end of the headers of messages that wait for a database; for None, how the end begins for any."""
     return _BEGIN if database is None else f",{format_member(WAITS_FOR, database)}}}"

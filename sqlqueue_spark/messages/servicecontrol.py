@@ -1,8 +1,8 @@
-"""What ServiceControl makes of a row of its error queue: it takes it, refuses it, drops it, or stops reading because of it.
+"""The verdict of ServiceControl on a row of its error queue: taken, refused, dropped, or its reading stops.
 
-The rules were observed on its error instance 6.19 with PostgreSQL. It reads headers more strictly than a .NET endpoint does: a
-JSON object whose values are strings or ``null``, with nothing before or behind it. A longer id than its columns take cannot even be
-stored as a refused one.
+The rules were observed on its error instance 6.19 with PostgreSQL. It reads headers more strictly than a .NET
+endpoint does: a JSON object whose values are strings or ``null``, with nothing before or behind it. An id
+that is longer than its columns stops its reading.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ RETRY_ID = "ServiceControl.Retry.UniqueMessageId"
 #: Says in a control message that a message was handled which it had retried.
 RETRY_SUCCESSFUL = "ServiceControl.Retry.Successful"
 
-#: Longer ids do not fit into the columns of its database, nor into those of an outbox; other texts have more room.
+#: Longer ids fit neither into the columns of its database nor into those of an outbox. Other texts have more
+#: room.
 LONGEST_ID, LONGEST_NAME = 200, 450
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{6} Z")
@@ -34,11 +35,11 @@ _HALF = re.compile("[\ud800-\udfff]")
 _STRINGS = {str, type(None)}
 
 
-class Outcome(Enum):
-    """What becomes of a row."""
+class Verdict(Enum):
+    """What ServiceControl does with a row."""
 
     TAKEN = "taken"
-    #: Put aside among the failed imports, where nobody sees it in ServicePulse.
+    #: Put aside among the failed imports, which ServicePulse does not show.
     REFUSED = "refused"
     #: Gone without a word.
     DROPPED = "dropped"
@@ -47,9 +48,9 @@ class Outcome(Enum):
 
 
 class Ingestion(NamedTuple):
-    """What becomes of a row, and why; the reason is empty where it is taken."""
+    """The verdict on a row, and the reason; the reason is empty where the row is taken."""
 
-    outcome: Outcome
+    verdict: Verdict
     why: str = ""
 
 
@@ -57,22 +58,22 @@ def ingestion(headers: str | None, *, unreadable_body: bool = False, expired: bo
     """What ServiceControl makes of a row.
 
     :param headers: as they stand in the table.
-    :param unreadable_body: whether the body is NULL on an engine where the transport cannot read that; an empty one is fine.
+    :param unreadable_body: whether the body is NULL on an engine where the transport cannot read that.
     :param expired: whether the row's time to be received is over.
     """
     if expired:
-        return Ingestion(Outcome.DROPPED, "it has expired")
+        return Ingestion(Verdict.DROPPED, "it has expired")
     if unreadable_body:
-        return Ingestion(Outcome.STOPS, "its body is NULL")
+        return Ingestion(Verdict.STOPS, "its body is NULL")
     read = _read(headers)
     if isinstance(read, str):
-        return Ingestion(Outcome.STOPS, read)
+        return Ingestion(Verdict.STOPS, read)
     if len(read.get(MESSAGE_ID, "")) > LONGEST_ID:
-        return Ingestion(Outcome.STOPS, f"its message id has more than {LONGEST_ID} characters")
+        return Ingestion(Verdict.STOPS, f"its message id has more than {LONGEST_ID} characters")
     if RETRY_SUCCESSFUL in read:
-        return Ingestion(Outcome.TAKEN)
+        return Ingestion(Verdict.TAKEN)
     why = _refusal(read)
-    return Ingestion(Outcome.REFUSED, why) if why else Ingestion(Outcome.TAKEN)
+    return Ingestion(Verdict.REFUSED, why) if why else Ingestion(Verdict.TAKEN)
 
 
 def is_wire_time(text: str) -> bool:

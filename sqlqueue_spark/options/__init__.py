@@ -14,6 +14,6 @@ from sqlqueue_spark.options.options import (
 )
 
 __all__ = [
-    "ATOMIC", "AZURE_IDENTITY", "NO_OUTBOX", "NO_TRANSACTION", "OPTIMISTIC", "PESSIMISTIC", "RECEIVE_ONLY", "ConnectionOptions",
-    "SinkOptions", "SourceOptions",
+    "ATOMIC", "AZURE_IDENTITY", "NO_OUTBOX", "NO_TRANSACTION", "OPTIMISTIC", "PESSIMISTIC", "RECEIVE_ONLY",
+    "ConnectionOptions", "SinkOptions", "SourceOptions",
 ]  # fmt: skip

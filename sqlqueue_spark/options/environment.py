@@ -1,7 +1,7 @@
-"""The login that the environment gives: ``SQLQUEUE_PASSWORD``, which was given for one database and goes to no other server.
+"""The login of the environment: ``SQLQUEUE_PASSWORD``, which is for one database and goes to no other.
 
-``SQLQUEUE_URL`` says which database that is. What a program or SQL gives to Spark must name it letter for letter; whoever types a command
-may name another database of the same server.
+``SQLQUEUE_URL`` says which database that is. What a program or SQL gives to Spark must name it letter for
+letter; a command may name another database of the same server.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _LOGINS = ("password", "accessToken", "accessTokenProvider")
 
 
 def with_password(given: Mapping[str, str]) -> dict[str, str]:
-    """The options, with the environment's password where they have no login of their own and their url is ``SQLQUEUE_URL``.
+    """The options, with the environment's password if they have no login and their url is ``SQLQUEUE_URL``.
 
-    The driver calls it, and hands the password on to the workers as one that was given as an option: other machines have another
-    environment.
+    The driver calls it, and hands the password on to the workers as one that was given as an option: other
+    machines have another environment.
 
-    The url must be that of the environment letter for letter. Whoever may only write SQL gives any url to ``format("sqlqueue")``, and
-    a single parameter of it can lead a password to another server.
+    The url must be that of the environment letter for letter. A user who may only write SQL gives any url to
+    ``format("sqlqueue")``, and one parameter of it can lead a password to another server.
     """
     options = dict(given)
     password, url = os.environ.get(PASSWORD), said(options, "url")
@@ -33,5 +33,6 @@ def with_password(given: Mapping[str, str]) -> dict[str, str]:
         return options
     if url == os.environ.get(URL):
         return {**options, "password": password}
-    log.info("password_not_taken: %s is for the database of %s, and the option url is another one", PASSWORD, URL)  # fmt: skip
+    told = "password_not_taken: %s is for the database of %s, and the option url is another one"
+    log.info(told, PASSWORD, URL)
     return options

@@ -1,20 +1,20 @@
 """How an option is declared: its name, meaning, parser, default and secrecy on one line.
 
-Parsing, "did you mean", the tables of docs/options.md, ``sqlqueue options`` and redaction all read that line. Names are
-camelCase outside and snake_case here; outside they are case-insensitive, as Spark's are.
+Parsing, "did you mean", the tables of docs/options.md, ``sqlqueue options`` and redaction all read that line.
+Names are camelCase outside and snake_case here; outside they are case-insensitive, as Spark's are.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field
 from datetime import timedelta
 from typing import Any, Self
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options.did_you_mean import did_you_mean
 from sqlqueue_spark.options.names_elsewhere import hint
 from sqlqueue_spark.plain_text import holds_password, is_unicode, is_url
 
@@ -91,7 +91,8 @@ def option(
     :param shown: the default in words, where the value does not tell it.
     """
     shown = shown or _shown(default, parse)
-    about = {"meaning": meaning, "parse": parse, "kind": kind or _KINDS.get(parse, "text"), "shown": shown, "secret": secret}  # fmt: skip
+    kind = kind or _KINDS.get(parse, "text")
+    about = {"meaning": meaning, "parse": parse, "kind": kind, "shown": shown, "secret": secret}
     return field(default=default, metadata=about, repr=not secret)
 
 
@@ -122,7 +123,7 @@ def written(value: object) -> str:
 
 
 def option_per_name(pattern: str, meaning: str, *, secret: bool = False) -> Any:
-    """Declare an option that is given once for each name, such as ``queue.<name>.schema``; names are case-insensitive."""
+    """Declare an option that is given once a name, such as ``queue.<name>.schema``, in any case."""
     about = {"pattern": pattern, "meaning": meaning, "kind": "url" if secret else "text", "secret": secret}
     return field(default_factory=dict, metadata=about, repr=not secret)
 
@@ -145,7 +146,7 @@ class Options:
     def parse(cls, given: Mapping[str, str]) -> Self:
         """Read options as Spark or a person gave them.
 
-        :raises ConfigurationError: an option is unknown, missing or malformed; the message says which and why.
+        :raises ConfigurationError: an option is unknown, missing or malformed.
         """
         fields = dataclasses.fields(cls)  # type: ignore[arg-type] # every subclass is a dataclass
         known = {camel(f.name).lower(): f for f in fields if "parse" in f.metadata}
@@ -165,7 +166,7 @@ class Options:
             found = known.get(name.lower())
             if found is None:
                 names = [camel(f.name) for f in known.values()]
-                told = hint(name, names) or suggestion(name, names, f"the options are {', '.join(names)}.")
+                told = hint(name, names) or did_you_mean(name, names, f"the options are {', '.join(names)}.")
                 raise ConfigurationError(f"There is no option {name!r}; {told}")
             _check_no_password(camel(found.name), value, secret=found.metadata["secret"])
             try:
@@ -224,12 +225,6 @@ def _check_no_password(name: str, value: str, *, secret: bool) -> None:
     """Refuse a url with a password in an option that is shown to people."""
     if not secret and holds_password(value):
         raise ConfigurationError(
-            f"The option {name} is shown in logs and plans, and a url with a password stands there; give it as the option url."
+            f"The option {name} is shown in logs and plans, and a url with a password stands there; give it "
+            "as the option url."
         )
-
-
-def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
-    """What to say to a name that is not known: the nearest one that is, or ``otherwise``."""
-    lowered = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), lowered, n=1)
-    return f"did you mean {lowered[near[0]]}?" if near else otherwise

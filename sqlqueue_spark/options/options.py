@@ -29,7 +29,7 @@ def headroom(value: str) -> int | None:
     if value.lower() == "auto":
         return None
     if not value.isascii() or not value.isdigit() or int(value) >= 1 << 31:
-        raise ValueError("auto, or a number of rows; 0 leaves none to anybody")
+        raise ValueError("auto, or a number of rows; 0 leaves none to others")
     return int(value)
 
 
@@ -90,15 +90,19 @@ OPTIMISTIC, PESSIMISTIC, NO_OUTBOX = "optimistic", "pessimistic", "none"
 _MODES = f"`{RECEIVE_ONLY}`, `{ATOMIC}` or `{NO_TRANSACTION}`; the same value on source and sink."
 _STREAM = f"Names this pipeline; the same value on source and sink. Needed for `{ATOMIC}`."
 
-_MOST_ROWS = 1_000_000
-_MOST_LOCKED_ROWS = 20_000
+#: The caps of a micro-batch where no option says otherwise. The cap of locked rows holds on SQL Server
+#: without row versions.
+MOST_BATCH_ROWS = 1_000_000
+MOST_LOCKED_BATCH_ROWS = 20_000
+MOST_BATCH_BYTES = 1 << 30
 
 transaction_mode = one_of(
     RECEIVE_ONLY,
     ATOMIC,
     NO_TRANSACTION,
     refused={
-        "transactionScope": "Spark cannot enlist in a distributed transaction; with receiveOnly a sink with an outbox is safe"
+        "transactionScope": "Spark cannot enlist in a distributed transaction; "
+        "with receiveOnly a sink with an outbox is safe"
     },
 )
 _TOO_WEAK = "it would let two senders of one message both find it unsent"
@@ -135,13 +139,30 @@ class ConnectionOptions(Options):
         secret=True,
     )
     access_token: str | None = option("A Microsoft Entra token.", parse=text, default=None, secret=True)
-    access_token_provider: str | None = option("`module:function` that returns such a token, or `azure-identity`; asked before each new connection.", parse=token_provider, default=None)  # fmt: skip
-    default_schema: str | None = option("Schema of queues that name none.", parse=text, default=None, shown="`dbo` / `public`")  # fmt: skip
-    legacy_addresses: bool = option("Ignore everything after the first `@` of an address.", parse=boolean, default=False)  # fmt: skip
-    lock_timeout: timedelta | None = option("Longest wait for rows that others hold.", parse=duration, default=None, shown="`30s`; `60s` for rows of an unfinished batch")  # fmt: skip
-    command_timeout: timedelta = option("Longest run of one statement.", parse=duration, default=timedelta(minutes=5))  # fmt: skip
-    queue_schemas: Mapping[str, str] = option_per_name("queue.<name>.schema", "Schema of one queue; wins over its address.")  # fmt: skip
-    endpoint_schemas: Mapping[str, str] = option_per_name("endpoint.<name>.schema", "Schema of one endpoint's queues; wins over the address. A name that ends in `*` is a prefix.")  # fmt: skip
+    access_token_provider: str | None = option(
+        "`module:function` that returns such a token, or `azure-identity`; asked before each new connection.",
+        parse=token_provider, default=None,
+    )  # fmt: skip
+    default_schema: str | None = option(
+        "Schema of queues that name none.", parse=text, default=None, shown="`dbo` / `public`",
+    )  # fmt: skip
+    legacy_addresses: bool = option(
+        "Ignore everything after the first `@` of an address.", parse=boolean, default=False,
+    )  # fmt: skip
+    lock_timeout: timedelta | None = option(
+        "Longest wait for rows that others hold.",
+        parse=duration, default=None, shown="`30s`; `60s` for rows of an unfinished batch",
+    )  # fmt: skip
+    command_timeout: timedelta = option(
+        "Longest run of one statement.", parse=duration, default=timedelta(minutes=5),
+    )  # fmt: skip
+    queue_schemas: Mapping[str, str] = option_per_name(
+        "queue.<name>.schema", "Schema of one queue; wins over its address.",
+    )  # fmt: skip
+    endpoint_schemas: Mapping[str, str] = option_per_name(
+        "endpoint.<name>.schema", "Schema of one endpoint's queues; wins over the address. A name that ends "
+        "in `*` is a prefix.",
+    )  # fmt: skip
 
     def naming(self, dialect: NamesTables) -> Naming:
         """The rules by which addresses become tables in a database of this dialect."""
@@ -171,22 +192,63 @@ class SourceOptions(ConnectionOptions):
     """The options of ``spark.readStream.format("sqlqueue")`` and ``spark.read``."""
 
     queue: str | None = option("Address of the queue table.", parse=address, default=None, shown="required")
-    queues: tuple[str, ...] = option("Instead of `queue`: several queues of one database, a JSON list of their addresses. Adds the column `Queue`.", parse=addresses, kind="JSON list", default=())  # fmt: skip
-    queue_pattern: str | None = option("Instead of `queue`: all queue tables of the default schema whose whole name this regular expression matches, also those that are created later. Adds the column `Queue`.", parse=pattern, kind="regular expression", default=None)  # fmt: skip
-    max_messages_per_trigger: int | None = option("Most rows one micro-batch claims.", parse=positive, default=None, shown=f"`{_MOST_ROWS}`; on SQL Server without READ_COMMITTED_SNAPSHOT `{_MOST_LOCKED_ROWS}`")  # fmt: skip
-    adaptive_batch: bool = option("Batches begin with 100000 rows at most, grow while a backlog waits, and follow `targetBatchDuration`; else each takes what it may.", parse=boolean, default=True)  # fmt: skip
-    target_batch_duration: timedelta = option("How long a batch should last from its claim until it is settled.", parse=duration, default=timedelta(seconds=2))  # fmt: skip
-    max_bytes_per_trigger: int = option("And most bytes of headers and bodies.", parse=size, default=1 << 30)  # fmt: skip
-    max_concurrency: int = option("Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", parse=positive, default=8)  # fmt: skip
-    min_messages_per_partition: int = option("Rows below which a batch is not split further.", parse=positive, default=20_000)  # fmt: skip
+    queues: tuple[str, ...] = option(
+        "Instead of `queue`: several queues of one database, a JSON list of their addresses. Adds the column "
+        "`Queue`.", parse=addresses, kind="JSON list", default=(),
+    )  # fmt: skip
+    queue_pattern: str | None = option(
+        "Instead of `queue`: all queue tables of the default schema whose whole name this regular expression "
+        "matches, also those that are created later. Adds the column `Queue`.",
+        parse=pattern, kind="regular expression", default=None,
+    )  # fmt: skip
+    max_messages_per_trigger: int | None = option(
+        "Most rows one micro-batch claims.", parse=positive, default=None,
+        shown=f"`{MOST_BATCH_ROWS}`; "
+        f"on SQL Server without READ_COMMITTED_SNAPSHOT `{MOST_LOCKED_BATCH_ROWS}`",
+    )  # fmt: skip
+    adaptive_batch: bool = option(
+        "Batches begin with 100000 rows at most, grow while a backlog waits, and follow "
+        "`targetBatchDuration`; else each takes what it may.", parse=boolean, default=True,
+    )  # fmt: skip
+    target_batch_duration: timedelta = option(
+        "How long a batch should last from its claim until it is settled.",
+        parse=duration, default=timedelta(seconds=2),
+    )  # fmt: skip
+    max_bytes_per_trigger: int = option(
+        "And most bytes of headers and bodies.", parse=size, default=MOST_BATCH_BYTES,
+    )  # fmt: skip
+    max_concurrency: int = option(
+        "Most partitions (tasks) of a micro-batch; fewer when few rows are pending.",
+        parse=positive, default=8,
+    )  # fmt: skip
+    min_messages_per_partition: int = option(
+        "Rows below which a batch is not split further.", parse=positive, default=20_000,
+    )  # fmt: skip
     transaction_mode: str = option(_MODES, parse=transaction_mode, default=RECEIVE_ONLY)  # fmt: skip
     stream: str | None = option(_STREAM, parse=text, default=None)  # fmt: skip
-    poll_interval: timedelta = option("Longest pause between looks at an empty queue.", parse=duration, default=timedelta(seconds=1))  # fmt: skip
-    neighbour_headroom: int | None = option("How many of the oldest free rows are left to other consumers of the queue while such are seen; `auto` follows their pace.", parse=headroom, kind="number or auto", default=None, shown="`auto`")  # fmt: skip
-    error_queue: str | None = option("Address of the queue where a message in transit goes that cannot be delivered.", parse=text, kind="address", default=None)  # fmt: skip
-    claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True)  # fmt: skip
-    done_file: str | None = option("File on the driver that tells which batches Spark has logged, a JSON list of their end offsets: these are settled at once, not when the next trigger comes. The jobs write one.", parse=text, default=None)  # fmt: skip
-    stop_file: str | None = option("While this file exists on the driver, no new rows are claimed: the gentle way to stop.", parse=text, default=None)  # fmt: skip
+    poll_interval: timedelta = option(
+        "Longest pause between looks at an empty queue.", parse=duration, default=timedelta(seconds=1),
+    )  # fmt: skip
+    neighbour_headroom: int | None = option(
+        "How many of the oldest free rows are left to other consumers of the queue while any are seen; "
+        "`auto` follows their pace.", parse=headroom, kind="number or auto", default=None, shown="`auto`",
+    )  # fmt: skip
+    error_queue: str | None = option(
+        "Address of the queue where a message in transit goes that cannot be delivered.",
+        parse=text, kind="address", default=None,
+    )  # fmt: skip
+    claim_ahead: bool = option(
+        "While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True,
+    )  # fmt: skip
+    done_file: str | None = option(
+        "File on the driver that tells which batches Spark has logged, a JSON list of their end offsets: "
+        "these are settled at once, not when the next trigger comes. The jobs write one.",
+        parse=text, default=None,
+    )  # fmt: skip
+    stop_file: str | None = option(
+        "While this file exists on the driver, no new rows are claimed: the gentle way to stop.",
+        parse=text, default=None,
+    )  # fmt: skip
 
     @property
     def several(self) -> bool:
@@ -201,7 +263,8 @@ class SourceOptions(ConnectionOptions):
         """
         if self.queue is None:
             raise ConfigurationError(
-                f"Here one queue can be named, and not several ({self.title}); give its address as the option queue."
+                f"Here one queue can be named, and not several ({self.title}); give its address as the "
+                "option queue."
             )
         return self.queue
 
@@ -215,15 +278,15 @@ class SourceOptions(ConnectionOptions):
     @property
     def most_rows(self) -> int:
         """The most rows of a batch, if nothing speaks for fewer."""
-        return self.max_messages_per_trigger or _MOST_ROWS
+        return self.max_messages_per_trigger or MOST_BATCH_ROWS
 
     @property
     def most_locked_rows(self) -> int:
         """The most rows of a batch where one-row receivers have to step over each row that is claimed."""
-        return self.max_messages_per_trigger or _MOST_LOCKED_ROWS
+        return self.max_messages_per_trigger or MOST_LOCKED_BATCH_ROWS
 
     def slices(self, rows: int) -> int:
-        """The most slices that a batch of so many rows is cut into."""
+        """The most slices that a batch of this many rows is cut into."""
         return max(1, min(self.max_concurrency, rows // self.min_messages_per_partition))
 
     def check(self) -> None:
@@ -243,24 +306,72 @@ class SourceOptions(ConnectionOptions):
 class SinkOptions(ConnectionOptions):
     """The options of ``SqlQueueSink`` and of ``df.write.format("sqlqueue")``."""
 
-    queue: str | None = option("Address of the queue table of rows whose column `Destination` names none.", parse=address, default=None)  # fmt: skip
-    endpoint: str | None = option("Names the outbox table, one for each pipeline, and the sender in the headers; else `stream` does.", parse=text, default=None, shown="`stream`")  # fmt: skip
-    outbox: str = option("`optimistic`, `pessimistic` or `none`: how a message id is sent only once.", parse=one_of(OPTIMISTIC, PESSIMISTIC, NO_OUTBOX), default=OPTIMISTIC)  # fmt: skip
-    isolation_level: str = option("`ReadCommitted`, `RepeatableRead`, `Serializable` or `Snapshot`, of the sending transactions.", parse=isolation_level, default="ReadCommitted")  # fmt: skip
-    keep_deduplication_data_for: timedelta = option("How long the outbox remembers a message id.", parse=duration, default=timedelta(days=7))  # fmt: skip
-    cleanup_every: timedelta = option("Pause between two cleanups of the outbox.", parse=duration, default=timedelta(minutes=1))  # fmt: skip
-    disable_cleanup: bool = option("Leave the cleanup to `sqlqueue outbox cleanup` or to the .NET endpoint.", parse=boolean, default=False)  # fmt: skip
-    error_queue: str | None = option("Address of the queue where messages go that failed: rows whose headers cannot be read, messages whose destination cannot be reached, rows with a `Failure`.", parse=text, kind="address", default=None)  # fmt: skip
-    audit_queue: str | None = option("Address of the queue that gets a copy of each received message that was processed, where rows are outcomes of messages.", parse=text, kind="address", default=None)  # fmt: skip
-    retry_interval: timedelta = option("How often a database that is down is tried, while messages for it wait.", parse=duration, default=timedelta(seconds=10))  # fmt: skip
-    give_up_after: timedelta = option("How long a message waits for a database that is down, before it goes to `errorQueue`.", parse=duration, default=timedelta(days=1))  # fmt: skip
-    delayed_endpoint: str | None = option("Messages with a time of delivery wait in the table `<delayedEndpoint>.Delayed`; else in that of `endpoint`.", parse=text, default=None, shown="`endpoint`")  # fmt: skip
-    publish: bool = option("Publish every row as its message type: those of the header EnclosedMessageTypes, else `messageType`.", parse=boolean, default=False)  # fmt: skip
-    message_type: str | None = option("Type of messages whose headers name none, such as `Sales.OrderPlaced, Sales`.", parse=text, default=None)  # fmt: skip
+    queue: str | None = option(
+        "Address of the queue table of rows whose column `Destination` names none.",
+        parse=address, default=None,
+    )  # fmt: skip
+    endpoint: str | None = option(
+        "Names the outbox table, one for each pipeline, and the sender in the headers; else `stream` does.",
+        parse=text, default=None, shown="`stream`",
+    )  # fmt: skip
+    outbox: str = option(
+        "`optimistic`, `pessimistic` or `none`: how a message id is sent only once.",
+        parse=one_of(OPTIMISTIC, PESSIMISTIC, NO_OUTBOX), default=OPTIMISTIC,
+    )  # fmt: skip
+    isolation_level: str = option(
+        "`ReadCommitted`, `RepeatableRead`, `Serializable` or `Snapshot`, of the sending transactions.",
+        parse=isolation_level, default="ReadCommitted",
+    )  # fmt: skip
+    keep_deduplication_data_for: timedelta = option(
+        "How long the outbox remembers a message id.", parse=duration, default=timedelta(days=7),
+    )  # fmt: skip
+    cleanup_every: timedelta = option(
+        "Pause between two cleanups of the outbox.", parse=duration, default=timedelta(minutes=1),
+    )  # fmt: skip
+    disable_cleanup: bool = option(
+        "Leave the cleanup to `sqlqueue outbox cleanup` or to the .NET endpoint.",
+        parse=boolean, default=False,
+    )  # fmt: skip
+    error_queue: str | None = option(
+        "Address of the queue where messages go that failed: rows whose headers cannot be read, messages "
+        "whose destination cannot be reached, rows with a `Failure`.",
+        parse=text, kind="address", default=None,
+    )  # fmt: skip
+    audit_queue: str | None = option(
+        "Address of the queue that gets a copy of each received message that was processed, where rows are "
+        "outcomes of messages.", parse=text, kind="address", default=None,
+    )  # fmt: skip
+    retry_interval: timedelta = option(
+        "How often a database that is down is tried, while messages for it wait.",
+        parse=duration, default=timedelta(seconds=10),
+    )  # fmt: skip
+    give_up_after: timedelta = option(
+        "How long a message waits for a database that is down, before it goes to `errorQueue`.",
+        parse=duration, default=timedelta(days=1),
+    )  # fmt: skip
+    delayed_endpoint: str | None = option(
+        "Messages with a time of delivery wait in the table `<delayedEndpoint>.Delayed`; else in that of "
+        "`endpoint`.", parse=text, default=None, shown="`endpoint`",
+    )  # fmt: skip
+    publish: bool = option(
+        "Publish every row as its message type: those of the header EnclosedMessageTypes, else "
+        "`messageType`.", parse=boolean, default=False,
+    )  # fmt: skip
+    message_type: str | None = option(
+        "Type of messages whose headers name none, such as `Sales.OrderPlaced, Sales`.",
+        parse=text, default=None,
+    )  # fmt: skip
     transaction_mode: str = option(_MODES, parse=transaction_mode, default=RECEIVE_ONLY)  # fmt: skip
     stream: str | None = option(_STREAM, parse=text, default=None)  # fmt: skip
-    store_and_forward: str | None = option("Address of a queue of this database in which a message for another one is stored, from where a store-and-forward job sends it on.", parse=address, default=None)  # fmt: skip
-    endpoint_urls: Mapping[str, str] = option_per_name("endpoint.<name>.url", "Another database for one destination's queues; a name that ends in `*` is a prefix.", secret=True)  # fmt: skip
+    store_and_forward: str | None = option(
+        "Address of a queue of this database in which a message for another one is stored, from where a "
+        "store-and-forward job sends it on.", parse=address, default=None,
+    )  # fmt: skip
+    endpoint_urls: Mapping[str, str] = option_per_name(
+        "endpoint.<name>.url", "Another database for one destination's queues; a name that ends in `*` is a "
+        "prefix.",
+        secret=True,
+    )  # fmt: skip
 
     @property
     def uses_outbox(self) -> bool:
@@ -277,25 +388,25 @@ class SinkOptions(ConnectionOptions):
         _check_stream(self.transaction_mode, self.stream)
         if self.uses_outbox and self.give_up_after >= self.keep_deduplication_data_for:
             raise ConfigurationError(
-                "The option giveUpAfter is not shorter than keepDeduplicationDataFor, so an outbox could forget a message that still waits "
-                "for its database; make keepDeduplicationDataFor longer."
+                "The option giveUpAfter is not shorter than keepDeduplicationDataFor, so an outbox could "
+                "forget a message that still waits for its database; make keepDeduplicationDataFor longer."
             )
         if self.publish and self.queue is not None:
             raise ConfigurationError(
-                f"Both publish and queue ({self.queue!r}) are given, but an event goes to the queues that have subscribed to it; drop one "
-                "of them."
+                f"Both publish and queue ({self.queue!r}) are given, but an event goes to the queues that "
+                "have subscribed to it; drop one of them."
             )
         if self.uses_outbox and self.sender is None:
             raise ConfigurationError(
-                "The option endpoint is required with an outbox: it names the outbox table, and each pipeline needs one of "
-                "its own, for ids that another pipeline has sent count as sent; set it to a name that no other endpoint "
-                "has, or set outbox to none."
+                "The option endpoint is required with an outbox: it names the outbox table, and each "
+                "pipeline needs one of its own, for ids that another pipeline has sent count as sent; set it "
+                "to a name that no other endpoint has, or set outbox to none."
             )
 
 
 def _check_stream(mode: str, stream: str | None) -> None:
     if mode == ATOMIC and stream is None:
         raise ConfigurationError(
-            "The option stream is required with transactionMode sendsAtomicWithReceive; set it to a name of this "
-            "pipeline, the same on source and sink."
+            "The option stream is required with transactionMode sendsAtomicWithReceive; set it to a name of "
+            "this pipeline, the same on source and sink."
         )

@@ -1,4 +1,4 @@
-"""Puts source, transform and sink together, so that a job, a notebook and a test run the same three lines.
+"""Puts source, transform and sink together: a job, a notebook and a test run the same three lines.
 
 ::
 
@@ -12,28 +12,22 @@
 """
 
 from sqlqueue_spark.errors import sentence_of
-from sqlqueue_spark.pipeline.archive import ArchiveOptions, archived, copy_to_delta, take_to_delta
-from sqlqueue_spark.pipeline.batch_report import Totals, progress_line
-from sqlqueue_spark.pipeline.flow import (
-    INTO_DELTA,
-    DeltaOptions,
-    as_outgoing,
-    drain_to_delta,
-    read_queue,
-    send,
-    with_message_columns,
-    write_delta,
-)
-from sqlqueue_spark.pipeline.handle import HandleOptions, check_error_queue, handled, subscribe
-from sqlqueue_spark.pipeline.pipeline_options import agreed
-from sqlqueue_spark.pipeline.readiness import check_ready, create_missing
-from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
-from sqlqueue_spark.pipeline.sending_job import send_until_stopped
-from sqlqueue_spark.pipeline.store_and_forward import StoreAndForwardOptions
-from sqlqueue_spark.pipeline.store_and_forward_job import store_and_forward
-from sqlqueue_spark.pipeline.transform import ForwardOptions, transformed
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_error_queue, handled, subscribe
+from sqlqueue_spark.pipeline.declared.pipeline_options import agreed
+from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForwardOptions, store_and_forward
+from sqlqueue_spark.pipeline.declared.transform import ForwardOptions, transformed
+from sqlqueue_spark.pipeline.delta.archive import ArchiveOptions, archived, copy_to_delta, take_to_delta
+from sqlqueue_spark.pipeline.delta.delta_stream import INTO_DELTA, DeltaOptions, drain_to_delta, write_delta
+from sqlqueue_spark.pipeline.running.batch_report import Totals, progress_line
+from sqlqueue_spark.pipeline.running.queue_stream import as_outgoing, read_queue, send, with_message_columns
+from sqlqueue_spark.pipeline.running.readiness import check_ready, create_missing
+from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
+from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
 
 __all__ = [
-    "INTO_DELTA", "ArchiveOptions", "DeltaOptions", "ForwardOptions", "HandleOptions", "StoreAndForwardOptions", "Totals", "agreed", "archived", "as_outgoing", "check_error_queue", "check_ready", "copy_to_delta", "create_missing", "drain_to_delta", "handled", "progress_line", "read_queue", "run_until_stopped",
-    "send", "send_until_stopped", "sentence_of", "stoppable", "store_and_forward", "subscribe", "take_to_delta", "transformed", "with_message_columns", "write_delta",
+    "INTO_DELTA", "ArchiveOptions", "DeltaOptions", "ForwardOptions", "HandleOptions",
+    "StoreAndForwardOptions", "Totals", "agreed", "archived", "as_outgoing", "check_error_queue",
+    "check_ready", "copy_to_delta", "create_missing", "drain_to_delta", "handled", "progress_line",
+    "read_queue", "run_until_stopped", "send", "send_until_stopped", "sentence_of", "stoppable",
+    "store_and_forward", "subscribe", "take_to_delta", "transformed", "with_message_columns", "write_delta",
 ]  # fmt: skip

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from sqlqueue_spark.messages.acknowledgement import OF_RETRY, Owed, by_queue
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.delayed_retry import retry_headers
-from sqlqueue_spark.messages.failed import Failure, failed_headers
+from sqlqueue_spark.messages.delayed_retry_headers import retry_headers
+from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.message import format_time, without_headers
 from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, waiting
 from sqlqueue_spark.messages.parked import given_up_at, parked_headers
@@ -32,8 +32,8 @@ _Columns = TypeVar("_Columns", pa.Array, pa.RecordBatch)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failed:
-    """Why a message of a chunk failed.
+class FailedMessage:
+    """A message of a chunk that failed.
 
     :param to: the address that it could not reach; None where it cannot be sent anywhere. Then all its copies fail as one.
     :param queue: the queue that it failed for, a full address, and ``endpoint``, whose queue that is.
@@ -84,7 +84,7 @@ class Composed:
         make: Callable[[], pa.RecordBatch],
         *,
         origins: pa.Array | None = None,
-        failed: Mapping[int, Failed] | None = None,
+        failed: Mapping[int, FailedMessage] | None = None,
         delayed: bool = False,
         owed: Mapping[int, Owed] | None = None,
         told: Collection[int] = (),
@@ -133,7 +133,7 @@ class Composed:
     def ids(self) -> Sequence[str]:
         return self._ids.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
-    def failing(self, failed: Mapping[int, Failed], error_queue: str) -> Composed:
+    def failing(self, failed: Mapping[int, FailedMessage], error_queue: str) -> Composed:
         """The same messages, of which these have failed too and go to the error queue."""
         positions = sorted(failed)
         destinations = pc.if_else(_among(positions, len(self)), error_queue, self._destinations)
@@ -147,7 +147,7 @@ class Composed:
         self,
         *,
         destinations: pa.Array | None = None,
-        failed: Mapping[int, Failed] | None = None,
+        failed: Mapping[int, FailedMessage] | None = None,
         told: Collection[int] | None = None,
     ) -> Composed:
         return Composed(
@@ -169,7 +169,7 @@ class Composed:
         )
 
     def failing_once(
-        self, failed: Mapping[int, Failed], error_queue: str, failed_before: set[str]
+        self, failed: Mapping[int, FailedMessage], error_queue: str, failed_before: set[str]
     ) -> Composed:
         """The same messages, of which these have failed: but one of each origin, whatever copies its message was to have.
 

@@ -17,19 +17,20 @@ from functools import partial
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection, Target, connect
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import (
     ConnectionLost,
     Duplicate,
+    GaveUp,
     LockTimeout,
     RowsHeld,
     SqlQueueError,
     TryAgain,
 )
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.failed import Failure, failed_headers
-from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers, without_headers
-from sqlqueue_spark.messages.outgoing import ascii_json, new_row_ids, uuid_text
+from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ascii_json, parse_headers, without_headers
+from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
 from sqlqueue_spark.messages.parked import waits_for
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
@@ -54,10 +55,6 @@ _MOST_ENDS, _LONGEST_END = 10_000, 1_000
 #: The header that says where a message goes, with the comma before it. Within a value a quotation mark is escaped, so only a member
 #: can stand so.
 _MEMBER = re.compile(rf',\s*"{re.escape(FORWARD_DESTINATION)}"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")')
-
-
-class GaveUp(SqlQueueError):
-    """A message has waited for its database for as long as it may."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,8 +188,8 @@ class DelayedMover:
             done += Moved(sent=len(its) - sum(len(part) for part, _ in refusals))
             if not refusals and 2 * len(its) > len(due):
                 self._remember_usual(address, its)
-            for part, refusal in refusals:
-                done += self._failed_part(table, address, [each.due for each in part], refusal)
+            for part, why in refusals:
+                done += self._failed_part(table, address, [each.due for each in part], why)
         return done
 
     def _remember_usual(self, address: str | None, messages: Sequence[Forwarded]) -> None:

@@ -21,7 +21,7 @@ from sqlqueue_spark.messages.acknowledgement import acknowledgements
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Placed
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, error_day, error_days
-from sqlqueue_spark.send.routes import Refused, Routes
+from sqlqueue_spark.send.routes import RolledBack, Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import Keyed
 from sqlqueue_spark.tables.insert import Inserter
@@ -38,7 +38,7 @@ class Delivery(ABC):
     def attempt(self, connection: Connection) -> Sent:
         """Send what is missing in one transaction.
 
-        :raises Refused: a destination refuses messages, which may go to the error queue instead.
+        :raises RolledBack: a destination refuses messages, which may go to the error queue instead.
         """
 
     @abstractmethod
@@ -183,13 +183,11 @@ class Pessimistic(Remembered):
 def inserted(routes: Routes, connection: Connection, chunk: Composed, placed: Sequence[Placed]) -> Sent:
     """Insert the messages of a chunk into their tables, in the open transaction.
 
-    :raises Refused: tables refuse some of them.
+    :raises RolledBack: tables refuse some of them.
     """
-    refusals = [
-        refusal for to, positions in placed for refusal in routes.insert(connection, to, chunk, positions)
-    ]
-    if refusals:
-        raise Refused(refusals)
+    why = [each for to, positions in placed for each in routes.insert(connection, to, chunk, positions)]
+    if why:
+        raise RolledBack(why)
     sent = chunk.counted(positions for _, positions in placed)
     for to, rows in acknowledged(routes, chunk, placed):
         Inserter(connection, to.table, to.columns).insert(rows)

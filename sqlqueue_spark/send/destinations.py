@@ -10,13 +10,13 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
-from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send.composed import Failed
+from sqlqueue_spark.send.composed import FailedMessage
 from sqlqueue_spark.send.subscribers import Subscribers
 from sqlqueue_spark.tables import delayed, queues
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.insert import Column, columns_of
-from sqlqueue_spark.tables.queue_admin import database
 from sqlqueue_spark.tables.queues import QueueTable
 
 
@@ -200,14 +200,16 @@ class Destinations:
             table = replace(table, catalog=self._databases.get(target))
         return table.full_address(quoted=quoted)
 
-    def failed(self, failure: Failure, *, queue: str, message_id: str, to: str | None = None) -> Failed:
+    def failed(
+        self, failure: Failure, *, queue: str, message_id: str, to: str | None = None
+    ) -> FailedMessage:
         """A message that has failed.
 
         :param queue: the address of the queue that it failed for.
         :param to: the address that it could not reach; None where it cannot be sent anywhere.
         """
         full, endpoint = self.written(queue)
-        return Failed(failure=failure, to=to, queue=full, endpoint=endpoint, id=message_id)
+        return FailedMessage(failure=failure, to=to, queue=full, endpoint=endpoint, id=message_id)
 
     def written(self, queue: str) -> tuple[str, str]:
         """The full address of a queue, and the endpoint whose queue it is."""

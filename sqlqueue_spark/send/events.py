@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from sqlqueue_spark.errors import Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, type_names
-from sqlqueue_spark.send.header_shapes import Alike, Unsendable
+from sqlqueue_spark.send.header_shapes import Alike
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
-from sqlqueue_spark.options.fields import suggestion
+from sqlqueue_spark.options.did_you_mean import did_you_mean
 
 _TEXT = ("string",)
 #: The columns that a frame may have, each with the types that it may have, as Spark names them.
@@ -53,6 +53,9 @@ _NESTED: Mapping[str, str] = {"Outgoing": "array<struct<", "Failure": "struct<"}
 _OUTCOMES: Mapping[str, tuple[str, ...]] = {
     **{name: (f"{begin}…{'>' * begin.count('<')}",) for name, begin in _NESTED.items()},
     "Recoverable": ("boolean",),
+    # When the handler of a message was called, for its copy in an audit queue.
+    "ProcessingStarted": ("timestamp",),
+    "ProcessingEnded": ("timestamp",),
 }
 #: The columns that say when a message is due.
 _DELAYS = frozenset({"DeliverAt", "DelayDeliveryFor"})
@@ -133,7 +136,7 @@ def _named(
     for given, type_ in columns:
         name = lowered.get(given.lower())
         if name is None:
-            hint = suggestion(given, known, f"drop it, or rename it to one of {', '.join(known)}.")
+            hint = did_you_mean(given, known, f"drop it, or rename it to one of {', '.join(known)}.")
             raise ConfigurationError(f"{unknown} {given!r}; {hint}")
         if name in names:
             raise ConfigurationError(

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,
@@ -53,17 +53,6 @@ _SHAPES = 8
 #: Headers of so many names, or of so many characters in their names, have no shape: RE2 refuses an expression that is too large.
 _MOST_NAMES, _LONGEST_NAMES = 200, 16_384
 _SHOWN = 80
-
-
-class Unsendable(ConfigurationError):
-    """A row cannot be sent as it is; the text says why and gives the remedy.
-
-    ``position`` is the row's position in its chunk. The caller that has the frame's columns adds which row it is.
-    """
-
-    def __init__(self, position: int, text: str) -> None:
-        super().__init__(text)
-        self.position = position
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connect import Target
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.failed import Failure, poison
+from sqlqueue_spark.messages.body import content_types
+from sqlqueue_spark.messages.failure_headers import Failure, poison
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     DELIVER_AT,
@@ -38,7 +39,6 @@ from sqlqueue_spark.messages.outgoing import (
     ORIGINATING_MACHINE,
     REPLY_TO_ADDRESS,
     TIME_TO_BE_RECEIVED,
-    content_types,
     format_time_span,
     milliseconds,
     new_id_texts,
@@ -48,11 +48,11 @@ from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
 from sqlqueue_spark.send.column_values import among, mapped, told
-from sqlqueue_spark.send.composed import Composed, Failed, in_order
+from sqlqueue_spark.send.composed import Composed, FailedMessage, in_order
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.events import Events, check_events, parted, typeless
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
-from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike, members
+from sqlqueue_spark.send.header_shapes import Alike, alike, members
 from sqlqueue_spark.send.message_ids import ids_of_rows, message_ids
 from sqlqueue_spark.send.outbox_keys import origins
 from sqlqueue_spark.send.received_in_transit import in_transit
@@ -204,12 +204,12 @@ class MessageBuilder:
 
     def _failures(
         self, composed: Composed, given: pa.RecordBatch, groups: Sequence[Alike]
-    ) -> dict[int, Failed]:
+    ) -> dict[int, FailedMessage]:
         """The messages that cannot be passed on, by their positions.
 
         :raises Unsendable: there are such messages, and there is no error queue.
         """
-        failed: dict[int, Failed] = {}
+        failed: dict[int, FailedMessage] = {}
         for group in groups:
             if group.poison:
                 for at, text in zip(group.positions.to_pylist(), group.texts.to_pylist(), strict=True):
@@ -227,7 +227,7 @@ class MessageBuilder:
             failed[at] = self._failed(Failure.of(error), wanted, composed.ids[at])
         return failed
 
-    def _failed(self, failure: Failure, queue: str, message_id: str) -> Failed:
+    def _failed(self, failure: Failure, queue: str, message_id: str) -> FailedMessage:
         """A message that has failed for a queue, and cannot be sent anywhere."""
         destinations = self.destinations or Destinations(self.options)
         return destinations.failed(failure, queue=queue, message_id=message_id)

@@ -15,23 +15,24 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connect import Target
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.delayed_retry import LONGEST_DELAY
-from sqlqueue_spark.messages.failed import Failure, poison
+from sqlqueue_spark.messages.body import empty_for_null
+from sqlqueue_spark.messages.failure_headers import Failure, poison
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
 from sqlqueue_spark.send.column_values import told
-from sqlqueue_spark.send.composed import Composed, Failed, in_order
+from sqlqueue_spark.send.composed import Composed, FailedMessage, in_order
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
-from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike
+from sqlqueue_spark.send.header_shapes import Alike, alike
 from sqlqueue_spark.send.message_builder import Count, MessageBuilder, NewIds
 from sqlqueue_spark.send.message_ids import message_ids
 from sqlqueue_spark.send.outbox_keys import origins
-from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.send.outcomes import TIMES, Outcomes
 from sqlqueue_spark.send.received_in_transit import in_transit
+from sqlqueue_spark.tables.due_time import LONGEST_DELAY
 
 _SIZED = ("Headers", "Body", "Outgoing")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -105,8 +106,11 @@ class OutcomeBuilder:
             origins=origins(row_ids, row_versions),
             ids=message_ids(told(self._column(batch, "MessageId").cast(pa.string())), groups, row_ids),
             row_ids=row_ids,
+            times=pa.RecordBatch.from_arrays(
+                [self._column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names], schema=TIMES
+            ),
             headers=self._column(batch, "Headers").cast(pa.string()),
-            bodies=pc.fill_null(self._column(batch, "Body").cast(pa.binary()), b""),
+            bodies=empty_for_null(self._column(batch, "Body").cast(pa.binary())),
             sends=None,
             owners=(),
             failed={},
@@ -135,7 +139,7 @@ class OutcomeBuilder:
             names = {
                 name: own
                 for name, own in self.columns.names.items()
-                if name not in ("Failure", "Recoverable")
+                if name not in ("Failure", "Recoverable", *TIMES.names)
             }
             return self._of(FrameColumns(names=names), batch.filter(sound), everywhere.filter(sound), None)
         if not self.columns.outgoing:
@@ -176,7 +180,9 @@ class OutcomeBuilder:
             return {at: _failure(_of_json(text)) for at, text in told_.items()}
         return {at: _failure({name: each[own] for name, own in fields.items()}) for at, each in told_.items()}
 
-    def failed(self, outcomes: Outcomes, at: int, failure: Failure, queue: str | None = None) -> Failed:
+    def failed(
+        self, outcomes: Outcomes, at: int, failure: Failure, queue: str | None = None
+    ) -> FailedMessage:
         """A received message that has failed; it was on its way to ``queue`` where that is given."""
         own = outcomes.queue(at)
         return self.destinations.failed(failure, queue=queue or own, message_id=outcomes.row_id(at))

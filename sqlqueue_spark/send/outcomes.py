@@ -7,9 +7,10 @@ it goes out, and the message goes to the error queue, or waits until it is tried
 from __future__ import annotations
 
 import bisect
+import contextlib
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,8 +20,12 @@ from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.audit import audit_headers
 from sqlqueue_spark.messages.outgoing import lasting, replaced
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
-from sqlqueue_spark.send.composed import Composed, Failed
+from sqlqueue_spark.send.composed import Composed, FailedMessage
 from sqlqueue_spark.send.outbox_keys import handled_keys, keys_by_queue, origin_keys
+
+#: When a received message was processed; NULL where the frame does not tell.
+TIMES = pa.schema([(name, pa.timestamp("us", tz="UTC")) for name in ("ProcessingStarted", "ProcessingEnded")])
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Keys(NamedTuple):
@@ -54,6 +59,7 @@ class Outcomes:
 
     :param queues: the address of the queue of each, ``origins`` what tells it apart there, ``ids`` its message id.
     :param row_ids: the Id of each received row, ``headers`` and ``bodies`` as they were received.
+    :param times: when each was processed (:data:`TIMES`).
     :param sends: all that they send; None for nothing. ``owners`` has for each of these messages the position of the received one
         that sends it, in ascending order.
     :param failed: those that have failed, by their positions. Nothing of what they send goes out.
@@ -66,15 +72,16 @@ class Outcomes:
     row_ids: pa.Array
     headers: pa.Array
     bodies: pa.Array
+    times: pa.RecordBatch
     sends: Composed | None
     owners: Sequence[int]
-    failed: Mapping[int, Failed]
+    failed: Mapping[int, FailedMessage]
     by_id: bool = True
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def failing(self, failed: Mapping[int, Failed]) -> Outcomes:
+    def failing(self, failed: Mapping[int, FailedMessage]) -> Outcomes:
         """The same outcomes, but these have failed too."""
         return replace(self, failed={**failed, **self.failed})
 
@@ -85,7 +92,7 @@ class Outcomes:
     def only(self, kept: range) -> Outcomes:
         """The outcomes at these positions alone."""
         first, last = (bisect.bisect_left(self.owners, end) for end in (kept.start, kept.stop))
-        columns = ("queues", "origins", "ids", "row_ids", "headers", "bodies")
+        columns = ("queues", "origins", "ids", "row_ids", "headers", "bodies", "times")
         return replace(
             self,
             **{name: getattr(self, name).slice(kept.start, len(kept)) for name in columns},
@@ -216,14 +223,17 @@ class Outcomes:
         """The copies of these messages for the audit queue.
 
         :param endpoints: of each, whose queue it was received in.
+        :param now: when those were processed of which the frame does not tell.
         :param acknowledged: those of which ServiceControl is told.
         """
+        started, ended = (_moments(self.times[name]) for name in TIMES.names)
         headers = [
             audit_headers(
                 self._texts[at],
                 endpoint=endpoint,
                 row_id=self.row_id(at),
-                processed=now,
+                started=started[at] or ended[at] or now,
+                ended=ended[at] or now,
                 acknowledged=at in acknowledged,
             )
             for at, endpoint in zip(positions, endpoints, strict=True)
@@ -236,3 +246,14 @@ class Outcomes:
     @cached_property
     def _texts(self) -> Sequence[str | None]:
         return self.headers.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+
+def _moments(times: pa.Array) -> list[datetime | None]:
+    """Times as Python has them; None for one that it has not, after the year 9999."""
+    moments: list[datetime | None] = []
+    for each in times.cast(pa.int64()).to_pylist():
+        moment = None
+        with contextlib.suppress(OverflowError):
+            moment = None if each is None else _EPOCH + timedelta(microseconds=each)
+        moments.append(moment)
+    return moments

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
-from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.destinations import Destinations

@@ -16,8 +16,9 @@ from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.outbox_check import check_outbox
 from sqlqueue_spark.send.remote_databases import RemoteDatabases
 from sqlqueue_spark.send.sent_before import has_sent
-from sqlqueue_spark.tables.stage import Run, Stage, table_of
+from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch
+from sqlqueue_spark.tables.stage_table import table_of
 
 log = logger(__name__)
 

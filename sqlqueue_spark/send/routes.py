@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.message import STORED_FOR, format_member
 from sqlqueue_spark.messages.outgoing import replaced, waiting
 from sqlqueue_spark.options import ATOMIC, SinkOptions
@@ -20,18 +20,18 @@ from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, 
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.parking import DatabaseDown
 from sqlqueue_spark.send.preflight import check_one_database
-from sqlqueue_spark.send.refusals import Refusal, refused
+from sqlqueue_spark.send.refusals import Why, refused
 from sqlqueue_spark.tables.insert import Inserter
 
 log = logger(__name__)
 
 
-class Refused(SqlQueueError):
-    """Destinations refuse messages of a chunk, whose transaction is rolled back. Without them it may succeed."""
+class RolledBack(SqlQueueError):
+    """The transaction of a chunk is rolled back, because tables refuse some of its messages. Without them it may succeed."""
 
-    def __init__(self, refusals: Sequence[Refusal[int]]) -> None:
-        super().__init__("; ".join(str(each.error) for each in refusals))
-        self.refusals = refusals
+    def __init__(self, refused: Sequence[Why[int]]) -> None:
+        super().__init__("; ".join(str(error) for _, error in refused))
+        self.refused = refused
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Routes:
         if self.options.error_queue is not None:
             self.find(self.options.error_queue)
         unreachable = [
-            Refusal(positions, error)
+            (positions, error)
             for address, positions in chunk.destinations()
             if (error := self.unreachable(address)) is not None
         ]
@@ -158,7 +158,7 @@ class Routes:
         to = self.find(address)
         return to.target, to.table.address
 
-    def failing(self, chunk: Composed, refusals: Sequence[Refusal[int]]) -> Composed:
+    def failing(self, chunk: Composed, refusals: Sequence[Why[int]]) -> Composed:
         """The chunk, in which these messages have failed: they go to the error queue."""
         failed = {
             at: self.destinations.failed(Failure.of(error), to=to, queue=to, message_id=chunk.ids[at])
@@ -191,7 +191,7 @@ class Routes:
                     f"The messages of the queue {queue!r} were received in another database than that of the option url, and their "
                     "outcomes belong where they were received; give the sink the url of the source."
                 )
-        unreachable = []
+        unreachable: list[Why[int]] = []
         for address, positions in outcomes.destinations():
             error = self.unreachable(address)
             if error is None and self.find(address).target != own:
@@ -201,7 +201,7 @@ class Routes:
                     "on."
                 )
             if error is not None:
-                unreachable.append(Refusal(positions, error))
+                unreachable.append((positions, error))
         return self.owners_failing(outcomes, unreachable) if unreachable else outcomes
 
     def _check_ends(self, queue: str) -> None:
@@ -217,15 +217,12 @@ class Routes:
                     "name another queue."
                 )
 
-    def owners_failing(self, outcomes: Outcomes, refusals: Sequence[Refusal[int]]) -> Outcomes:
+    def owners_failing(self, outcomes: Outcomes, refusals: Sequence[Why[int]]) -> Outcomes:
         """The outcomes, of which those have failed that would send these messages. The copy of an event fails alone."""
         if (sends := outcomes.sends) is not None:
-            copies = [
-                Refusal([at for at in positions if sends.is_copy(at)], error) for positions, error in refusals
-            ]
+            copies = [([at for at in positions if sends.is_copy(at)], error) for positions, error in refusals]
             refusals = [
-                Refusal([at for at in positions if not sends.is_copy(at)], error)
-                for positions, error in refusals
+                ([at for at in positions if not sends.is_copy(at)], error) for positions, error in refusals
             ]
             if any(positions for positions, _ in copies):
                 outcomes = outcomes.sending(self.failing(sends, copies), outcomes.owners)
@@ -255,7 +252,7 @@ class Routes:
 
     def insert(
         self, connection: Connection, to: Destination, chunk: Composed, positions: Sequence[int]
-    ) -> list[Refusal[int]]:
+    ) -> list[Why[int]]:
         """Insert messages into one table, in the open transaction; returns those that it refuses.
 
         Where there is no error queue, what it refuses is an error. So is what the error queue itself refuses.

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Self
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
 from sqlqueue_spark.messages.acknowledgement import Owed
 from sqlqueue_spark.options import NO_OUTBOX, OPTIMISTIC, PESSIMISTIC, SinkOptions
@@ -20,7 +20,7 @@ from sqlqueue_spark.send.destinations import Destinations, Placed
 from sqlqueue_spark.send.outcome_delivery import OptimisticOutcomes, PessimisticOutcomes, UnrememberedOutcomes
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.parking import Parking
-from sqlqueue_spark.send.routes import Refused, Routes
+from sqlqueue_spark.send.routes import RolledBack, Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import SentBefore
 
@@ -83,9 +83,9 @@ class Sender:
         for target, its in by_database(placed, positions).items():
             try:
                 done += self._delivered(target, self._delivery(chunk, its))
-            except Refused as refused:
+            except RolledBack as error:
                 left = {at for each in its for at in each.positions}
-                done += self._sent(self._routes.failing(chunk, refused.refusals), left)
+                done += self._sent(self._routes.failing(chunk, error.refused), left)
         return done
 
     def _outcomes_sent(self, outcomes: Outcomes) -> Sent:
@@ -95,8 +95,8 @@ class Sender:
         while True:
             try:
                 return self._delivered(Target.of(self._options), delivery(self._routes, outcomes))
-            except Refused as refused:
-                outcomes = self._routes.owners_failing(outcomes, refused.refusals)
+            except RolledBack as error:
+                outcomes = self._routes.owners_failing(outcomes, error.refused)
 
     def acknowledging(self, owed: Mapping[int, Owed]) -> list[int]:
         """Those of these acknowledgements, by position, whose queue this sender's own database has."""

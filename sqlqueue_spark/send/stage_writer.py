@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection, Target, connect
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, TryAgain
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
@@ -27,7 +27,8 @@ from sqlqueue_spark.send.routes import Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import SentBefore, has_sent
 from sqlqueue_spark.tables.insert import fitted
-from sqlqueue_spark.tables.stage import Run, Stage, table_of
+from sqlqueue_spark.tables.stage import Run, Stage
+from sqlqueue_spark.tables.stage_table import table_of
 
 log = logger(__name__)
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
 from sqlqueue_spark.send.column_values import among, told
 from sqlqueue_spark.send.composed import Composed, in_order
-from sqlqueue_spark.send.header_shapes import Alike, Unsendable
+from sqlqueue_spark.send.header_shapes import Alike
 from sqlqueue_spark.send.message_builder import MessageBuilder
 from sqlqueue_spark.send.outcome_builder import OutcomeBuilder
 from sqlqueue_spark.send.outcomes import Outcomes

@@ -16,8 +16,8 @@ from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.parking import DatabaseDown
-from sqlqueue_spark.send.refusals import Refusal
-from sqlqueue_spark.send.routes import Refused, Routes
+from sqlqueue_spark.send.refusals import Why
+from sqlqueue_spark.send.routes import RolledBack, Routes
 from sqlqueue_spark.send.sender import Sender, by_database
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.stored_builder import Stored
@@ -28,7 +28,7 @@ class _Left:
     """The messages of a chunk that do not go to the other database, by their positions: those that wait, and those that fail."""
 
     waiting: list[tuple[str, Sequence[int]]] = field(default_factory=list)
-    failed: list[Refusal[int]] = field(default_factory=list)
+    failed: list[Why[int]] = field(default_factory=list)
 
     @property
     def positions(self) -> list[int]:
@@ -87,7 +87,7 @@ class StoredSender(Sender):
         except DatabaseDown as down:
             self._wait(down, sends.events.positions(), left)
         except QueueError as error:  # there is no table of subscriptions
-            left.failed.append(Refusal(sends.events.positions(), error))
+            left.failed.append((sends.events.positions(), error))
         others = sorted(set(range(len(sends))).difference(sends.events.positions()))
         return [sends.only(others)] if others else [], Sent()
 
@@ -111,7 +111,7 @@ class StoredSender(Sender):
             except (QueueError, ConfigurationError) as error:
                 if isinstance(error, ConfigurationError) and error.may_pass:
                     raise
-                left.failed.append(Refusal(_sources(sends, its), error))
+                left.failed.append((_sources(sends, its), error))
         return place(found, reached.__getitem__)
 
     def _sent_to(self, target: Target, sends: Composed, placed: Sequence[Placed], left: _Left) -> Sent:
@@ -119,9 +119,9 @@ class StoredSender(Sender):
         while placed:
             try:
                 return self._delivered(target, self._delivery(sends, placed))
-            except Refused as refused:
-                left.failed += [Refusal(_sources(sends, its), error) for its, error in refused.refusals]
-                gone = {at for each in refused.refusals for at in each.messages}
+            except RolledBack as error:
+                left.failed += [(_sources(sends, its), why) for its, why in error.refused]
+                gone = {at for its, _ in error.refused for at in its}
                 placed = by_database(
                     [Placed(to, [at for at in its if at not in gone]) for to, its in placed]
                 ).get(target, [])

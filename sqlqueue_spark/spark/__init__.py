@@ -1,1 +1,1 @@
-"""Translates between Spark and us, and decides nothing: the data source, its readers and writers, the sink."""
+"""Translates between Spark and us, and decides nothing: data source, readers, writers, sink."""

@@ -1,9 +1,9 @@
-"""What the options of ``format("sqlqueue")`` may name on this machine: what was allowed for the session, and nothing by default.
+"""What options of ``format("sqlqueue")`` may name on this machine: what was allowed, by default nothing.
 
-``CREATE TEMPORARY VIEW … USING sqlqueue OPTIONS (…)`` lets whoever may only write SQL give any option. A token provider is a
-function that we import and call; a url can name libraries to load, files to read and write, and logins of this machine, all with the
-rights of Spark's driver and workers. SQL sets no list of what is allowed: not even by ``SET``, because the list is no configuration
-of Spark SQL.
+``CREATE TEMPORARY VIEW … USING sqlqueue OPTIONS (…)`` lets a user who may only write SQL give any option. A
+token provider is a function that we import and call; a url can name libraries to load, files to read and
+write, and logins of this machine, all with the rights of Spark's driver and workers. SQL cannot change the
+list of what is allowed, not by ``SET`` either: it is no configuration of Spark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VARIABLE = "SQLQUEUE_ALLOWED"
 
 
 def check(options: ConnectionOptions, allowed: Collection[str]) -> None:
-    """Refuse options that name what nobody has allowed.
+    """Refuse options that name what was not allowed.
 
     :param allowed: what was allowed for the session, beside what the environment allows.
     :raises ConfigurationError: the text says what is named, and who may allow it; or a url cannot be read.
@@ -31,9 +31,10 @@ def check(options: ConnectionOptions, allowed: Collection[str]) -> None:
     for what, name in named(options):
         if name not in known:
             raise ConfigurationError(
-                f"The {what} {_shown(name)!r} is code, a file or a login of this machine, which whoever may write SQL could name, so it "
-                f"must be allowed first: by sqlqueue_spark.register(spark, allowed=[{_shown(name)!r}]), or for all sessions in the "
-                f"environment of Spark's driver ({VARIABLE}={shell_word(_shown(name))})."
+                f"The {what} {_shown(name)!r} is code, a file or a login of this machine, which a user who "
+                "may write SQL could name, so it must be allowed first: by sqlqueue_spark.register(spark, "
+                f"allowed=[{_shown(name)!r}]), or for all sessions in the environment of Spark's driver "
+                f"({VARIABLE}={shell_word(_shown(name))})."
             )
 
 

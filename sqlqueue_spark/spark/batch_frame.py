@@ -1,4 +1,4 @@
-"""What the sink asks of a batch's frame: which columns its tasks need, which addresses its rows name, which batch it is."""
+"""What the sink asks of a batch's frame: the columns that tasks need, its addresses, its number."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import FrameColumns
 from sqlqueue_spark.send.frame_columns import ORIGIN
+from sqlqueue_spark.send.outcomes import TIMES
 from sqlqueue_spark.tables.stage_mark import Batch
 
 #: What is looked at of the outcome of a received message.
-_OF_OUTCOMES = frozenset({*ORIGIN, "Headers", "Body", "MessageId", "Outgoing", "Failure"})
-#: The properties in which Spark keeps a query's id and the id of its run, on the thread that runs the query's batches.
+_OF_OUTCOMES = frozenset({*ORIGIN, "Headers", "Body", "MessageId", "Outgoing", "Failure", *TIMES.names})
+#: Where Spark keeps a query's id and the id of its run, on the thread that runs the query's batches.
 _QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 #: Stands for the run's id where Spark does not tell it (Spark Connect).
 _PROCESS = str(uuid.uuid4())
 
 
 def needed(rows: DataFrame, columns: FrameColumns) -> DataFrame:
-    """What the workers need of rows that are outcomes: no column that they do not look at, and ``Failure`` as JSON.
+    """What workers need of rows that are outcomes: only columns that they look at, and ``Failure`` as JSON.
 
-    Spark asks after each row how large its Arrow batch is, and then Arrow looks at each field of each struct. As most messages do not
-    fail, these fields took a third of the time of Spark's tasks.
+    Spark asks after each row how large its Arrow batch is, for which Arrow visits each field of each struct.
+    The fields of ``Failure`` took a third of the time of Spark's tasks.
     """
     if "Outgoing" in columns.names:
         rows = rows.drop(*(own for name, own in columns.names.items() if name not in _OF_OUTCOMES))

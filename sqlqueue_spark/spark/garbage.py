@@ -1,7 +1,7 @@
-"""Spares Python's garbage collector what never becomes garbage: the modules of a process that works for long.
+"""Spares Python's garbage collector the modules of a long-lived process, which never become garbage.
 
-Spark's Python workers collect garbage after every task (pyspark/daemon.py), and Python then walks over the 100,000 objects of all that
-was imported, which takes 50 ms. https://docs.python.org/3/library/gc.html#gc.freeze
+Spark's Python workers collect garbage after every task (pyspark/daemon.py), which walks over the 100,000
+objects of the imported modules and takes 50 ms. https://docs.python.org/3/library/gc.html#gc.freeze
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import sys
 
 
 def leave_out_modules() -> None:
-    """Leave all that is there now out of further collections, if modules were loaded since the last call.
+    """Exempt all objects of now from later collections, if modules were loaded since the last call.
 
-    Call it where a worker begins with a task: what the task before has left is collected already.
+    Call it at the beginning of a task: the objects of the task before are collected by then.
     """
     _freeze(len(sys.modules))
 

@@ -1,4 +1,4 @@
-"""What we set in the processes that receive and send: their log, and what Spark's reader process does at Ctrl-C."""
+"""What we set in processes that receive and send: the log, and what Spark's reader does at Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _READER_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def log_to_stderr() -> None:
-    """Log as the environment variable ``SQLQUEUE_LOG`` says, such as ``INFO``. Without it Python shows warnings only.
+    """Log as the environment's ``SQLQUEUE_LOG`` says, such as ``INFO``. Without it Python shows warnings.
 
-    In a process whose logging somebody has configured, only the level is ours.
+    In a process whose logging is configured already, only the level is ours.
     """
     ours = logging.getLogger("sqlqueue_spark")
     asked = os.environ.get("SQLQUEUE_LOG", "")
@@ -41,7 +41,7 @@ def log_to_stderr() -> None:
 def begin_task() -> None:
     """What every task of ours does first."""
     log_to_stderr()
-    if TaskContext.get() is not None:  # else it runs in somebody's own process
+    if TaskContext.get() is not None:  # else it runs in a process of the user
         leave_out_modules()
 
 
@@ -52,7 +52,7 @@ def _warn(asked: str) -> None:
 
 
 def leave_ctrl_c_to_the_program() -> None:
-    """Ignore Ctrl-C in Spark's reader process. A terminal sends it there too, but the program may want to end its batch."""
+    """Ignore Ctrl-C in Spark's reader process: the terminal sends it there too, but the program decides."""
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if (
         main is not None

@@ -50,7 +50,8 @@ class SendTask:
 
     builder: MessageBuilder | OutcomeBuilder
     destinations: Destinations
-    #: The databases that are down, each with the name of the option that leads there; None where nothing waits for them.
+    #: The databases that are down, each with the name of the option that leads there; None where nothing
+    #: waits for them.
     down: Mapping[Target, str] | None = None
 
     @classmethod
@@ -109,8 +110,8 @@ def log_sent(which: str, sent: Sent) -> None:
 
 def log_untyped(count: int) -> None:
     log.warning(
-        "without_type messages=%d: a .NET endpoint cannot handle a message without a type, and moves it to its error queue; set the "
-        "option messageType, or give the header %s",
+        "without_type messages=%d: a .NET endpoint cannot handle a message without a type, and moves it to "
+        "its error queue; set the option messageType, or give the header %s",
         count,
         ENCLOSED_MESSAGE_TYPES,
     )

@@ -9,7 +9,7 @@ from typing import Literal, Never, Self
 
 from pyspark.sql import DataFrame
 
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import written
@@ -40,7 +40,7 @@ from sqlqueue_spark.tables.stage import Run
 
 log = logger(__name__)
 
-#: How long a batch job waits at its end for a cleanup of the outbox. What remains is left to the next cleanup.
+#: How long a batch job waits at its end for a cleanup of the outbox; the next one does the rest.
 _CLEANUP_SECONDS = 10.0
 
 #: As people write it, ``"30s"``, or as Python has it.
@@ -48,33 +48,37 @@ Duration = str | timedelta
 #: What stands among the arguments and is no option by its name.
 _NO_OPTIONS = ("self", "options", "unknown")
 
-#: The sink remembers of so many batches how many messages it sent.
+#: How many batches the sink remembers the number of sent messages of.
 _REMEMBERED = 100
 
 
 class SqlQueueSink:
-    """Sends the rows of each micro-batch to queue tables: ``df.writeStream.foreachBatch(SqlQueueSink(…)).start()``.
+    """Sends the rows of each micro-batch to queues: ``df.writeStream.foreachBatch(SqlQueueSink(…)).start()``.
 
-    Its arguments are the options, by their names. Durations are texts such as ``30s``, or ``timedelta``. Options whose names have dots
-    go into ``options``, which may name the others too, all as texts::
+    Its arguments are the options, by their names. Durations are texts such as ``30s``, or ``timedelta``.
+    Options whose names have dots go into ``options``, which may name the others too, all as texts::
 
         SqlQueueSink(url="postgresql://…", queue="Billing", endpoint="Sales.Spark", outbox="pessimistic",
                      options={"endpoint.Shipping*.url": "postgresql://…"})
 
-    With an outbox a batch that is tried again sends only what is missing. A frame must have the column ``Body`` (binary or
-    string). It may have ``Headers`` (JSON or map), ``MessageId``, ``Destination``, ``Id``, ``CorrelationId``,
-    ``ReplyToAddress``, and ``TimeToBeReceived`` (interval) or ``Expires``. Where it has ``RowVersion``, its rows were
-    received: then ``Id`` (and ``Queue``) tell which row that was, and are not written.
+    With an outbox a batch that is tried again sends only what is missing. A frame must have the column
+    ``Body`` (binary or string). It may have ``Headers`` (JSON or map), ``MessageId``, ``Destination``,
+    ``Id``, ``CorrelationId``, ``ReplyToAddress``, and ``TimeToBeReceived`` (interval) or ``Expires``. Where
+    it has ``RowVersion``, its rows were received: then ``Id`` (and ``Queue``) tell which row that was, and
+    are not written.
 
-    With the column ``Outgoing`` (an array of messages) or ``Failure`` (NULL where nothing failed), each row is the outcome of a
-    received message, and has its ``Queue``, ``RowVersion`` and ``Id``: it sends all of ``Outgoing`` at once, or it goes to
-    ``errorQueue``. However often its batch is tried, with an outbox it has one outcome, the first that is committed.
+    With the column ``Outgoing`` (an array of messages) or ``Failure`` (NULL where nothing failed), each row
+    is the outcome of a received message, and has its ``Queue``, ``RowVersion`` and ``Id``: it sends all of
+    ``Outgoing`` at once, or it goes to ``errorQueue``. However often its batch is tried, with an outbox it
+    has one outcome, the first that is committed.
 
-    The sink logs one line a batch, as a warning where messages had been sent before: ``sent batch=7 sent=90 repeated=10``.
+    The sink logs one line a batch, as a warning where messages had been sent before: ``sent batch=7 sent=90
+    repeated=10``.
 
-    Where ``url`` is the environment's ``SQLQUEUE_URL`` and no login is given, the password is ``SQLQUEUE_PASSWORD``.
+    Where ``url`` is the environment's ``SQLQUEUE_URL`` and no login is given, the password is
+    ``SQLQUEUE_PASSWORD``.
 
-    :raises ConfigurationError: an option is unknown, missing or malformed; or, when the sink is called, a column is.
+    :raises ConfigurationError: an option is unknown, missing or malformed; or a column is, when it is called.
     """
 
     def __init__(
@@ -115,13 +119,13 @@ class SqlQueueSink:
 
     @classmethod
     def of(cls, options: SinkOptions) -> Self:
-        """A sink with options that somebody has read already, and to which the environment adds nothing."""
+        """A sink with options that are read already; the environment adds nothing."""
         sink = cls.__new__(cls)
         sink.__setstate__(options)
         return sink
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Send a batch; Spark calls this. The sink sends nothing before it has checked columns, destinations and outbox.
+        """Send a batch; Spark calls this. Columns, destinations and outbox are checked before the first send.
 
         While a database of ``endpoint.<name>.url`` is down, the batch waits for it.
         """
@@ -139,7 +143,7 @@ class SqlQueueSink:
 
     def _send_batch(self, df: DataFrame, batch_id: int) -> None:
         columns = FrameColumns.of(df.dtypes, self._options)
-        # Outcomes are not looked at before: whoever made them must not make them twice.
+        # Outcomes are not looked at before: the handler that made them must not run twice.
         looked_at = "Destination" in columns.names and not columns.outcomes
         rows = kept = df.persist() if looked_at else df
         try:
@@ -209,7 +213,7 @@ class SqlQueueSink:
     def sent_in(self, batch_id: int) -> Sent | None:
         """How many messages of a batch went out, or onto the stage, and how many had been sent before.
 
-        None if the batch is not among the last ones that this process has sent. Under Spark Connect another process sends.
+        None if it is not among this process's last batches. Under Spark Connect another process sends.
         """
         return self._counts.get(batch_id)
 
@@ -231,11 +235,12 @@ class SqlQueueSink:
     def __getstate__(self) -> SinkOptions:
         return self._options
 
-    #: Other databases of which some may be down, and messages for them wait. A job sets it, which looks whether they are back.
+    #: Other databases of which some may be down, and messages for them wait. A job sets it, which looks
+    #: whether they are back.
     databases: RemoteDatabases | None
-    #: Whether somebody asks to stop, so that a batch does not wait any longer.
+    #: Whether the program is asked to stop, so that a batch does not wait any longer.
     stopped: Callable[[], bool]
-    #: What the last batch was staged for. While it is None, an error counts as the configuration's and is not retried.
+    #: What the last batch was staged for. While it is None, an error is the configuration's and final.
     _last_run: Run | None
     _said_untyped: bool
 

@@ -1,6 +1,6 @@
-"""Reads some rows of a queue, named by their RowVersions: a look like ``spark.read`` that leaves the others alone.
+"""Reads some rows of a queue, named by their RowVersions, as ``spark.read`` does, and no others.
 
-Spark hands no filter on to ``format("sqlqueue")``, so whoever wants few rows of a long queue would read all of them.
+Spark hands no filter on to ``format("sqlqueue")``, so a reader of few rows of a queue would read all.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class SomeRowsSource(SqlQueueDataSource):
 class SomeRows:
     """A queue of which only some rows are read, with the options of ``format("sqlqueue")``.
 
-    What the options name of this machine, such as a token provider, is allowed: they come from a program, and not from SQL.
+    What the options name of this machine, such as a token provider, is allowed: they come from a program, and
+    not from SQL.
     """
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The sink of a store-and-forward job: translates between ``foreachBatch`` and the senders of two databases; decides nothing."""
+"""The sink of a store-and-forward job: translates between ``foreachBatch`` and senders of two databases."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from sqlqueue_spark.send import (
     StoredSender,
     prepare,
 )
+from sqlqueue_spark.send.outcomes import TIMES
 from sqlqueue_spark.send.stored_builder import STORED_COLUMNS
 from sqlqueue_spark.spark.processes import begin_task, log_to_stderr
 from sqlqueue_spark.spark.send_task import sent_batch
@@ -29,9 +30,9 @@ from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 
 
 class StoreAndForwardSink(SqlQueueSink):
-    """Sends the messages of a queue to the databases that their headers name, and all others as outcomes to the queue's own.
+    """Sends a queue's messages to the databases that their headers name, all others as outcomes to its own.
 
-    A frame has the columns of the source, and ``Queue``; and ``Outgoing`` or ``Failure`` for the messages that stay.
+    A frame has the columns of the source, and ``Queue``; and ``Outgoing`` or ``Failure`` for what stays.
     """
 
     def __init__(self, home: SinkOptions, other: SinkOptions, databases: RemoteDatabases) -> None:
@@ -102,4 +103,4 @@ class StoredTask:
 
 
 #: Columns of a frame that are for the messages that stay, or that no message has.
-_NOT_SENT = ("Outgoing", "Failure", "Recoverable", "Destination")
+_NOT_SENT = ("Outgoing", "Failure", "Recoverable", "Destination", *TIMES.names)

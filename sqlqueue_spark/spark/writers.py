@@ -1,4 +1,4 @@
-"""The writers of ``format("sqlqueue")``, for batch jobs and for streams: translate between Spark and the sender; decide nothing."""
+"""The writers of ``format("sqlqueue")``, for batch jobs and streams: between Spark and the sender."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import SendTask, log_sent, log_untyped
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 
-#: How long a writer waits at its end for a cleanup of the outbox. What remains is left to the next cleanup.
+#: How long a writer waits at its end for a cleanup of the outbox; the next one does the rest.
 _CLEANUP_SECONDS = 10.0
 
 
@@ -30,7 +30,7 @@ class _Committed(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class _Sending:
-    """What the batches of one query share within a process: so not each of them looks for its destinations anew."""
+    """What the batches of one query share within a process: they look for their destinations once."""
 
     options: SinkOptions
     destinations: Destinations
@@ -65,7 +65,7 @@ class _Sending:
 
 @functools.lru_cache(maxsize=100)
 def _of_query(given: tuple[tuple[str, str], ...]) -> _Sending:
-    """What the query with these options shares. Spark keeps the processes in which it makes writers and lets them commit."""
+    """What the query with these options shares. Spark keeps the processes that make writers and commit."""
     return _Sending.by(SinkOptions.parse(dict(given)))
 
 
@@ -75,14 +75,14 @@ class SqlQueueWriter(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise ConfigurationError(
-                "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it with: "
-                "sqlqueue purge QUEUE."
+                "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it "
+                "with: sqlqueue purge QUEUE."
             )
         self._options = SinkOptions.parse(options)
         if self._options.transaction_mode == ATOMIC:
             raise ConfigurationError(
-                "The option transactionMode is sendsAtomicWithReceive, which only a stream can have; leave it out of a batch "
-                "job, where an outbox keeps a repeated write from sending twice."
+                "The option transactionMode is sendsAtomicWithReceive, which only a stream can have; leave "
+                "it out of a batch job, where an outbox keeps a repeated write from sending twice."
             )
         self._task = _Sending.by(self._options).task(schema)
 
@@ -101,25 +101,28 @@ class SqlQueueWriter(DataSourceArrowWriter):
 class SqlQueueStreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream.format("sqlqueue")``: sends each micro-batch as the sink does, by the same outbox.
 
-    Spark makes one for each batch. It does not tell it which batch that is before the batch is done, so a stage cannot be kept.
+    Spark makes a writer for each batch, and tells the batch's number when it is done: too late for a stage.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise ConfigurationError(
-                "A queue cannot be overwritten with each batch: receivers own its rows; write with outputMode append."
+                "A queue cannot be overwritten with each batch: receivers own its rows; write with "
+                "outputMode append."
             )
         self._given = tuple(sorted(options.items()))
         sending = _of_query(self._given)
         if sending.options.transaction_mode == ATOMIC:
             raise ConfigurationError(
-                "The option transactionMode is sendsAtomicWithReceive, for which the sink must know the batch before its tasks "
-                "begin; write with foreachBatch(SqlQueueSink(…)), or take receiveOnly with an outbox."
+                "The option transactionMode is sendsAtomicWithReceive, for which the sink must know the "
+                "batch before its tasks begin; write with foreachBatch(SqlQueueSink(…)), or take receiveOnly "
+                "with an outbox."
             )
         if sending.options.stream is not None:
             raise ConfigurationError(
-                f"The option stream is {sending.options.stream!r}, by which SqlQueueSink finds what an atomic pipeline has staged, "
-                "and this writer does not; name the outbox by the option endpoint, or write with foreachBatch(SqlQueueSink(…))."
+                f"The option stream is {sending.options.stream!r}, by which SqlQueueSink finds what an "
+                "atomic pipeline has staged, and this writer does not; name the outbox by the option "
+                "endpoint, or write with foreachBatch(SqlQueueSink(…))."
             )
         self._task = sending.task(schema)
 

@@ -1,1 +1,1 @@
-"""The tables: a module for each kind, the only callers of SQL; and modules for creating tables, scripts and rights."""
+"""The tables: a module for each kind, the only callers of SQL; how tables, scripts and rights are made."""

@@ -1,7 +1,7 @@
-"""The tables of a database that belong to queues: recognised by their columns, counted, and how old the oldest message is.
+"""The tables of a database that belong to queues: recognised by their columns, counted, with their age.
 
-Every function runs inside the connection's open transaction and never commits. This module is the only caller of these
-statements.
+Every function runs inside the connection's open transaction and never commits. This module is the only caller
+of these statements.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.registry import Dialect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.delayed import DelayedTable
-from sqlqueue_spark.tables.queue_admin import database
 from sqlqueue_spark.tables.queues import Queue, QueueTable
 
 QUEUE, DELAYED, OUTBOX, STAGE = "queue", "delayed", "outbox", "stage"
 
-#: A table of so many bytes is not counted, unless somebody asks for it: to read it takes a second or two.
+#: A table of this many bytes is counted only on demand: to read it takes a second or two.
 TOO_LARGE = 64 << 20
 
 _OUTBOX = {"messageid", "dispatched", "dispatchedat", "persistenceversion", "operations"}
@@ -41,7 +41,7 @@ class FoundTable:
 
 
 class Oldest(NamedTuple):
-    """What is known of the oldest message of a table: its headers, when it is due, and the time by the database's clock."""
+    """The oldest message of a table: its headers, when it is due, and the time by the database's clock."""
 
     headers: str | None
     due: datetime | None
@@ -85,7 +85,7 @@ def kind_of(dialect: Dialect, columns: Iterable[str]) -> str | None:
 
 
 def rows(connection: Connection, found: FoundTable, *, exact: bool = False) -> int | None:
-    """How many rows a table has; None where only an estimate is known, because a count would have to read too much.
+    """How many rows a table has; None where a count would have to read too much.
 
     :param exact: count whatever it costs.
     """

@@ -1,41 +1,45 @@
-"""Creates queues, stages and outboxes that are missing, and writes scripts that create them."""
+"""Creates queues, stages, outboxes and other tables that are missing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.engines.registry import Database, Dialect
+from sqlqueue_spark.engines.registry import Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, NoRight, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell, logger
-from sqlqueue_spark.tables import delayed, queue_admin, queues
+from sqlqueue_spark.tables import delayed, queues
+from sqlqueue_spark.tables.database_facts import database, schema_exists
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.outbox import OutboxTable
-from sqlqueue_spark.tables.queue_admin import CLASSIC
-from sqlqueue_spark.tables.stage import Stage, create_statements
+from sqlqueue_spark.tables.stage import Stage
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable
-from sqlqueue_spark.tables.subscriptions import create_statements as create_subscriptions_statements
 
 log = logger(__name__)
 
+#: The shapes of a new queue table. Only one with a clustered index gives back the room of deleted rows.
+CLASSIC, HEAP = "classic", "heap"
+SHAPES = (CLASSIC, HEAP)
+_CREATIONS = {CLASSIC: "create", HEAP: "create_heap"}
+
 
 def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> bool:
-    """Create a queue table, in a transaction of its own; True if it was not there. Errors as :func:`create_if_missing`.
+    """Create a queue table, in its own transaction; True if it is new. Errors as :func:`create_if_missing`.
 
-    :param shape: one of :data:`sqlqueue_spark.tables.queue_admin.SHAPES`.
+    :param shape: one of :data:`SHAPES`.
     :raises ConfigurationError: also where the name is too long, or the engine does not know the shape.
     :raises QueueError: the name belongs to something else than a table.
     """
     check_name(connection.dialect, table)
-    queue_admin.creation(connection.dialect, table, shape)
+    creation(connection.dialect, table, shape)
 
     def exists() -> bool:
         return queues.find(connection, table) is not None
 
     def create() -> None:
-        queue_admin.create(connection, table, shape)
+        connection.execute(creation(connection.dialect, table, shape), doing=f"creating {table}")
         if not exists():
             raise QueueError(
                 f"Something else than a table is called {table} (a view, say), so the queue was not created; "
@@ -45,8 +49,30 @@ def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> 
     return create_if_missing(connection, table, exists, create, called=f"the queue {table}")
 
 
+def creation(dialect: Dialect, table: Table, shape: str) -> Statement:
+    """The statement that creates a queue table.
+
+    :param shape: one of :data:`SHAPES`.
+    :raises ConfigurationError: the engine does not know this shape.
+    """
+    statement = dialect.render(_CREATIONS[shape], queue=dialect.table(table))
+    if not statement:
+        raise ConfigurationError(
+            f"A queue table on {dialect.title} has only one shape, which is not {shape!r}; leave the shape "
+            "out."
+        )
+    return statement
+
+
+def lock_creation(connection: Connection, table: Table) -> None:
+    """Wait until no session is creating this table, and keep others waiting until the transaction ends."""
+    dialect = connection.dialect
+    name = {"name": dialect.table(table)}
+    connection.execute(dialect.statement("create_lock"), name, doing=f"waiting to create {table}")
+
+
 def create_stage(connection: Connection, table: Table) -> bool:
-    """Create a stage, in a transaction of its own; True if it was not there. Errors as :func:`create_if_missing`."""
+    """Create a stage, in its own transaction; True if it is new. Errors as :func:`create_if_missing`."""
     stage = Stage(connection, table)
     new = create_if_missing(connection, table, stage.exists, stage.create, called=f"the stage {table}")
     if new:
@@ -55,7 +81,7 @@ def create_stage(connection: Connection, table: Table) -> bool:
 
 
 def create_delayed(connection: Connection, owner: Table) -> bool:
-    """Create the table in which the delayed messages of a queue or an endpoint wait, in a transaction of its own.
+    """Create the table in which the delayed messages of a queue or an endpoint wait, in its own transaction.
 
     :returns: whether it was not there. Errors as :func:`create_queue`.
     """
@@ -75,7 +101,7 @@ def create_delayed(connection: Connection, owner: Table) -> bool:
 
 
 def create_subscriptions(connection: Connection, table: Table) -> bool:
-    """Create a table of subscriptions, in a transaction of its own; True if it was not there. Errors as :func:`create_queue`."""
+    """Create a table of subscriptions, in its own transaction. Returns and errors as :func:`create_queue`."""
     subscriptions = SubscriptionTable(connection, table)
     return create_if_missing(
         connection, table, subscriptions.exists, subscriptions.create, called=f"the table {table}"
@@ -83,7 +109,7 @@ def create_subscriptions(connection: Connection, table: Table) -> bool:
 
 
 def create_outbox(connection: Connection, outbox: OutboxTable) -> bool:
-    """Create an outbox table, in a transaction of its own; True if it was not there. Errors as :func:`create_if_missing`.
+    """Create an outbox, in its own transaction; True if it is new. Errors as :func:`create_if_missing`.
 
     :raises QueueError: the name belongs to something else than a table.
     """
@@ -93,8 +119,8 @@ def create_outbox(connection: Connection, outbox: OutboxTable) -> bool:
             outbox.create()
         except QueueError as error:
             raise QueueError(
-                f"Something else than a table is called {outbox.name} (a view, say), so the outbox table was not created; "
-                "choose another endpoint."
+                f"Something else than a table is called {outbox.name} (a view, say), so the outbox table was "
+                "not created; choose another endpoint."
             ) from error
 
     table = Table(table=outbox.table, schema=outbox.schema or "")
@@ -121,13 +147,14 @@ def create_if_missing(
     def attempt() -> bool:
         if exists():
             return False
-        if not queue_admin.schema_exists(connection, table, queue_admin.database(connection)):
+        if not schema_exists(connection, table, database(connection)):
             dialect = connection.dialect
             remedy = dialect.render("create_schema", schema=dialect.quote(table.schema))
             raise ConfigurationError(
-                f"There is no schema {table.schema!r} for {called}; create it with: {remedy}, or correct the schema."
+                f"There is no schema {table.schema!r} for {called}; create it with: {remedy}, or correct the "
+                "schema."
             )
-        queue_admin.lock_creation(connection, table)
+        lock_creation(connection, table)
         if exists():
             return False
         create()
@@ -141,52 +168,17 @@ def create_if_missing(
         grants = str(dialect.render("grants_installer", schema=dialect.quote(table.schema), user="USER"))
         needed = " ".join(grants.split()).replace(" TO USER;", ",").rstrip(",").replace("GRANT ", "")
         raise error.needing(
-            f"whoever creates {called} needs {needed}; an administrator gives it with what this prints: sqlqueue script "
-            f"--engine {dialect.name} --grants USER --role installer {for_shell(str(table))}"
+            f"a login that creates {called} needs {needed}; an administrator gives it with what this prints: "
+            f"sqlqueue script --engine {dialect.name} --grants USER --role installer {for_shell(str(table))}"
         ) from error.__cause__
     except SqlQueueError as error:
         if isinstance(error, ConfigurationError | TryAgain) and not isinstance(error, Duplicate):
             raise
-        # Somebody who takes no lock, or another lock, may have created the table meanwhile.
+        # A session that takes no lock, or another lock, may have created the table meanwhile.
         with connection.transaction():
             if exists():
                 return False
         raise
-
-
-def script(
-    dialect: Dialect,
-    wanted: Sequence[Table],
-    stage: Table | None = None,
-    *,
-    subscriptions: Table | None = None,
-    shape: str = CLASSIC,
-) -> str:
-    """A script that creates these tables, for a database administrator to run as it is, any number of times.
-
-    :param stage: the stage of an atomic pipeline, which the script creates too, and ``subscriptions`` a table of subscriptions.
-    :raises ConfigurationError: a name is too long.
-    """
-    parts = []
-    for table in wanted:
-        check_name(dialect, table)
-        parts.append(script_of(dialect, dialect.table(table), [queue_admin.creation(dialect, table, shape)]))
-    if stage is not None:
-        parts.append(script_of(dialect, dialect.table(stage), create_statements(dialect, stage)))
-    if subscriptions is not None:
-        statements = create_subscriptions_statements(dialect, subscriptions)
-        parts.append(script_of(dialect, dialect.table(subscriptions), statements))
-    return "".join(parts)
-
-
-def script_of(database: Database, name: str, statements: Sequence[Statement]) -> str:
-    """These statements as a script that may be run any number of times.
-
-    :param name: the quoted name of what they create. Where it is there already, some engines must be told to skip the rest.
-    """
-    begin = database.statement("script_begin").written_out({"name": database.literal(name)})
-    parts = (begin, ";\n".join(map(str, statements)), str(database.statement("script_end")))
-    return "\n".join(part for part in parts if part) + "\n"
 
 
 def check_name(dialect: Dialect, table: Table) -> None:
@@ -198,6 +190,6 @@ def check_name(dialect: Dialect, table: Table) -> None:
     length = len(table.table.encode()) if unit == "bytes" else len(table.table)
     if length > longest:
         raise ConfigurationError(
-            f"The queue name {table.table!r} is {length} {unit} long, but a queue table on {dialect.title} has "
-            f"at most {longest}; choose a shorter name."
+            f"The queue name {table.table!r} is {length} {unit} long, but a queue table on {dialect.title} "
+            f"has at most {longest}; choose a shorter name."
         )

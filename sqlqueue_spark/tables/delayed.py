@@ -1,7 +1,7 @@
-"""Tables of delayed messages, ``<name>.Delayed``: each message waits there until it is due, and then goes to its queue.
+"""Tables of delayed messages, ``<name>.Delayed``: a message waits there until it is due for its queue.
 
-Format: the tables of the .NET transports, which endpoints of the same name read and write too. Where a message goes when it is due
-stands in its header ``NServiceBus.SqlServer.ForwardDestination``.
+Format: the tables of the .NET transports, which endpoints of the same name read and write too. The header
+``NServiceBus.SqlServer.ForwardDestination`` of a message names its queue.
 
 Every method runs inside the connection's open transaction and never commits.
 """
@@ -10,33 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from math import isfinite
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.connect import Connection, Row
 from sqlqueue_spark.engines.registry import Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.arrow import pa, pc
-from sqlqueue_spark.messages.outgoing import replaced
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.due_time import zone_of
 from sqlqueue_spark.tables.queues import QueueTable
 
 _SUFFIX = ".Delayed"
 #: No message is due before this: it is the earliest time of the type datetime.
 _EARLIEST = "1753-01-01T00:00:00"
-#: Other names of the time zone in which what is stored is what is meant.
-_UTC = {"utc", "etc/utc", "gmt", "etc/gmt", "zulu", "etc/zulu", "uct", "etc/uct", "universal", "greenwich"}
 
 
 class Due(NamedTuple):
-    """A message that is due: what its table knows it by while it is locked, and its headers in two parts.
+    """A message that is due and locked: how its table finds it, and its headers in two parts.
 
-    The first ``before`` characters of the headers are not read. ``rest`` is what stands behind them, with the header that says where
-    the message goes. ``due`` is as the engine needs it.
+    The first ``before`` characters of the headers are not read. ``rest`` follows them, with the header that
+    says where the message goes. ``due`` is as the engine needs it.
     """
 
     row: str
@@ -46,7 +43,7 @@ class Due(NamedTuple):
 
 
 class Forwarded(NamedTuple):
-    """How a due message is sent: it keeps so many characters of its headers, and has ``rest`` behind them."""
+    """How a due message is sent: it keeps ``kept`` characters of its headers, with ``rest`` behind them."""
 
     due: Due
     kept: int
@@ -54,7 +51,7 @@ class Forwarded(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What waits in a table; ``first_due_in`` is None where it is empty, and negative where the first one is overdue."""
+    """What waits in a table. ``first_due_in`` is None if it is empty, negative if a message is overdue."""
 
     rows: int
     due: int
@@ -62,7 +59,7 @@ class Waiting(NamedTuple):
 
 
 def table_of(owner: Table) -> Table:
-    """The table in which the delayed messages of a queue or an endpoint wait; ``owner`` is the queue of that name."""
+    """The table of the delayed messages of a queue or an endpoint; ``owner`` is the queue of that name."""
     return replace(owner, table=owner.table + _SUFFIX)
 
 
@@ -80,8 +77,8 @@ def get(connection: Connection, owner: Table) -> QueueTable:
     found = find(connection, owner)
     if found is None:
         raise QueueError(
-            f"There is no table {table_of(owner)}, in which delayed messages wait; create it with: sqlqueue delayed create "
-            f"{for_shell(str(owner))}"
+            f"There is no table {table_of(owner)}, in which delayed messages wait; create it with: sqlqueue "
+            f"delayed create {for_shell(str(owner))}"
         )
     return found
 
@@ -102,33 +99,6 @@ def create_statements(dialect: Dialect, table: Table) -> list[Statement]:
     return [dialect.render(each, **names) for each in ("delayed_create", "delayed_index")]
 
 
-def stored_dues(connection: Connection, messages: pa.RecordBatch) -> pa.RecordBatch:
-    """Delayed messages (:data:`OUTGOING`) with the times at which they are due in ``expires``, as a table stores them.
-
-    A delay counts from now by the database's clock.
-    """
-    dialect = connection.dialect
-    due = messages["due"]
-    if due.null_count:
-        now: datetime = connection.execute(dialect.statement("clock"))[0][0]
-        delays = messages["delay_ms"].cast(pa.duration("ms")).cast(pa.duration("us"))
-        due = pc.coalesce(due, pc.add(pa.scalar(now.replace(tzinfo=UTC), due.type), delays))
-    if (zone := zone_of(connection)) is not None:
-        dues = [moment.replace(tzinfo=None) for moment in due.to_pylist()]
-        rows = connection.execute(dialect.statement("delayed_stored"), {"dues": dues, "zone": zone})
-        due = pa.array([moment.replace(tzinfo=UTC) for _, moment in sorted(rows)], due.type)
-    return replaced(messages, expires=due)
-
-
-def zone_of(connection: Connection) -> str | None:
-    """The time zone by which the tables of a database tell times; None where that is UTC."""
-    statement = connection.dialect.statement("delayed_zone")
-    if not statement:
-        return None
-    zone: str = connection.execute(statement, doing="asking for the database's time zone")[0][0]
-    return None if zone.lower() in _UTC else zone
-
-
 class DelayedTable:
     """A table of delayed messages on an open connection."""
 
@@ -138,7 +108,7 @@ class DelayedTable:
         self._zone: str | None = None
 
     def create(self) -> None:
-        """Create the table. The caller holds the lock of its creation and has looked that the table is not there."""
+        """Create the table. The caller holds the lock of its creation and has looked that it is not there."""
         for statement in create_statements(self.connection.dialect, self.table):
             self.connection.execute(statement, doing=f"creating {self.table}")
 
@@ -149,9 +119,10 @@ class DelayedTable:
         return None if seconds is None else float(seconds)
 
     def forward(self, to: str, way: str, count: int) -> int:
-        """Move those of the next messages that are due whose headers end with ``way``, in the order in which they are due.
+        """Move those of the next due messages whose headers end with ``way``, in the order of their times.
 
-        It costs a third of :meth:`lock_due` and :meth:`send`. An engine may have no statement for it, and then it moves nothing.
+        It costs a third of :meth:`lock_due` and :meth:`send`. An engine without a statement for it moves
+        nothing.
 
         :param to: the queue, quoted.
         :param way: the header that says where they go, with the comma before it and the brace behind it.
@@ -169,7 +140,7 @@ class DelayedTable:
         return [Due(*row) for row in self._execute("delayed_due", zone=self._read_zone(), count=count)]
 
     def lock_parked(self, ending: str, since: str | None, count: int) -> list[Due]:
-        """Lock the next messages that wait for a database, in the order in which they are given up; their headers end before that.
+        """Lock the next messages that wait for a database, in the order in which they are given up.
 
         :param ending: how their headers end, or how that end begins.
         :param since: the ``due`` of the last one so far; None at first.
@@ -178,11 +149,11 @@ class DelayedTable:
         return [Due(row, before, "}", due) for row, before, due in found]
 
     def awaited(self, ending: str) -> list[str]:
-        """How the headers end of those messages that wait for databases, each end once; ``ending`` is how such an end begins."""
+        """How headers of messages that wait for databases end, each end once; ``ending`` begins an end."""
         return [text for (text,) in self._execute("delayed_awaited", ending=ending)]
 
     def headers(self, due: Sequence[Due]) -> dict[str, tuple[str | None, str]]:
-        """The Id, where the engine's table has one, and the whole headers of messages that are locked, by their rows."""
+        """The Id, if the engine's table has one, and the whole headers of locked messages, by their rows."""
         nothing = [""] * len(due)
         bound = self.connection.dialect.bind_due([each.row for each in due], nothing, [0] * len(due), nothing)
         rows = self._execute("delayed_headers", **bound, up_to=due[-1].due)
@@ -213,7 +184,7 @@ class DelayedTable:
             self._zone = zone_of(self.connection) or "UTC"
         return self._zone
 
-    def _execute(self, name: str, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+    def _execute(self, name: str, **parameters: object) -> list[Row]:
         return self.connection.execute(
             self._render(name), parameters, doing=f"looking for what is due in {self.table}"
         )

@@ -1,4 +1,4 @@
-"""Inserts messages into one table, a queue's or one of delayed messages: they become rows in the columns that the table has.
+"""Inserts messages into one table, of a queue or of delayed messages, as rows in the columns that it has.
 
 Nothing here needs the right to read the table: the catalogue tells which columns it has.
 """
@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.messages.arrow import pa, pc
-from sqlqueue_spark.messages.message import parse_headers
-from sqlqueue_spark.messages.outgoing import ascii_json, expiring, new_row_ids, replaced
-from sqlqueue_spark.tables.delayed import is_delayed, stored_dues
+from sqlqueue_spark.messages.arrow import pa
+from sqlqueue_spark.messages.body import empty_for_null
+from sqlqueue_spark.messages.message import ascii_json, parse_headers
+from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
+from sqlqueue_spark.tables.delayed import is_delayed
+from sqlqueue_spark.tables.due_time import stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
 
 #: Most messages that go out in one transaction.
@@ -49,10 +51,10 @@ class Inserter:
         return self._load(fitted(self._connection, self._columns, messages))
 
     def restore(self, messages: pa.RecordBatch) -> int:
-        """Insert messages (:data:`STORED`) in their order as they once stood in a table, and return how many rows that made.
+        """Insert messages (:data:`STORED`) in their order as a table once had them; gives the number of rows.
 
-        Nothing is made better: a body that is NULL stays so, and so do headers that nobody can read. Only where the column keeps the
-        letters of one code page, headers that are JSON name the others by escapes.
+        Nothing is mended: a body that is NULL stays NULL, and unreadable headers stay as they are. Where the
+        column keeps the letters of one code page only, headers that are JSON name other letters by escapes.
         """
         return self._load(_in_one_code_page(self._columns, messages))
 
@@ -69,13 +71,12 @@ class Inserter:
 
 
 def fitted(connection: Connection, columns: Iterable[Column], messages: pa.RecordBatch) -> pa.RecordBatch:
-    """The messages as a table with these columns can take them; times to be received, and delays, are counted by the database's clock.
+    """The messages as these columns can take them; delays and times to live count by the database's clock.
 
-    Whatever goes into a queue or onto a stage comes by here, so here a body that is NULL becomes an empty one: on PostgreSQL a
-    .NET endpoint that meets a NULL gives the row back, meets it again, and handles nothing more.
+    All that goes into a queue or onto a stage passes here, and a body that is NULL becomes an empty one: on
+    PostgreSQL a .NET endpoint that meets a NULL gives the row back, meets it again, and handles nothing more.
     """
-    if messages["body"].null_count:
-        messages = replaced(messages, body=pc.fill_null(messages["body"], b""))
+    messages = replaced(messages, body=empty_for_null(messages["body"]))
     columns = list(columns)
     if _has_one_code_page(columns):
         headers = [ascii_json(text) for text in messages["headers"].to_pylist()]
@@ -106,7 +107,7 @@ def _in_one_code_page(columns: Iterable[Column], messages: pa.RecordBatch) -> pa
 
 
 def moved(rows: Sequence[InTransit]) -> pa.RecordBatch:
-    """Rows of one queue as messages for another one (:data:`OUTGOING`), with new row ids; headers that are NULL become empty."""
+    """Rows as messages for another queue (:data:`OUTGOING`), with new row ids; NULL headers become empty."""
     from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 
     expires = [None if row.expires is None else row.expires.replace(tzinfo=UTC) for row in rows]

@@ -1,7 +1,7 @@
-"""One endpoint's outbox table, which remembers the message ids that were sent or processed; the only caller of its SQL.
+"""One endpoint's outbox table: it remembers the message ids that were sent or processed.
 
-An id and the work that is done because of it are committed together. So the work is done exactly once, however often it is
-tried. The tables are those of the .NET persistence: a .NET endpoint and this package may share one.
+An id and the work that is done because of it are committed together. So the work is done exactly once,
+however often it is tried. The tables are those of the .NET persistence, with which one may be shared.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _CREATE = ("outbox_create", "outbox_index_dispatched_at", "outbox_index_dispatch
 class OutboxReport(NamedTuple):
     """What an outbox table holds; ``now`` is the database's clock.
 
-    Only .NET endpoints write rows that are not dispatched. Such a row that stays is an orphan: its endpoint stored the
-    messages and died before it had sent them.
+    Only .NET endpoints write rows that are not dispatched. Such a row that stays is an orphan: its endpoint
+    stored the messages and died before it had sent them.
     """
 
     rows: int
@@ -56,13 +56,13 @@ class InTransaction(Protocol):
 
 
 class OutboxTable:
-    """An outbox table on an open connection. Every method works inside the open transaction and never commits.
+    """An outbox table on an open connection. The methods work inside the open transaction and never commit.
 
     An id that is no text of 1 to 200 characters raises a :class:`ConfigurationError`.
     """
 
     def __init__(self, connection: InTransaction, endpoint: str, schema: str | None = None) -> None:
-        """:raises ConfigurationError: the engine has no table of such a name."""
+        """:raises ConfigurationError: the engine has no table of this name."""
         dialect = connection.dialect
         self._connection = connection
         self._endpoint = endpoint
@@ -77,7 +77,7 @@ class OutboxTable:
         return bool(self._execute("exists", "looking for", schema=self.schema, name=self.table))
 
     def create(self) -> None:
-        """Create the table and its indexes. The caller has made others wait and has looked that it is not there."""
+        """Create the table and its indexes. The caller holds the lock of its creation."""
         for statement in create_statements(self._connection.dialect, self._names):
             self._connection.execute(statement, doing=f"creating {self.name}")
 
@@ -96,10 +96,10 @@ class OutboxTable:
         return found
 
     def may_hold(self, version: str) -> bool:
-        """Whether rows of an earlier version of this package may be there; one short look, however many rows there are.
+        """Whether rows of an earlier version of this package may be there, by one short look.
 
-        It reads only the oldest rows. Versions follow each other in time, so if one of these rows is ours, they tell. Only
-        where all of them are a .NET endpoint's may rows of that version stand behind them.
+        It reads only the oldest rows. Versions follow each other in time, so if one of these rows is ours,
+        they tell. Only where all of them are a .NET endpoint's may rows of that version stand behind them.
         """
         written: dict[str | None, int] = dict(self._execute("oldest", "looking at"))
         ours = {name for name in written if name is not None and name.startswith(_OURS)}
@@ -112,7 +112,8 @@ class OutboxTable:
     def add(self, ids: Iterable[str]) -> None:
         """Remember these ids.
 
-        :raises Duplicate: one of them is there already, or another transaction, for which this one has waited, has added it.
+        :raises Duplicate: one of them is there already, or another transaction, for which this one has
+            waited, has added it.
         """
         for chunk in self._chunks(ids):
             self._modify("add", "adding ids to", ids=self._bound(chunk), version=_version())
@@ -142,7 +143,7 @@ class OutboxTable:
         return self._connection.dialect.written
 
     def report(self) -> OutboxReport:
-        """What the table holds; waits for nobody."""
+        """What the table holds; waits for no lock."""
         rows, undispatched, oldest, now = self._execute("report", "looking at")[0]
         return OutboxReport(
             rows,
@@ -168,14 +169,14 @@ class OutboxTable:
         return self._connection.dialect.bind_texts(chunk)
 
     def _answer(self, statement: str, asked: Sequence[str], version: str = "") -> set[str]:
-        """The ids that a statement returns, all of them asked for. A mangled id would count as another one, and be lost."""
+        """The ids that a statement returns, all of them asked for. A mangled id would be lost."""
         doing = "adding ids to" if statement == "add_new" else "looking up ids in"
         found = {each for (each,) in self._execute(statement, doing, ids=self._bound(asked), version=version)}
         if strange := found.difference(asked):
             raise ConfigurationError(
-                f"The outbox table {self.name} was asked for some message ids and answered with {min(strange)!r}, which "
-                "was not among them: the connection's character set does not carry them; choose one that does, such as "
-                "utf8mb4."
+                f"The outbox table {self.name} was asked for some message ids and answered with "
+                f"{min(strange)!r}, which was not among them: the connection's character set does not carry "
+                "them; choose one that does, such as utf8mb4."
             )
         return found
 
@@ -197,8 +198,9 @@ class OutboxTable:
             yield
         except NoRight as error:
             raise error.needing(
-                "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its table; "
-                f"{remedy_command(self._connection.dialect, SENDER, '--endpoint', self._endpoint)} writes the statements."
+                "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its "
+                f"table; {remedy_command(self._connection.dialect, SENDER, '--endpoint', self._endpoint)} "
+                "writes the statements."
             ) from error.__cause__
         except QueueError as error:
             said = (str(error.__cause__ or error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
@@ -210,10 +212,10 @@ class OutboxTable:
 
 @dataclass(frozen=True)
 class Outbox:
-    """Makes a ``foreachBatch`` function write into its own tables exactly once, however often Spark repeats a batch.
+    """Makes a ``foreachBatch`` function write exactly once, however often Spark repeats a batch.
 
-    The function asks which ids are new, writes just their rows, and commits both in one transaction of its own
-    connection. On the driver, for batches that fit into its memory::
+    The function asks which ids are new, writes just their rows, and commits both in one transaction of its
+    own connection. On the driver, for batches that fit into its memory::
 
         outbox = Outbox("Sales")
 
@@ -223,7 +225,8 @@ class Outbox:
                 new = outbox.process(connection, rows)
                 with connection.cursor() as cursor:
                     cursor.executemany(
-                        "INSERT INTO orders (id, amount) VALUES (%s, %s)", [(id, rows[id].amount) for id in new]
+                        "INSERT INTO orders (id, amount) VALUES (%s, %s)",
+                        [(id, rows[id].amount) for id in new],
                     )
 
         stream.writeStream.foreachBatch(write).option("checkpointLocation", …).start()
@@ -237,7 +240,7 @@ class Outbox:
                 new = Outbox("Sales").process(connection, rows)
                 cursor = connection.cursor()
                 for id in new:
-                    cursor.execute("UPDATE stock SET pieces = pieces - ? WHERE article = ?", rows[id].pieces, …)
+                    cursor.execute("UPDATE stock SET pieces = pieces - ? WHERE …", rows[id].pieces, …)
                 connection.commit()
             finally:
                 connection.close()  # what was not committed is rolled back
@@ -245,10 +248,11 @@ class Outbox:
         def write(df, batch_id):
             df.foreachPartition(write_partition)
 
-    :param endpoint: names the table. Ids that another pipeline has processed under the same endpoint count as processed, so
-        each pipeline needs its own.
+    :param endpoint: names the table. Ids that another pipeline has processed under the same endpoint count as
+        processed, so each pipeline needs its own.
     :param engine: ``postgresql``, ``sqlserver``, ``mysql`` or ``oracle``, where the driver does not tell.
-    :param schema: of the table; by default ``public`` on PostgreSQL, ``dbo`` on SQL Server, elsewhere the connection's.
+    :param schema: of the table; by default ``public`` on PostgreSQL, ``dbo`` on SQL Server, elsewhere the
+        connection's.
     """
 
     endpoint: str
@@ -264,16 +268,17 @@ class Outbox:
     def process(self, connection: Any, ids: Iterable[str]) -> list[str]:
         """Those of the ids that were not processed before, in the given order, each once.
 
-        They are remembered in the connection's open transaction. The caller commits it together with what he does for them;
-        after a rollback they count as never processed. The call waits for an id that another transaction is processing just
-        now. The connection decides how durable the commit is: with ``synchronous_commit = off``, or in a SQL Server database
-        with delayed durability, a crash of the server can lose the ids and the work together, after Spark has logged the
-        batch. Ids are compared exactly, whatever the table's collation is: ``Order`` and ``order`` are two.
+        They are remembered in the connection's open transaction. The caller commits it together with the work
+        for them; after a rollback they count as never processed. The call waits for an id that another
+        transaction is processing just now. The connection decides how durable the commit is: with
+        ``synchronous_commit = off``, or in a SQL Server database with delayed durability, a crash of the
+        server can lose the ids and the work together, after Spark has logged the batch. Ids are compared
+        exactly, whatever the table's collation is: ``Order`` and ``order`` are two.
 
-        :param connection: of any driver of PEP 249 (psycopg, pyodbc, PyMySQL, mysqlclient, mariadb, mysql.connector,
-            oracledb), not in autocommit mode.
-        :raises ConfigurationError: an id is no text of 1 to 200 characters, the connection is in autocommit mode, or
-            its engine is not known.
+        :param connection: of any driver of PEP 249 (psycopg, pyodbc, PyMySQL, mysqlclient, mariadb,
+            mysql.connector, oracledb), not in autocommit mode.
+        :raises ConfigurationError: an id is no text of 1 to 200 characters, the connection is in autocommit
+            mode, or its engine is not known.
         """
         keys = {process_key(each): each for each in ids}
         outbox = OutboxTable(ForeignConnection(connection, self.engine), self.endpoint, self.schema)
@@ -283,7 +288,7 @@ class Outbox:
 
 
 def create_statements(database: Database, names: Mapping[str, str]) -> list[Statement]:
-    """The statements that create an outbox table and its indexes, with the names that ``Database.outbox_names`` makes."""
+    """The statements that create an outbox table and its indexes, by ``Database.outbox_names``."""
     return [statement for each in _CREATE if (statement := database.render(each, **names))]
 
 
@@ -293,7 +298,7 @@ def _version() -> str:
 
 
 def _sorted(ids: Iterable[Any]) -> list[str]:
-    """The ids in the order in which everybody adds them: in different orders two could wait for each other.
+    """The ids in the order in which every sender adds them: in other orders two could wait for each other.
 
     :raises ConfigurationError: one of them does not fit into the column.
     """

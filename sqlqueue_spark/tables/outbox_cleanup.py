@@ -1,4 +1,4 @@
-"""Forgets message ids that are old enough, in the background of the process that sends, and never holds it up."""
+"""Forgets old message ids, in the background of the process that sends, and never holds it up."""
 
 from __future__ import annotations
 

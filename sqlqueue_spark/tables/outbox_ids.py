@@ -9,13 +9,13 @@ from sqlqueue_spark.errors import ConfigurationError
 
 #: What fits into the column MessageId.
 LONGEST_ID = 200
-#: Stands between what a key shows of an id and the digest behind it.
+#: Stands in a key between the shown part of the id and the digest.
 MARK = ">"
-#: No collation takes two different ids of these characters for the same. Of other characters some collations do.
+#: No collation takes two different ids of these characters for the same.
 PLAIN = "[0-9a-f-]+"
-#: So many hexadecimal digits, 128 bits, tell the messages of an outbox apart.
+#: Hexadecimal digits of a digest: 128 bits tell the messages of an outbox apart.
 DIGEST_CHARACTERS = 32
-#: So much of an id is shown before the mark, and none of these characters.
+#: How much of an id is shown before the mark, and the characters that are not shown.
 SHOWN = LONGEST_ID - len(MARK) - DIGEST_CHARACTERS
 NOT_SHOWN = "[^!-~]"
 
@@ -26,8 +26,8 @@ _KEY = re.compile(MARK + r"(?:[0-9a-f]{32}|[0-9a-v]{10})\Z")
 def process_key(message_id: str) -> str:
     """The text by which :meth:`Outbox.process` knows an id.
 
-    It is the id itself where that is plain, as most are. Any other id gets a digest, so that ``Order`` and ``order`` stay two.
-    It is no key by which a sink knows a send.
+    It is the id itself where that is plain, as most are. Any other id gets a digest, so that ``Order`` and
+    ``order`` stay two. A sink knows its sends by other keys.
 
     :raises ConfigurationError: it is no text of 1 to 200 characters.
     """
@@ -41,8 +41,8 @@ def process_key(message_id: str) -> str:
 def may_stand_as_it_is(message_id: str) -> bool:
     """Whether the table may hold an id itself although its key is another text.
 
-    Version 0.1.0 kept every id so, and a .NET endpoint does. An id that looks like a key is not sought: it would be taken for
-    the message whose key that is. Nor is one with a NUL, which not every database takes.
+    Version 0.1.0 kept ids like that, and .NET endpoints do. An id that looks like a key is not sought,
+    because another message may have that key; nor is one with a NUL, which not every database takes.
     """
     return not re.fullmatch(PLAIN, message_id) and "\0" not in message_id and not _KEY.search(message_id)
 
@@ -51,8 +51,8 @@ def check_id(message_id: object) -> None:
     """:raises ConfigurationError: it is no text of 1 to 200 characters, as an outbox keeps them."""
     if not isinstance(message_id, str) or not 0 < id_length(message_id) <= LONGEST_ID:
         raise ConfigurationError(
-            f"The message id {message_id!r} is no text of 1 to {LONGEST_ID} characters, as an outbox keeps them; make one "
-            "that is, such as functions.deterministic_id('order', 'line')."
+            f"The message id {message_id!r} is no text of 1 to {LONGEST_ID} characters, as an outbox keeps "
+            "them; make one that is, such as functions.deterministic_id('order', 'line')."
         )
 
 

@@ -1,7 +1,7 @@
 """Administers a queue table: creates it, fills it, looks into it and empties it.
 
-Like a :class:`~sqlqueue_spark.tables.queues.Queue`, a :class:`QueueAdmin` works inside the connection's open transaction
-and never commits. This module is the only caller of these statements.
+Like a :class:`~sqlqueue_spark.tables.queues.Queue`, a :class:`QueueAdmin` works inside the connection's open
+transaction and never commits. This module is the only caller of these statements.
 """
 
 from __future__ import annotations
@@ -13,20 +13,11 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.engines.registry import Dialect
-from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.engines.connect import Connection, Row
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
 from sqlqueue_spark.tables.queues import QueueTable, read_statement
-
-#: The shapes of a new queue table: that with a clustered index gives back the room of deleted rows, a heap does not.
-CLASSIC, HEAP = "classic", "heap"
-SHAPES = (CLASSIC, HEAP)
-_CREATIONS = {CLASSIC: "create", HEAP: "create_heap"}
-
 
 #: The kinds of indexes that can be sought in order.
 _ORDERED = ("clustered", "nonclustered", "btree")
@@ -48,7 +39,7 @@ class Index:
 
 
 class Space(NamedTuple):
-    """How full a table is. Rows are estimates; ``idle_seconds`` is the time since its last vacuum, None if there is none."""
+    """How full a table is, by estimates; ``idle_seconds`` counts since its last vacuum, None without one."""
 
     pages: int
     live: int
@@ -64,26 +55,10 @@ class Numbers(NamedTuple):
     highest: int
 
 
-class Compatibility(NamedTuple):
-    """What is measured of a server (``what``), how far it goes (``is_``), and how far it must go (``needed``)."""
-
-    what: str
-    is_: int
-    needed: int
-
-
-class Server(NamedTuple):
-    """Who we are to a server, and what it is."""
-
-    login: str
-    database: str
-    version: str
-
-
 class StoppingRow(NamedTuple):
-    """A row that stops the .NET endpoints of its queue: it has no body, or else its headers are the JSON ``null``.
+    """A row that stops the .NET endpoints of its queue: without a body, or with the JSON ``null`` as headers.
 
-    ``behind`` are the headers of the row behind it, None where there is none; ``now`` is the database's clock.
+    ``behind`` are the headers of the next row, None where there is none; ``now`` is the database's clock.
     """
 
     row_version: int
@@ -91,18 +66,6 @@ class StoppingRow(NamedTuple):
     bodyless: bool
     headers: str | None
     behind: str | None
-    now: datetime
-
-
-class OpenTransaction(NamedTuple):
-    """A transaction of somebody else; ``session`` is None where it is prepared. ``now`` is the database's clock."""
-
-    costs: str
-    session: int | None
-    login: str | None
-    host: str | None
-    program: str | None
-    since: datetime
     now: datetime
 
 
@@ -142,7 +105,7 @@ class Message:
 
 
 class QueueAdmin:
-    """A queue table on an open connection, for administration and sending; it asks once how the table is made."""
+    """A queue table on an open connection, for administration and sending; it asks once how it is made."""
 
     def __init__(self, connection: Connection, table: QueueTable) -> None:
         self.connection = connection
@@ -196,7 +159,7 @@ class QueueAdmin:
         return [(name, value) for name, value in rows]
 
     def stopping_row(self) -> StoppingRow | None:
-        """The first row that stops .NET endpoints; None where there is none at the head, or the engine knows none."""
+        """The first row that stops .NET endpoints; None where the head of the queue has none."""
         if not self.connection.dialect.statement("stopping_row"):
             return None
         rows = self._execute("stopping_row")
@@ -217,12 +180,12 @@ class QueueAdmin:
         return any(index.leads_with(column) and index.filter is None for index in self.indexes)
 
     def length(self) -> Length:
-        """What stands in the queue; waits for nobody."""
+        """What stands in the queue; waits for no lock."""
         rows, expired, size, headers, now = self._execute(self._by_way_of("length"), lowest=LOWEST)[0]
         return Length(rows, expired, size, headers, now.replace(tzinfo=UTC))
 
     def count_up_to(self, most: int) -> int:
-        """How many rows stand in the queue, counted no further than to ``most``; waits for nobody."""
+        """How many rows stand in the queue, counted no further than to ``most``; waits for no lock."""
         count: int = self._execute("count_up_to", most=most)[0][0]
         return count
 
@@ -249,7 +212,7 @@ class QueueAdmin:
         return [_message(row) for row in rows]
 
     def message(self, row_version: int) -> Message | None:
-        """The row with this RowVersion; None where it is not there, or somebody is just taking it."""
+        """The row with this RowVersion; None where it is not there, or is just being taken."""
         found = self.messages(max(LOWEST, row_version - 1), 1)
         return found[0] if found and found[0].row_version == row_version else None
 
@@ -269,7 +232,7 @@ class QueueAdmin:
         return Inserter(self.connection, self.table, self.columns)
 
     def purge(self, after: int, up_to: int, *, expired: bool) -> list[int]:
-        """Delete the next rows (or the next expired ones) above ``after``, stepping over rows that others hold.
+        """Delete the next rows (or next expired rows) above ``after``, stepping over rows that others hold.
 
         :returns: the RowVersions of at most :attr:`Database.written` rows; fewer when there are no more.
         """
@@ -281,88 +244,19 @@ class QueueAdmin:
     def _by_way_of(self, statement: str) -> str:
         """The statement of this name, or the one for a table that has no index on RowVersion.
 
-        An engine that needs no index for it has no such statement.
+        An engine that needs no index for it does not have this statement.
         """
         by_scan = f"{statement}_by_scan"
         seeks = not self.connection.dialect.statement(by_scan) or self.finds_row_versions
         return statement if seeks else by_scan
 
-    def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+    def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[Row]:
         dialect, table = self.connection.dialect, self.table
         rendered = dialect.render(
             statement, queue=dialect.table(table.table), catalog=dialect.quote(table.database)
         )
         bound = {**table.identified, **parameters}
         return self.connection.execute(rendered, bound, doing=f"{doing} {table.name}")
-
-
-def schema_exists(connection: Connection, table: Table, database: str) -> bool:
-    """Whether the schema of this table is there."""
-    dialect = connection.dialect
-    statement = dialect.render("schema", catalog=dialect.quote(table.catalog or database))
-    return bool(
-        connection.execute(statement, {"schema": table.schema}, doing=f"looking for the schema of {table}")
-    )
-
-
-def database(connection: Connection) -> str:
-    """The database that the connection leads to."""
-    name: str = connection.execute(connection.dialect.statement("database"))[0][0]
-    return name
-
-
-def now(connection: Connection) -> datetime:
-    """The time by the database's clock."""
-    moment: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
-    return moment.replace(tzinfo=UTC)
-
-
-def server(connection: Connection) -> Server:
-    """The server that the connection leads to, and who we are there."""
-    return Server(*connection.execute(connection.dialect.statement("server"))[0])
-
-
-def compatibility(connection: Connection) -> Compatibility:
-    """What tells whether the server knows all the statements of this package."""
-    return Compatibility(*connection.execute(connection.dialect.statement("compatibility"))[0])
-
-
-def open_transactions(connection: Connection, seconds: int) -> list[OpenTransaction]:
-    """The oldest transactions of others in this database that have been open for so long, as far as this login may see."""
-    statement = connection.dialect.statement("open_transactions")
-    rows = connection.execute(statement, {"seconds": seconds}, doing="looking for open transactions")
-    return [
-        OpenTransaction(
-            costs, session, login, host, program, since.replace(tzinfo=UTC), now.replace(tzinfo=UTC)
-        )
-        for costs, session, login, host, program, since, now in rows
-    ]
-
-
-def create(connection: Connection, table: Table, shape: str = CLASSIC) -> None:
-    """Create a queue table. The caller holds :func:`lock_creation` and has looked that the table is not there."""
-    connection.execute(creation(connection.dialect, table, shape), doing=f"creating {table}")
-
-
-def creation(dialect: Dialect, table: Table, shape: str) -> Statement:
-    """The statement that creates a queue table.
-
-    :param shape: one of :data:`SHAPES`.
-    :raises ConfigurationError: the engine does not know this shape.
-    """
-    statement = dialect.render(_CREATIONS[shape], queue=dialect.table(table))
-    if not statement:
-        raise ConfigurationError(
-            f"A queue table on {dialect.title} has only one shape, which is not {shape!r}; leave the shape out."
-        )
-    return statement
-
-
-def lock_creation(connection: Connection, table: Table) -> None:
-    """Wait until nobody else is creating this table, and keep others waiting until the transaction ends."""
-    dialect = connection.dialect
-    name = {"name": dialect.table(table)}
-    connection.execute(dialect.statement("create_lock"), name, doing=f"waiting to create {table}")
 
 
 def _message(row: Sequence[object]) -> Message:

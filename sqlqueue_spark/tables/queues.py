@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection, rows_awaited
+from sqlqueue_spark.engines.connect import Connection, Row, rows_awaited
 from sqlqueue_spark.engines.registry import ClaimedColumns, Dialect
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
@@ -19,18 +19,18 @@ from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST, RowSet
 
-#: Columns that not every generation of queue tables has; where one is missing, we read NULL.
+#: Columns that some generations of queue tables lack; a missing one is read as NULL.
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
-#: The RowVersion of a row, by which rows are sorted where a statement gives them in any order.
+#: The RowVersion of a row, to sort the rows of a statement that gives them in any order.
 _ROW_VERSION = itemgetter(0)
 #: What a table is that is no queue's.
 _KINDS = {"table": "a table from which others inherit"}
-#: A look for free rows goes over at least so many more rows than are wanted, because others hold some.
+#: How many rows more than wanted a look for free rows goes over, at least: others hold some.
 _HELD = 100
 
 
 class Waiting(NamedTuple):
-    """What waits behind a row: at most how many rows, the oldest row's headers, and the time by the database's clock."""
+    """What waits behind a row: at most how many rows, the oldest row's headers, the database's clock."""
 
     rows: int
     headers: str | None
@@ -54,7 +54,7 @@ class Oldest(NamedTuple):
     enough: bool
     #: How many other streams of ours have the queue open, as far as the engine tells.
     streams: int
-    #: How many sessions of neighbours look for a row now or hold one, as far as the engine tells. It cannot tell, and this is 0,
+    #: How many sessions of neighbours look for a row now or hold one, as far as the engine tells. It is 0
     #: where a stream's workers take rows without a claim.
     looking: int
 
@@ -80,12 +80,13 @@ class Holder(NamedTuple):
     program: str | None
 
     def __str__(self) -> str:
-        return f"session {self.session} ({self.program or 'unnamed program'}, {self.login}@{self.host or 'unknown'})"
+        program = self.program or "unnamed program"
+        return f"session {self.session} ({program}, {self.login}@{self.host or 'unknown'})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueTable:
-    """Which table an address means: its name, and an identity that stays the same while its rows come and go."""
+    """Which table an address means: its name, and an identity that stays while rows come and go."""
 
     table: Table
     #: Canonical, with the names as the database spells them: ``orders@[public]@[shop]``.
@@ -96,10 +97,10 @@ class QueueTable:
     columns: tuple[str, ...]
     #: The database the table lies in.
     database: str
-    #: Whether that database takes no changes here: it is a readable copy, or on a standby server.
+    #: Whether that database is read-only here: a readable copy, or one on a standby server.
     read_only: bool = False
-    #: Whether plain reads see row versions: also those of rows that an open transaction has deleted. A claim then deletes its
-    #: rows at once, as the one-row receivers do, and settling it is only the commit.
+    #: Whether plain reads see row versions: also those of rows that an open transaction has deleted. A claim
+    #: then deletes its rows at once, as the one-row receivers do, and settling it is only the commit.
     row_versions: bool = False
     #: Whether a claim keeps a lock on the index key of a row that it has stepped over.
     keeps_skipped: bool = False
@@ -108,7 +109,7 @@ class QueueTable:
 
     @property
     def address(self) -> str:
-        """Which table of its server this is, however an option names it and whatever the connection's database is called."""
+        """Which table of its server this is, in one spelling, independent of the connection's database."""
         return str(replace(self.table, catalog=self.foreign))
 
     @property
@@ -139,7 +140,8 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         if table.catalog is None:
             raise
         raise ConfigurationError(
-            f"The queue {table} lies in database {table.catalog!r}, which is not there ({error}); correct the address."
+            f"The queue {table} lies in database {table.catalog!r}, which is not there ({error}); correct "
+            "the address."
         ) from error
     if not found:
         return None
@@ -158,7 +160,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
 
 
 def _foreign(connection: Connection, catalog: str, own: str) -> str | None:
-    """The name of another database as the server spells it; None where it is the connection's own database."""
+    """The name of another database as the server spells it; None for the connection's own database."""
     if catalog == own:
         return None
     spelled = connection.execute(connection.dialect.statement("catalog"), {"database": catalog})[0][0]
@@ -191,11 +193,11 @@ def at(connection: Connection, table: Table) -> Queue | None:
 
 
 def missing(connection: Connection, table: Table, address: str, where: str, what: str) -> QueueError:
-    """The error that there is no queue table; it tells what has the name instead, or nearly the name.
+    """The error for a missing queue table. It tells what has the name instead, or nearly the name.
 
     :param address: as the user gave it.
     :param where: where the table was looked for.
-    :param what: what there is to correct.
+    :param what: what the user should correct.
     """
     kinds = _namesakes(connection, table)
     here = Table(table=table.table, schema=table.schema)
@@ -205,8 +207,8 @@ def missing(connection: Connection, table: Table, address: str, where: str, what
     near = [str(replace(each, catalog=table.catalog)) for each, kind in kinds.items() if kind == "table"]
     but = f", but there is {' and '.join(near)}" if near else ""
     return QueueError(
-        f"There is no queue table {table} {where}{but}; create it with: sqlqueue create {for_shell(address)}, "
-        f"or correct {what} or its schema."
+        f"There is no queue table {table} {where}{but}; create it with: sqlqueue create "
+        f"{for_shell(address)}, or correct {what} or its schema."
     )
 
 
@@ -256,12 +258,12 @@ class Queue:
         return self.table.name
 
     def claim(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
-        """Lock the next rows above ``after``, stepping over rows that others hold; None when there are none."""
+        """Lock the next rows above ``after``, stepping over rows that others hold; None if there are none."""
         found = self._execute("claim", "claiming from", after=after, up_to=up_to, count=limit)
         return self.connection.dialect.claimed(found)
 
     def claim_runs(self, runs: RowSet) -> Iterator[ClaimedColumns]:
-        """Lock those of these rows that nobody holds; gives them in ascending order."""
+        """Lock those of these rows that are free; gives them in ascending order."""
         dialect = self.connection.dialect
         for chunk in runs.chunks(dialect.chunk):
             rows = self._execute("claim_runs", "claiming from", **dialect.bind(chunk))
@@ -270,7 +272,7 @@ class Queue:
                 yield found
 
     def count(self, after: int, up_to: int) -> int:
-        """How many rows stand above ``after`` and up to ``up_to``, whoever holds them."""
+        """How many rows stand above ``after`` and up to ``up_to``, free or held."""
         count: int = self._execute("count_range", "looking at", after=after, up_to=up_to)[0][0]
         return count
 
@@ -280,9 +282,10 @@ class Queue:
         return self.connection.dialect.claimed(found)
 
     def announce(self, sessions: set[int], *, workers_take: bool = False) -> None:
-        """Tell the other streams that read the queue, for as long as the connection lives, that this session is a stream's.
+        """Tell other streams on the queue, as long as the connection lives, that this session is a stream's.
 
-        :param sessions: the sessions of the same stream; the queue's own is added, where the engine tells streams apart.
+        :param sessions: the sessions of the stream; the queue's own is added, if the engine tells streams
+            apart.
         :param workers_take: whether the stream's workers take rows, in sessions of their own.
         """
         self._sessions = sessions
@@ -293,8 +296,8 @@ class Queue:
     def oldest(self, after: int, left_to: int, onward: int, count: int) -> Oldest:
         """Look which of the oldest rows are free, and lock none.
 
-        The look goes over the rows above ``after`` and up to ``left_to``, and then over rows above ``onward``, until it has seen
-        ``count`` free rows. Rows that a stream of ours holds are not among them.
+        The look goes over the rows above ``after`` and up to ``left_to``, and then over rows above
+        ``onward``, until it has seen ``count`` free rows. Rows that streams of ours hold do not count.
         """
         most = count + max(_HELD, count // 8)
         bound = {
@@ -324,7 +327,7 @@ class Queue:
         return dict(self._execute("headers_of", "looking at", **self.connection.dialect.bind(runs)))
 
     def lock_in_transit(self, row_versions: Sequence[int]) -> list[InTransit]:
-        """Lock those of these rows that nobody holds, and read them whole, in RowVersion order."""
+        """Lock those of these rows that are free, and read them whole, in RowVersion order."""
         dialect = self.connection.dialect
         runs = RowSet.of(row_versions)
         statement = read_statement(dialect, self.table, "lock_in_transit")
@@ -334,7 +337,7 @@ class Queue:
         return sorted(InTransit(*row) for row in found)
 
     def clean_indexes(self) -> bool:
-        """Remove the entries of deleted rows, outside of any transaction; False where the engine does so by itself."""
+        """Remove index entries of deleted rows, outside of a transaction; False if the engine does it."""
         statement = self._render("clean_indexes")
         if statement:
             self.connection.maintain(statement, doing=f"cleaning indexes of {self.table.name}")
@@ -344,7 +347,7 @@ class Queue:
         """Lock what is left of these rows, and wait for those that others hold.
 
         :returns: RowVersion and bytes of each row, in ascending order.
-        :raises RowsHeld: somebody held one of them for too long.
+        :raises RowsHeld: another session held one of them for too long.
         """
         for chunk in runs.chunks(self.connection.dialect.chunk):
             statement, bound = self._of_runs("lock", chunk)
@@ -368,17 +371,19 @@ class Queue:
         :raises QueueError: a row has no id.
         """
         runs = RowSet.of(row_versions)
-        found = dict(self._execute("ids", "checking rows of", **self.connection.dialect.bind(runs)))
+        found: dict[int, Any] = dict(
+            self._execute("ids", "checking rows of", **self.connection.dialect.bind(runs))
+        )
         for row_version, row_id in found.items():
             if row_id is None:
                 raise QueueError(
-                    f"The row with RowVersion {row_version} of {self.table.name} has no Id, by which its batch would be known "
-                    "again after a crash; give it one, or delete it."
+                    f"The row with RowVersion {row_version} of {self.table.name} has no Id, by which its "
+                    "batch would be known again after a crash; give it one, or delete it."
                 )
         return {row_version: row_id.lower() for row_version, row_id in found.items()}
 
     def identity(self) -> str | None:
-        """The identity of the table that has the name now: somebody may drop it and create it again while a stream runs."""
+        """The identity of the table that has the name now: another table may get it while a stream runs."""
         table = self.table.table
         found = self._execute("identity", "identifying", schema=table.schema, name=table.table)
         return _identity(found[0]) if found else None
@@ -404,17 +409,17 @@ class Queue:
         return Waiting(min(count, HIGHEST), headers, now.replace(tzinfo=UTC))
 
     def holders(self, runs: RowSet) -> list[Holder]:
-        """Who holds locks on rows between the ends of these runs; SQL Server can tell it only of the whole table."""
+        """Who holds locks on rows between the ends of these runs; on SQL Server on any row of the table."""
         where = {**self.table.identified, "first": runs.first, "last": runs.last}
         return [Holder(*row) for row in self._execute("holders", "looking who holds rows of", **where)]
 
     def _of_runs(self, statement: str, runs: RowSet) -> tuple[str, Parameters]:
-        """The statement for these runs, and its parameters. The usual claim is a single run, and has a statement of its own."""
+        """The statement for these runs, and its parameters. A single run has a statement of its own."""
         if len(runs) == runs.last - runs.first + 1:
             return f"{statement}_range", {"first": runs.first, "last": runs.last}
         return statement, self.connection.dialect.bind(runs)
 
-    def _execute(self, statement: str, doing: str, /, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+    def _execute(self, statement: str, doing: str, /, **parameters: object) -> list[Row]:
         return self.connection.execute(
             self._render(statement), parameters, doing=f"{doing} {self.table.name}"
         )

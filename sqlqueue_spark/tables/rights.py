@@ -1,6 +1,7 @@
-"""Who may do what: which rights of a role a login has, and the statements that give it all of them and no others.
+"""Who may do what: which rights of a role a login has, and the statements that grant these and no others.
 
-The rights of a role follow from the statements that the role runs. ``rights.sql`` of each engine lists them, one a line.
+The rights of a role follow from the statements that the role runs. ``rights.sql`` of each engine lists them,
+one a line.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import shell_word
 from sqlqueue_spark.tables.queues import QueueTable
 
-#: A receiver receives from queues, a sender sends to queues, an installer creates queues and all that belongs to them.
+#: A receiver receives from queues, a sender sends to queues, an installer creates their tables.
 RECEIVER, SENDER, INSTALLER = "receiver", "sender", "installer"
 ROLES = (RECEIVER, SENDER, INSTALLER)
 #: What a role does with a table of subscriptions.
@@ -23,7 +24,7 @@ _SUBSCRIBING = {RECEIVER: "subscriber", SENDER: "publisher"}
 
 @dataclass(frozen=True, kw_only=True)
 class Rights:
-    """Which rights the connected user lacks to receive from a queue, and to send to it; none where he may."""
+    """Which rights the connected user lacks to receive from a queue, and to send to it."""
 
     user: str
     receiver_lacks: tuple[str, ...]
@@ -34,7 +35,7 @@ class Rights:
 
 
 def held(connection: Connection, table: QueueTable) -> Rights:
-    """What the connected user may do with a queue; works inside the open transaction and waits for nobody.
+    """What the connected user may do with a queue; works inside the open transaction and waits for no lock.
 
     A right counts as held if the server says nothing of it.
     """
@@ -60,11 +61,11 @@ def script(
     stage: Table | None = None,
     subscriptions: Table | None = None,
 ) -> str:
-    """A script that grants a role's rights on these tables, for a database administrator; granting again is harmless.
+    """A script that grants a role's rights on these tables, for an administrator; granting again is harmless.
 
     :param outbox: where a sender remembers what it has sent.
     :param stage: where an atomic pipeline puts what it sends.
-    :param subscriptions: where a sender that publishes looks who has subscribed, and where a receiver subscribes.
+    :param subscriptions: where a sender finds subscribers, and a receiver subscribes.
     """
     wanted = [(role, queue) for queue in queues]
     beside = [("outbox", outbox), ("stage", stage), (_SUBSCRIBING.get(role, role), subscriptions)]
@@ -88,7 +89,7 @@ def remedy(dialect: Dialect, user: str, role: str, table: Table, sequence: Table
 
 
 def remedy_command(dialect: Database, role: str, flag: str, name: str) -> str:
-    """What to type for the script that grants a role's rights, those on its outbox or its stage too; people fill in the rest."""
+    """What to type for the script that grants a role's rights, also those on its outbox or stage."""
     return (
         f"sqlqueue script QUEUE --engine {dialect.name} --grants USER --role {role} {flag} {shell_word(name)}"
     )

@@ -1,14 +1,16 @@
-"""Scripts for a database administrator, who runs them himself: nothing here needs a connection."""
+"""Scripts for a database administrator to run: nothing here needs a connection."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlqueue_spark.engines.registry import DIALECTS, Dialect
+from sqlqueue_spark.engines.registry import DIALECTS, Database, Dialect
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.messages.addresses import Naming, Table
-from sqlqueue_spark.tables import ddl, rights
-from sqlqueue_spark.tables.queue_admin import CLASSIC
-from sqlqueue_spark.tables.stage import table_named
+from sqlqueue_spark.tables import rights
+from sqlqueue_spark.tables.ddl import CLASSIC, check_name, creation
+from sqlqueue_spark.tables.stage_table import create_statements, table_named
+from sqlqueue_spark.tables.subscriptions import create_statements as create_subscriptions_statements
 from sqlqueue_spark.tables.subscriptions import table_of
 
 
@@ -26,20 +28,57 @@ def create(
 ) -> str:
     """A script that creates queue tables.
 
-    :param shape: one of :data:`sqlqueue_spark.tables.queue_admin.SHAPES`.
+    :param shape: one of :data:`sqlqueue_spark.tables.ddl.SHAPES`.
     :param stream: an atomic pipeline whose stage the script creates too.
     :param subscriptions: whether it creates the table of subscriptions of the default schema, too.
     """
     dialect = DIALECTS[engine]
     naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
     stage = None if stream is None else table_named(stream, naming.default_schema)
-    return ddl.script(
+    return script(
         dialect,
         naming.tables(wanted, instances, companions),
         stage,
         subscriptions=table_of(naming.default_schema) if subscriptions else None,
         shape=shape,
     )
+
+
+def script(
+    dialect: Dialect,
+    wanted: Sequence[Table],
+    stage: Table | None = None,
+    *,
+    subscriptions: Table | None = None,
+    shape: str = CLASSIC,
+) -> str:
+    """A script that creates these tables, for a database administrator to run as it is, any number of times.
+
+    :param stage: the stage of an atomic pipeline, which the script creates too, and ``subscriptions`` a table
+        of subscriptions.
+    :raises ConfigurationError: a name is too long.
+    """
+    parts = []
+    for table in wanted:
+        check_name(dialect, table)
+        parts.append(script_of(dialect, dialect.table(table), [creation(dialect, table, shape)]))
+    if stage is not None:
+        parts.append(script_of(dialect, dialect.table(stage), create_statements(dialect, stage)))
+    if subscriptions is not None:
+        statements = create_subscriptions_statements(dialect, subscriptions)
+        parts.append(script_of(dialect, dialect.table(subscriptions), statements))
+    return "".join(parts)
+
+
+def script_of(database: Database, name: str, statements: Sequence[Statement]) -> str:
+    """These statements as a script that may be run any number of times.
+
+    :param name: the quoted name of what they create. Where it is there already, some engines must be told to
+        skip the rest.
+    """
+    begin = database.statement("script_begin").written_out({"name": database.literal(name)})
+    parts = (begin, ";\n".join(map(str, statements)), str(database.statement("script_end")))
+    return "\n".join(part for part in parts if part) + "\n"
 
 
 def grants(
@@ -61,14 +100,14 @@ def grants(
     :param role: one of :data:`sqlqueue_spark.tables.rights.ROLES`.
     :param endpoint: the script also gives the rights on the outbox of this endpoint.
     :param stream: the script also gives the rights on the stage of this atomic pipeline.
-    :param subscriptions: the script also gives a sender the right to publish, a receiver the rights to subscribe.
+    :param subscriptions: the script also lets a sender publish, and a receiver subscribe.
     :raises ConfigurationError: a name is too long.
     """
     dialect = DIALECTS[engine]
     naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
     tables = naming.tables(wanted, instances, companions)
     for table in tables:
-        ddl.check_name(dialect, table)
+        check_name(dialect, table)
     beside = naming.default_schema
     return rights.script(
         dialect,

@@ -3,8 +3,9 @@
 A stage has at most one mark, which is one of these:
 
 - a *claim's*: opened by the source for the batch of a claim, then sealed by the sink;
-- a *batch's*: of a batch in which the source had no rows (a watermark, another source's rows); the sink writes it sealed;
-- *idle*: all that counted has gone out, and no row on the stage counts. It still tells which batch was the last one.
+- a *batch's*: of a batch in which the source had no rows (a watermark, another source's rows); the sink
+  writes it sealed;
+- *idle*: all that counted has gone out, and no row on the stage counts. It still tells the last batch.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Mark:
     queue: str = ""
     #: A name of this run, which changes whenever the stage is opened, and when all has gone out.
     run: str = ""
-    #: If it is set, a sink of this transaction mode sends the batch by itself, and nothing on the stage counts.
+    #: If set, a sink of this transaction mode sends the batch by itself, and no row of the stage counts.
     mode: str = ""
     #: The last batch that a sink has told of.
     batch: Batch = NO_BATCH
@@ -86,7 +87,7 @@ class Mark:
 
     @classmethod
     def from_json(cls, text: str) -> Mark:
-        """Read a mark. One version wrote neither seals nor counts: its mark counts as sealed if it has tasks."""
+        """Read a mark. One version wrote neither seals nor counts: its mark is sealed if it has tasks."""
         given = json.loads(text)
         tasks = given["tasks"]
         return cls(

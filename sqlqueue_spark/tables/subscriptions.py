@@ -1,7 +1,8 @@
-"""Tables of subscriptions: which queue gets the events of which type. The .NET endpoints of a database write and read them.
+"""Tables of subscriptions: which queue gets the events of which type, shared with .NET endpoints.
 
-Format: the table ``SubscriptionRouting`` of the NServiceBus SQL transports, one a schema, with a row for an endpoint and type. A type
-is its full name, without its assembly. An address stands in the transport's full form (:meth:`Table.full_address`).
+Format: the table ``SubscriptionRouting`` of the NServiceBus SQL transports, one a schema, with a row for an
+endpoint and type. A type is its full name, without its assembly. An address stands in the transport's full
+form (:meth:`Table.full_address`).
 
 Every function runs inside the connection's open transaction and never commits.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.connect import Connection, Row
 from sqlqueue_spark.engines.registry import Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
@@ -19,7 +20,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
 
-#: What the transport calls its table, unless somebody has told it otherwise.
+#: What the transport calls its table by default.
 NAME = "SubscriptionRouting"
 #: The most characters of each of its columns.
 LONGEST = 200
@@ -59,8 +60,8 @@ class SubscriptionTable:
         found = queues.find(self.connection, self.table)
         if found is not None and not {column.lower() for column in found.columns} >= _COLUMNS:
             raise QueueError(
-                f"{self.table} is no table of subscriptions: it lacks one of the columns QueueAddress, Endpoint and Topic; rename it, or "
-                "set defaultSchema to the schema whose table is meant."
+                f"{self.table} is no table of subscriptions: it lacks one of the columns QueueAddress, "
+                "Endpoint and Topic; rename it, or set defaultSchema to the schema whose table is meant."
             )
         return found is not None
 
@@ -68,17 +69,18 @@ class SubscriptionTable:
         """:raises QueueError: it is not there."""
         if not self.exists():
             raise QueueError(
-                f"There is no table {self.table}, in which subscriptions stand; create it with: sqlqueue subscriptions --create "
-                f"--default-schema {for_shell(self.table.schema)}, or set defaultSchema to the schema in which it is."
+                f"There is no table {self.table}, in which subscriptions stand; create it with: sqlqueue "
+                f"subscriptions --create --default-schema {for_shell(self.table.schema)}, or set "
+                "defaultSchema to the schema in which it is."
             )
 
     def create(self) -> None:
-        """Create the table. The caller holds the lock of its creation and has looked that the table is not there."""
+        """Create the table. The caller holds the lock of its creation and has looked that it is not there."""
         for statement in create_statements(self.connection.dialect, self.table):
             self.connection.execute(statement, doing=f"creating {self.table}")
 
     def subscribers(self, topics: Iterable[str]) -> dict[str, list[str]]:
-        """The addresses that have subscribed to each of these types; types that nobody has subscribed to are left out.
+        """The addresses that have subscribed to each of these types; types without subscribers are left out.
 
         :raises QueueError: there is no such table.
         """
@@ -102,7 +104,8 @@ class SubscriptionTable:
         for text in (endpoint, address, *topics):
             if len(text) > LONGEST:
                 raise ConfigurationError(
-                    f"{text!r} has {len(text)} characters, and a table of subscriptions keeps at most {LONGEST}; choose a shorter name."
+                    f"{text!r} has {len(text)} characters, and a table of subscriptions keeps at most "
+                    f"{LONGEST}; choose a shorter name."
                 )
         self._write(
             "subscribe", "subscribing in", address=address, endpoint=endpoint, topics=self._bound(topics)
@@ -115,12 +118,12 @@ class SubscriptionTable:
     def _bound(self, topics: Sequence[str]) -> object:
         return self.connection.dialect.bind_texts(sorted(set(topics)))
 
-    def _read(self, name: str, doing: str, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+    def _read(self, name: str, doing: str, **parameters: object) -> list[Row]:
         try:
             return self.connection.execute(self._render(name), parameters, doing=f"{doing} {self.table}")
         except NoRight as error:
             where = self.connection.dialect.table(self.table)
-            raise error.needing(f"whoever publishes needs SELECT ON {where}") from error.__cause__
+            raise error.needing(f"a publisher needs SELECT ON {where}") from error.__cause__
 
     def _write(self, name: str, doing: str, **parameters: object) -> None:
         try:
@@ -128,7 +131,7 @@ class SubscriptionTable:
         except NoRight as error:
             where = self.connection.dialect.table(self.table)
             raise error.needing(
-                f"whoever subscribes needs SELECT, INSERT, UPDATE and DELETE ON {where}"
+                f"a subscriber needs SELECT, INSERT, UPDATE and DELETE ON {where}"
             ) from error.__cause__
 
     def _render(self, name: str) -> Statement:
@@ -153,7 +156,7 @@ def unquoted(connection: Connection, table: Table) -> Iterator[Subscription]:
 
 
 def present(connection: Connection, tables: Sequence[Table]) -> set[Table]:
-    """Which of these tables are there, in the connection's database; on SQL Server only those to which the login has some right."""
+    """Which of these tables the database has; on SQL Server only those to which the login has any right."""
     if not tables:
         return set()
     dialect = connection.dialect

@@ -1,6 +1,7 @@
 """A message that ServiceControl had put back is acknowledged once it is handled, and a copy of what was processed is audited."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -182,6 +183,26 @@ def test_an_audit_is_as_a_recorded_one(postgresql, tables):
         assert {name: ours[name] for name in ours if name not in varying} == {
             name: headers[name] for name in headers if name not in varying
         }
+
+
+def test_the_copy_says_when_the_handler_was_called(engine, given, tables):
+    """Where the frame tells it in a way that Python can; else when the outcome was written."""
+    began = datetime(2026, 11, 26, 8, 0, 0, 5, tzinfo=UTC)
+    ended = began + timedelta(seconds=2.5)
+    far = 250_000 * 365 * 86_400 * 1_000_000
+    before = datetime.now(UTC)
+    settle(
+        given,
+        outcome(1, ProcessingStarted=began, ProcessingEnded=ended),
+        outcome(2),
+        outcome(3, ProcessingStarted=far, ProcessingEnded=far),
+    )
+    first, *others = [
+        [datetime.strptime(copy[name], "%Y-%m-%d %H:%M:%S:%f Z").replace(tzinfo=UTC) for name in TIMES[2:]]
+        for copy in failed_in(tables["audit"])
+    ]
+    assert first == [began, ended]
+    assert all(before <= moment <= datetime.now(UTC) for copy in others for moment in copy)
 
 
 def test_the_copy_of_a_message_without_an_id_or_with_a_time_to_live(engine, given, tables):

@@ -167,7 +167,7 @@ def test_a_message_that_is_not_there_is_exit_code_1(postgresql, error):
     missing = run(postgresql, "show", "--message-id", "x")
     assert missing.exit_code == 1
     assert missing.stderr == (
-        f"Error: There is no such message in {where(postgresql)}, or somebody is just taking it; see which are there with: "
+        f"Error: There is no such message in {where(postgresql)}, or another session is taking it; see which are there with: "
         "sqlqueue errors list.\n"
     )
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner
 
-from sqlqueue_spark.administration import queue_probe
+from sqlqueue_spark.administration import length_probe
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.messages.message import format_time
 from sqlqueue_spark.options import ConnectionOptions
@@ -32,7 +32,7 @@ def name(engine):
 def test_a_probe_counts_no_further_than_it_must(engine, queue):
     queue.insert(7)
     options = ConnectionOptions.parse({"url": engine.url})
-    counted = [queue_probe.probe(options, "orders", max_rows=most).rows for most in (0, 5, 6, 7, 100)]
+    counted = [length_probe.probe(options, "orders", max_rows=most).rows for most in (0, 5, 6, 7, 100)]
     assert counted == [1, 6, 7, 7, 7]
     within = run(engine, "orders", "--max-rows", "7")
     assert (within.exit_code, within.stdout) == (0, f"{name(engine)}: ok: 7 messages wait\n")
@@ -56,7 +56,7 @@ def test_a_probe_looks_at_the_age_of_the_oldest(engine, queue):
 
 def test_of_rows_that_do_not_tell_the_next_one_is_asked(engine, queue):
     """An age that nobody tells is beyond: a probe that does not know must not say that all is well."""
-    for number in range(queue_probe.ASKED):
+    for number in range(length_probe.ASKED):
         sent(queue, number, None)
     unknown = run(engine, "orders", "--max-age", "10m")
     assert (unknown.exit_code, unknown.stdout) == (

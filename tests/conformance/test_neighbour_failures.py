@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from sqlqueue_spark.administration import failed_retry, outbox_tables
-from sqlqueue_spark.messages.delayed_retry import retries_of
+from sqlqueue_spark.messages.delayed_retry_headers import retries_of
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.message import RETRIES, parse_headers
-from sqlqueue_spark.messages.servicecontrol import Ingestion, Outcome, ingestion
+from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict, ingestion
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.delayed import DelayedRows, move, mover
 from tests.support.error_rows import full
@@ -142,7 +142,7 @@ def test_a_message_of_ours_fails_at_an_endpoint_and_comes_back_by_our_hand(engin
 def test_what_has_failed_at_us_is_put_back_for_an_endpoint(engine, queue, error, waiting):
     """Poison comes back as it was, and the endpoint moves it raw, which stops ServiceControl; ours did not."""
     settle(options(engine), outcome(1, fails=failure()), outcome(2, Headers="no JSON", Body=None))
-    assert {ingestion(row.headers) for row in error.rows()} == {Ingestion(Outcome.TAKEN)}
+    assert {ingestion(row.headers) for row in error.rows()} == {Ingestion(Verdict.TAKEN)}
     failed_retry.retry(ConnectionOptions.parse({"url": engine.url}), "error", Selection())
     assert error.count() == 0
     handled = Handled()
@@ -150,7 +150,7 @@ def test_what_has_failed_at_us_is_put_back_for_an_endpoint(engine, queue, error,
         eventually(lambda: (neighbour.counts().handled, neighbour.counts().poison) == (1, 1))
     assert handled.calls == Counter([message_id(1)])
     (raw,) = error.rows()
-    assert (raw.headers, raw.body, ingestion(raw.headers).outcome) == ("no JSON", b"", Outcome.STOPS)
+    assert (raw.headers, raw.body, ingestion(raw.headers).verdict) == ("no JSON", b"", Verdict.STOPS)
     done = failed_retry.retry(
         ConnectionOptions.parse({"url": engine.url}), "error", Selection(stopping=True), to="orders"
     )
@@ -175,5 +175,5 @@ def test_a_poison_row_as_an_endpoint_left_it_is_handled_by_us_as_poison(engine, 
     (row,) = ours.rows()
     assert (json.loads(row.headers)["NServiceBus.FailedQ"], ingestion(row.headers)) == (
         full(engine, "error"),
-        Ingestion(Outcome.TAKEN),
+        Ingestion(Verdict.TAKEN),
     )

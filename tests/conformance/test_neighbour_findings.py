@@ -180,8 +180,8 @@ def test_an_address_with_a_dot_and_no_quotation_marks_is_found_and_cured(postgre
     subscribe('"it\'s"."Routes"', ("Interop.E", "E", "Shop.Placed"), ("public.orders", "F", "Shop.Placed"))
     found = findings(postgresql.url)
     misread = (
-        "without quotation marks, of which a .NET endpoint makes a schema and a table that are not there: whoever publishes such "
-        "an event fails"
+        "without quotation marks, which a .NET endpoint reads as a schema and a table that are not there: "
+        "publishing the event fails"
     )
     subscription = "The subscription of {!r} to 'Shop.Placed' in {} has the address {!r} "
     assert [each.message for each in found] == [
@@ -209,7 +209,7 @@ def test_a_subscription_that_no_event_can_reach_is_found_and_cured(postgresql, o
         ("orders@[open", "C", "Shop.Placed"),
     )
     found = findings(postgresql.url)
-    fails = "whoever publishes such an event fails, or its copy does"
+    fails = "publishing the event fails, or its copy does"
     subscription = "The subscription of {!r} to {!r} in SubscriptionRouting@[public] has the address {!r}, "
     assert [each.message for each in found] == [
         f"{subscription.format('C', 'Shop.Placed', 'orders@[open')}which is none: {fails}.",

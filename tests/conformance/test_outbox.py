@@ -130,7 +130,7 @@ def test_an_optimistic_twin_learns_it_was_not_first(engine, rows):
         waiting = pool.submit(twin.add, ["a", "b"])
         eventually(rows.blocked)
         connection.commit()
-        with pytest.raises(Duplicate, match="somebody else was first; try again") as caught:
+        with pytest.raises(Duplicate, match="another transaction was first; try again") as caught:
             waiting.result(30)
         assert isinstance(caught.value, TryAgain)
         other.rollback()

@@ -365,7 +365,7 @@ def test_poison_goes_to_the_error_queue_whatever_its_outcome(given, billing, err
     assert settle(given, *rows) == (1, 0, 1)
     (failed,) = failed_in(error)
     assert (failed["sqlqueue.RawHeaders"], failed[MESSAGE_ID]) == ("no JSON", str(row_id(1)))
-    assert failed[f"{EXCEPTION}ExceptionType"] == "sqlqueue_spark.messages.failed.PoisonError"
+    assert failed[f"{EXCEPTION}ExceptionType"] == "sqlqueue_spark.errors.UnreadableHeaders"
 
 
 def test_a_message_in_transit_is_not_handled(given, billing, error):

@@ -140,7 +140,7 @@ def test_a_database_that_goes_down_within_a_batch_holds_nothing_up(engine, order
 
 
 def test_without_an_error_queue_the_batch_fails_and_its_rows_stay(engine, orders, far, gate, monkeypatch):
-    monkeypatch.setattr("sqlqueue_spark.engines.retry.RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("sqlqueue_spark.engines.database_retry.RETRY_SECONDS", 0.2)
     orders.insert(3)
     with copying(engine, orders, gate, "near", errorQueue="error") as stream:
         stream.given = SinkOptions.parse(
@@ -156,7 +156,7 @@ def test_without_an_error_queue_the_batch_fails_and_its_rows_stay(engine, orders
 def test_a_batch_fails_whose_error_queue_lies_in_a_database_that_is_down(
     engine, elsewhere, orders, far, gate, monkeypatch
 ):
-    monkeypatch.setattr("sqlqueue_spark.engines.retry.RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("sqlqueue_spark.engines.database_retry.RETRY_SECONDS", 0.2)
     elsewhere.create_queue("lost")
     orders.insert(3)
     gate.shut()

@@ -8,7 +8,7 @@ import pytest
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.pipeline.readiness import check_visible
+from sqlqueue_spark.pipeline.running.readiness import check_visible
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.reading.peek import Present, plan_rows, present_rows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
@@ -82,7 +82,7 @@ def test_who_looks_needs_select_and_no_more(postgresql, guarded_url):
     given = SourceOptions.parse({"url": guarded_url, "queue": "orders"})
     with pytest.raises(NoRight) as caught:
         check_visible(given)
-    remedy = r'; whoever looks at the queue orders@\[public\]@\S+ needs SELECT ON "public"\."orders"$'
+    remedy = r'; a login that looks at the queue orders@\[public\]@\S+ needs SELECT ON "public"\."orders"$'
     assert re.search(remedy, str(caught.value))
     postgresql.execute("GRANT SELECT ON orders TO guarded")
     check_visible(given)

@@ -251,7 +251,7 @@ def test_a_publisher_needs_what_the_script_gives(postgresql, queue_of_billing, g
     ]
     postgresql.execute(grants[0])
     with pytest.raises(
-        ConfigurationError, match=r'whoever publishes needs SELECT ON "public"\."SubscriptionRouting"$'
+        ConfigurationError, match=r'a publisher needs SELECT ON "public"\."SubscriptionRouting"$'
     ):
         sent(given, batch([1], EventType=PLACED))
     postgresql.execute(grants[1])

@@ -9,7 +9,9 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import check_ready, create_missing, drain_job, forward_job
+from sqlqueue_spark.pipeline import check_ready, create_missing
+from sqlqueue_spark.pipeline.declared import jobs
+from sqlqueue_spark.pipeline.running import program
 
 
 def source(engine, **more):
@@ -135,11 +137,11 @@ def granted(table, *rights):
     return " ".join([f'GRANT USAGE ON SCHEMA "public" TO "{GUARDED_ROLE}";', *on_table])
 
 
-@pytest.mark.parametrize("job, arguments", [(drain_job, ("--path", "x")), (forward_job, ("--to", "Billing", "--endpoint", "F"))])  # fmt: skip
+@pytest.mark.parametrize("job, arguments", [(jobs.drain, ("--path", "x")), (jobs.forward, ("--to", "Billing", "--endpoint", "F"))])  # fmt: skip
 def test_a_job_ends_before_spark_starts(postgresql, job, arguments, monkeypatch):
-    monkeypatch.setattr(job, "session", lambda *_, **__: pytest.fail("Spark would start"))
+    monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
     command = ["--queue", "orders", "--checkpoint", "c", *arguments]
-    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(job.main, command)
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(job, command)
     assert (result.exit_code, result.stdout, result.stderr) == (
         1,
         "",
@@ -151,10 +153,10 @@ def test_a_job_ends_before_spark_starts(postgresql, job, arguments, monkeypatch)
 
 
 def test_a_job_creates_what_is_missing(postgresql, monkeypatch):
-    monkeypatch.setattr(drain_job, "session", mock.Mock())
-    monkeypatch.setattr(drain_job, "run", lambda *_: None)
+    monkeypatch.setattr(program, "session", mock.Mock())
+    monkeypatch.setattr(jobs, "drain_until_stopped", lambda *_: None)
     command = ["--queue", "orders", "--checkpoint", "c", "--path", "x", "--create"]
-    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(drain_job.main, command)
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(jobs.drain, command)
     database = postgresql.url.rpartition("/")[2]
     assert (result.exit_code, result.stdout) == (0, f"created queue=orders@[public]@[{database}]\n")
     assert postgresql.queue("orders").count() == 0

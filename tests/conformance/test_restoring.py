@@ -128,7 +128,7 @@ def test_a_body_of_20_megabytes_makes_the_round_trip(postgresql, both, tmp_path)
     assert whole(copy) == whole(queue)
 
 
-def test_many_lines_go_out_in_portions(postgresql, both, tmp_path, monkeypatch):
+def test_many_lines_go_out_in_chunks(postgresql, both, tmp_path, monkeypatch):
     """In their order."""
     queue, copy = both
     queue.insert(9_000)
@@ -148,13 +148,13 @@ def test_many_lines_go_out_in_portions(postgresql, both, tmp_path, monkeypatch):
     assert (whole(copy), told) == (whole(queue), [4_000, 4_000, 1_000])
 
 
-def test_large_lines_go_out_in_small_portions(postgresql, both, monkeypatch):
-    monkeypatch.setattr(queue_restore, "_PORTION_BYTES", 1_000)
+def test_large_lines_go_out_in_small_chunks(postgresql, both, monkeypatch):
+    monkeypatch.setattr(queue_restore, "_CHUNK_BYTES", 1_000)
     given = queue_restore.Input(source=Path("/dev/null").open("rb"), name="it", again=False)  # noqa: SIM115
     lines = [line(body="x" * size).encode() for size in (100, 700, 700, 5_000, 100)]
     messages = ((number, len(each), from_line(each)) for number, each in enumerate(lines, 1))
-    portions = [(each.first, each.last) for each in queue_restore._portions(messages)]
-    assert portions == [(1, 2), (3, 3), (4, 4), (5, 5)]
+    chunks = [(each.first, each.last) for each in queue_restore._chunks(messages)]
+    assert chunks == [(1, 2), (3, 3), (4, 4), (5, 5)]
     given.source.close()
 
 

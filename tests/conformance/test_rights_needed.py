@@ -31,7 +31,7 @@ SCRIPT = "sqlqueue script --engine postgresql --grants USER --role installer"
 def test_whoever_creates_a_queue_is_told_an_installers_rights(postgresql, limited):
     needed = refusal(lambda: queue_tables.create(limited, ["x'y"]))
     assert needed == (
-        'whoever creates the queue x\'y@[public] needs USAGE ON SCHEMA "public", CREATE ON SCHEMA "public"; an administrator '
+        'a login that creates the queue x\'y@[public] needs USAGE ON SCHEMA "public", CREATE ON SCHEMA "public"; an administrator '
         f"gives it with what this prints: {SCRIPT} 'x'\"'\"'y@[public]'"
     )
     script = said(postgresql, "script", "x'y", "--engine", "postgresql", "--grants", "guarded", "--role", "installer")  # fmt: skip
@@ -44,14 +44,14 @@ def test_whoever_creates_a_stage_is_told_an_installers_rights(postgresql, limite
     postgresql.create_queue()
     needed = refusal(lambda: queue_tables.create(limited, ["orders"], stream="Orders"))
     assert needed.startswith(
-        'whoever creates the stage Orders.Outgoing@[public] needs USAGE ON SCHEMA "public", CREATE ON '
+        'a login that creates the stage Orders.Outgoing@[public] needs USAGE ON SCHEMA "public", CREATE ON '
     )
 
 
 def test_whoever_creates_an_outbox_is_told_an_installers_rights(limited):
     needed = refusal(lambda: outbox_tables.create(limited, "Sales"))
     assert needed == (
-        'whoever creates the outbox table "public"."Sales_OutboxData" needs USAGE ON SCHEMA "public", CREATE ON SCHEMA '
+        'a login that creates the outbox table "public"."Sales_OutboxData" needs USAGE ON SCHEMA "public", CREATE ON SCHEMA '
         f"\"public\"; an administrator gives it with what this prints: {SCRIPT} 'Sales_OutboxData@[public]'"
     )
 

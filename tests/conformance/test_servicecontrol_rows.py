@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.messages.servicecontrol import Ingestion, Outcome, ingestion
+from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict, ingestion
 from sqlqueue_spark.options import ConnectionOptions
 from tests.conformance.test_poison import forward, rows
 from tests.support.messages import body, headers, message_id, row_id
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.needs("reads_json_as_documented")
 MESSAGE_ID, FAILED_QUEUE, RAW = "NServiceBus.MessageId", "NServiceBus.FailedQ", "sqlqueue.RawHeaders"
 TIME_OF_FAILURE = "NServiceBus.TimeOfFailure"
 EXCEPTION = "NServiceBus.ExceptionInfo."
-TAKEN = Ingestion(Outcome.TAKEN)
+TAKEN = Ingestion(Verdict.TAKEN)
 
 #: Headers of messages that .NET endpoints could read, but ServiceControl not; each with the id that the failed message has.
 HOSTILE = {

@@ -20,8 +20,9 @@ from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions, Sour
 from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.receive.offset import INITIAL, to_json
 from sqlqueue_spark.send import Destinations, prepare, seal, stage
-from sqlqueue_spark.tables.stage import Run, Stage, table_of
+from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Mark
+from sqlqueue_spark.tables.stage_table import table_of
 from tests.support import tampering
 from tests.support.driver import STEPS, at_step, crash
 from tests.support.forwarding import NAME, STAGE, forwarding, staged
@@ -278,7 +279,7 @@ def test_messages_to_two_addresses_keep_their_order(engine, queue, billing):
 # -- refusals -------------------------------------------------------------------------------------
 
 UNOPENED = (
-    "The stage Forward.Outgoing@[{schema}] belongs to no batch: nobody would send what is put there; give the source the "
+    "The stage Forward.Outgoing@[{schema}] belongs to no batch: nothing would send what is put there; give the source the "
     "sink's stream and database, and transactionMode sendsAtomicWithReceive."
     " Where the mode or the stream was changed while a batch had not ended, start once with those of before; where the "
     "database has lost what was committed, give a new checkpoint folder."

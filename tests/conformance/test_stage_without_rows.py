@@ -290,7 +290,7 @@ def test_an_atomic_sink_needs_an_atomic_source(engine, queue, billing):
         with pytest.raises(ConfigurationError) as caught:
             stream.trigger()
         assert str(caught.value) == (
-            f"No atomic source that runs holds the stage Forward.Outgoing@[{engine.default_schema}]: nobody would send what is "
+            f"No atomic source that runs holds the stage Forward.Outgoing@[{engine.default_schema}]: nothing would send what is "
             "put there; give the source the sink's stream and database, and transactionMode sendsAtomicWithReceive. Where its "
             "connection was just lost, start again, and the batch runs again; where the database has lost what was committed, give a "
             "new checkpoint folder."

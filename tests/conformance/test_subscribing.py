@@ -68,7 +68,7 @@ def test_a_subscription_lives_its_whole_life_by_command(engine, routing, billing
         f"Interop.Billing is no longer subscribed to {PLACED}\nInterop.Billing was not subscribed to Shop.Never\n"
     )
     assert routing.rows() == expected[1:]
-    assert said(engine, "subscriptions", PLACED) == f"nobody has subscribed to {PLACED}\n"
+    assert said(engine, "subscriptions", PLACED) == f"no endpoint has subscribed to {PLACED}\n"
 
 
 def test_an_endpoint_has_one_queue_for_a_type(engine, routing, billing):

@@ -11,7 +11,7 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Target
-from sqlqueue_spark.messages.servicecontrol import Ingestion, Outcome, ingestion
+from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict, ingestion
 from sqlqueue_spark.options import SinkOptions
 from tests.support.delayed import DelayedRows, move, mover, options
 from tests.support.driver import Crash, at_step, crash
@@ -196,7 +196,7 @@ def test_an_address_that_no_table_can_have_fails_its_message_alone(engine, table
     assert move(engine, "Sales") == (MANY - 1, 2)
     assert (waiting.count(), len(ids_in(queue)), len(ids_in(error))) == (0, MANY - 1, 2)
     assert [row.body for row in error.rows() if "odd" in row.headers] == [b""]
-    assert {ingestion(row.headers) for row in error.rows()} == {Ingestion(Outcome.TAKEN)}
+    assert {ingestion(row.headers) for row in error.rows()} == {Ingestion(Verdict.TAKEN)}
 
 
 def test_a_destination_that_somebody_holds_keeps_only_its_own_messages_waiting(postgresql, tables):

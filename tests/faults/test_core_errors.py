@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from sqlqueue_spark.engines import retry
+from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.engines.connect import Target, connect, open_reader
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import (
@@ -102,7 +102,7 @@ def test_a_missing_password_is_said(guarded_url):
 
 
 def test_a_workers_wrong_password_is_said_without_it(guarded_url, caplog, monkeypatch):
-    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(database_retry, "RETRY_SECONDS", 0.1)
     given = options(guarded_url.replace("open%20sesame", ENCODED))
     part = Slice(statement=Statement.parse("SELECT 1"), queue="orders", rows=RowSet([(1, 2)]))
     # The driver has logged in before any worker does: to them it is a database that fails over, and is waited for.

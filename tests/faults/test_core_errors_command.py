@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration import failed_discard, failed_retry
+from sqlqueue_spark.administration import error_discard, failed_retry
 from sqlqueue_spark.errors import ConnectionLost
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
@@ -59,7 +59,7 @@ def retry(engine):
 
 
 def discard(engine, file):
-    return failed_discard.discard(options(engine), "error", Selection(), file)
+    return error_discard.discard(options(engine), "error", Selection(), file)
 
 
 def everywhere(*queues):
@@ -104,7 +104,7 @@ def test_another_retry_at_each_step_takes_nothing_twice(engine, error, orders, b
 @pytest.mark.parametrize("step", fail_points.DISCARD_STEPS)
 @pytest.mark.parametrize("cut", [False, True], ids=["killed", "cut"])
 def test_nothing_is_gone_that_is_not_in_the_file(engine, error, tmp_path, monkeypatch, step, cut):
-    monkeypatch.setattr(failed_discard, "BATCH_ROWS", 10)
+    monkeypatch.setattr(error_discard, "RECORD_BATCH_ROWS", 10)
     file = tmp_path / "kept.jsonl"
     happens = engine.cut_connections if cut else crash
     with steps(), at_step(step, happens, on=(2,)) as times, contextlib.suppress(Crash, ConnectionLost):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines import retry
+from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, TryAgain
 from sqlqueue_spark.receive.claiming import connection_pool, scanner
 from tests.support import tampering
@@ -395,7 +395,7 @@ def test_the_oldest_rows_are_left_to_neighbours_in_the_queue_where_they_are(engi
 
 
 def test_a_run_does_not_end_as_if_a_locked_queue_were_empty(postgresql, monkeypatch):
-    monkeypatch.setattr(retry, "RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(database_retry, "RETRY_SECONDS", 1.0)
     engine, queues = postgresql, Queues(postgresql, *FIVE)
     ids = fill(queues)
     with streaming(engine, queues, queues=queues.listed, **SMALL) as stream:

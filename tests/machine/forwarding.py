@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, RemoteDatabases, Sender, Sent, prepare
 from sqlqueue_spark.spark.send_task import counted
 from sqlqueue_spark.spark.stored_sink import StoredTask
@@ -302,8 +302,8 @@ def _sinks(
         "lockTimeout": "20ms",
     }
     job = StoreAndForwardOptions.parse({"checkpoint": "none", "localQueue": local_queue})
-    databases = Databases.of(source, sink, job)
-    return SinkOptions.parse(databases.home), SinkOptions.parse(databases.other)
+    found = StoreAndForward.of(source, sink, job)
+    return SinkOptions.parse(found.home), SinkOptions.parse(found.other)
 
 
 @cache

@@ -32,7 +32,9 @@ def drain(world: World, query: Query) -> None:
         if not left:
             return
         if idle > _IDLE:
-            raise query.broken(f"the stream stands still while {left} rows wait, which nobody else holds")
+            raise query.broken(
+                f"the stream stands still while {left} rows wait, which no other session holds"
+            )
     raise query.broken(f"{most} triggers were not enough")
 
 

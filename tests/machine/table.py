@@ -1,4 +1,4 @@
-"""Measures how soon the machine finds what each fix is for, and writes the table of docs/testing.md.
+"""Measures how soon the machine finds what each fix is for, and writes the table of docs/testing-stories.md.
 
 Run it with ``python -m tests.machine.table``.
 """
@@ -11,9 +11,9 @@ from tests.machine.search import Searched, own_world, search
 from tests.machine.support import EXAMPLES
 from tests.machine.without import FIXES, Fix
 
-PAGE = Path("docs/testing.md")
+PAGE = Path("docs/testing-stories.md")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-#: So many characters of a line are shown; errors are longer.
+#: Maximum characters of a line; errors are longer.
 _WIDTH = 150
 
 

@@ -8,6 +8,7 @@ from tests.machine.without import FIXES, SOON, Fix
 from tests.machine.world import World
 
 
+@pytest.mark.tier("nightly")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fix", FIXES, ids=[fix.__name__ for fix in FIXES])

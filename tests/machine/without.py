@@ -26,8 +26,9 @@ from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
-from sqlqueue_spark.send.refusals import Refusal
+from sqlqueue_spark.send.refusals import Why
 from sqlqueue_spark.send.routes import Routes
+from sqlqueue_spark.tables import stage_moves
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
@@ -54,9 +55,8 @@ def seals() -> Iterator[None]:
     """What stands on the stage goes out, whether a sink has sealed it or not, and whether it is all there or not."""
 
     def send(self: Stage, mark: Mark) -> int:
-        moved = sum(
-            self._move(to, list(mark.tasks), mark.after, settling=True) for to in sorted(mark.destinations)
-        )
+        tasks = list(mark.tasks)
+        moved = sum(stage_moves.move(self, to, tasks, mark.after) for to in sorted(mark.destinations))
         self._write(mark.done())
         return moved
 
@@ -72,7 +72,7 @@ def batches_without_rows() -> Iterator[None]:
     def refuse(self: Stage, batch: Batch, last: Run | None) -> Run:
         mark = self.mark() if self.exists() else None
         if mark is None or not mark.claim:
-            raise ConfigurationError(f"The stage {self._table} belongs to no batch.")
+            raise ConfigurationError(f"The stage {self.table} belongs to no batch.")
         return enter(self, batch, last)
 
     with mock.patch.object(Stage, "enter", refuse):
@@ -283,7 +283,7 @@ def outcomes_at_once() -> Iterator[None]:
 
     def each_alone(
         self: Routes, connection: Connection, to: Destination, chunk: Composed, positions: Sequence[int]
-    ) -> list[Refusal[int]]:
+    ) -> list[Why[int]]:
         done = insert(self, connection, to, chunk, positions)
         connection.commit()
         fail_points.step(fail_points.ROWS_INSERTED)

@@ -9,16 +9,10 @@ from chispa import assert_df_equality
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.pipeline import (
-    ArchiveOptions,
-    archive,
-    archived,
-    copy_to_delta,
-    queue_copy,
-    take_to_delta,
-)
-from sqlqueue_spark.pipeline.archive_table import ArchiveTable
-from sqlqueue_spark.pipeline.queue_copy import QueueCopy
+from sqlqueue_spark.pipeline import ArchiveOptions, archived, copy_to_delta, take_to_delta
+from sqlqueue_spark.pipeline.delta import archive, queue_copy
+from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable
+from sqlqueue_spark.pipeline.delta.queue_copy import QueueCopy
 from tests.support import dotnet
 from tests.support.drivers import death
 from tests.support.jobs import Job

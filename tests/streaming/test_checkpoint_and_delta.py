@@ -9,7 +9,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrameWriter
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.pipeline import DeltaOptions, delta_writer, sentence_of, with_message_columns, write_delta
+from sqlqueue_spark.pipeline import DeltaOptions, sentence_of, with_message_columns, write_delta
+from sqlqueue_spark.pipeline.delta import delta_writer
 from tests.support.jobs import LONG, Job
 from tests.support.messages import row_ids
 from tests.support.streams import end, free, ids_in_delta, interpreted, logged, start, stream
@@ -137,7 +138,7 @@ def test_a_checkpoint_without_metadata_is_refused(drain):
     drain.run()
     drain.remove("metadata")
     assert refusal(drain.begin) == (
-        f"The checkpoint {drain.checkpoint} has no file metadata, which names its query, so nobody can tell which of its "
+        f"The checkpoint {drain.checkpoint} has no file metadata, which names its query, so it is not known which of its "
         f"batches the Delta table {drain.folder / 'delta'} has; put the file back, or give a new folder: {AGAIN}."
     )
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from pyspark.sql import Row as SparkRow
 
-from sqlqueue_spark.pipeline import ForwardOptions, agreed, forward_job
+from sqlqueue_spark.pipeline.declared import jobs
 from tests.support import dotnet
 from tests.support.streams import drain, stream, to_each
 
@@ -70,8 +70,8 @@ def test_they_go_from_queue_to_queue(spark, postgresql, source, rows, tmp_path, 
         "disableCleanup": "true",
         **({"outbox": kind} if kind else {}),
     }
-    work = ForwardOptions.parse({"checkpoint": str(tmp_path / "checkpoint"), "availableNow": "true"})
-    totals = forward_job.run(spark, *agreed(given, to), work)
+    work = {"checkpoint": str(tmp_path / "checkpoint"), "availableNow": "true"}
+    totals = jobs.forward.understood({"source": given, "sink": to, "forward": work}).start(spark)
     expected = once(rows) if kind in ("optimistic", "pessimistic") else rows
     found = target.rows()
     assert [(row.body, row.expires) for row in found] == [(row.body, row.expires) for row in expected]

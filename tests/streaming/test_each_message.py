@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,8 +15,8 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import Publish, Reply, Send, each_message
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import HandleOptions, agreed, handle_job
-from sqlqueue_spark.pipeline.delayed_delivery import delivering
+from sqlqueue_spark.pipeline.declared import jobs
+from sqlqueue_spark.pipeline.running.delayed_delivery import delivering
 from tests.support import dotnet
 from tests.support.delayed import DelayedRows, move
 from tests.support.messages import body, message_id, row_id
@@ -90,6 +91,33 @@ def test_a_reply_and_a_message_go_out_or_the_order_fails(spark, postgresql, queu
     }
 
 
+def test_an_audited_copy_says_when_its_handler_was_called(spark, postgresql, queues, tmp_path):
+    orders, *_ = queues
+    audit = postgresql.create_queue("audit")
+    place(orders, [1])
+
+    def handle(_):
+        time.sleep(0.25)
+
+    sink = SqlQueueSink(
+        options={"url": postgresql.url, "errorQueue": "error", "auditQueue": "audit", **MODES["receiveOnly"]}
+    )
+    began = datetime.now(UTC)
+    drain(
+        to_each(
+            stream(spark, postgresql, orders).transform(each_message(handle, queue="orders")), tmp_path, sink
+        )
+    )
+    (headers,) = failed_in(audit)
+    started, ended = (
+        datetime.strptime(headers[f"NServiceBus.Processing{name}"], "%Y-%m-%d %H:%M:%S:%f Z").replace(
+            tzinfo=UTC
+        )
+        for name in ("Started", "Ended")
+    )
+    assert began < started < ended - timedelta(seconds=0.24) < ended < datetime.now(UTC)
+
+
 def test_a_message_that_comes_again_is_handled_once(spark, postgresql, queues):
     """Its function is called again, and what it answers then does not count."""
     orders, _, shipping, error = queues
@@ -125,8 +153,8 @@ def test_a_message_that_ends_or_hangs_its_worker_fails_alone(spark, postgresql, 
     drain(to_each(messages, tmp_path, sink))
     assert (sorted(sent_to(shipping)), orders.count()) == ([0, 1, 2, 4, 6, 7, 8], 0)
     assert [(failed["NServiceBus.MessageId"], failed["NServiceBus.ExceptionInfo.ExceptionType"]) for failed in failed_in(error)] == [
-        (message_id(3), "sqlqueue_spark.handling.calls.WorkerDied"),
-        (message_id(5), "sqlqueue_spark.handling.calls.HandlerTimeout"),
+        (message_id(3), "sqlqueue_spark.errors.WorkerDied"),
+        (message_id(5), "sqlqueue_spark.errors.HandlerTimeout"),
     ]  # fmt: skip
 
 
@@ -209,9 +237,9 @@ def test_the_job_handles_what_is_there(spark, postgresql, queues, tmp_path, monk
         "handler": "shop_orders:handle",
     }
     given |= {"delayedRetries": "1", "delayedRetriesIncrease": "5m"}
-    given_to_both = agreed(source, {"errorQueue": "error", **MODES[mode]})
+    sections = {"source": source, "sink": {"errorQueue": "error", **MODES[mode]}, "handle": given}
     waiting = DelayedRows(postgresql, "orders").create()
-    totals = handle_job.run(spark, *given_to_both, HandleOptions.parse(given))
+    totals = jobs.handle.understood(sections).start(spark)
     assert (sent_to(shipping), error.count(), orders.count(), totals.messages) == ([0, 1, 2, 3, 5], 0, 0, 6)
     assert [row.body for row in waiting.rows()] == [body(4)]
     first, batch, _ = capsys.readouterr().out.splitlines()
@@ -220,7 +248,7 @@ def test_the_job_handles_what_is_there(spark, postgresql, queues, tmp_path, monk
     assert sent_to(reports) == [1, 3, 5]
     waiting.make_due()
     assert move(postgresql, "orders") == (1, 0)
-    handle_job.run(spark, *given_to_both, HandleOptions.parse(given))
+    jobs.handle.understood(sections).start(spark)
     assert (sent_to(error), waiting.count(), orders.count()) == ([4], 0, 0)
     assert capsys.readouterr().out.splitlines()[1].endswith(" failed=1")
 
@@ -261,18 +289,15 @@ def test_what_is_wrong_is_said_before_spark_starts(tmp_path, arguments, said):
         "--checkpoint",
         str(tmp_path),
     ]
-    ran = CliRunner().invoke(handle_job.main, [*flags, *arguments])
+    ran = CliRunner().invoke(jobs.handle, [*flags, *arguments])
     assert (ran.exit_code, said in ran.stderr) == (2, True), ran.stderr
 
 
 def test_a_module_that_is_missing_is_named(spark, postgresql, queues, tmp_path):
     source = {"url": postgresql.url, "queue": "orders"}
     given = {"checkpoint": str(tmp_path / "checkpoint"), "handler": "no_such_module:handle"}
+    sections = {"source": source, "sink": {"errorQueue": "error", **MODES["receiveOnly"]}, "handle": given}
     with pytest.raises(
         (ConfigurationError, PySparkException), match="The module of the function no_such_module:handle"
     ):
-        handle_job.run(
-            spark,
-            *agreed(source, {"errorQueue": "error", **MODES["receiveOnly"]}),
-            HandleOptions.parse(given),
-        )
+        jobs.handle.understood(sections).start(spark)

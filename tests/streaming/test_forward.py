@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.pipeline import ForwardOptions, agreed, as_outgoing, forward_job
+from sqlqueue_spark.pipeline import as_outgoing
+from sqlqueue_spark.pipeline.declared import jobs
 from tests.support.jobs import Job
 from tests.support.messages import body, headers, message_ids, row_id
 from tests.support.outboxes import OutboxRows
@@ -40,8 +41,8 @@ def forward(spark, postgresql, tmp_path):
     def run(source=(), sink=(), **options):
         source = {"url": postgresql.url, "queue": "orders", "stream": "Forward.Spark", "pollInterval": "100ms", **dict(source)}  # fmt: skip
         given = {"checkpoint": str(tmp_path / "checkpoint"), "availableNow": "true", **options}
-        work = ForwardOptions.parse(given)
-        return forward_job.run(spark, *agreed(source, {"queue": "Billing", **dict(sink)}), work)
+        sections = {"source": source, "sink": {"queue": "Billing", **dict(sink)}, "forward": given}
+        return jobs.forward.understood(sections).start(spark)
 
     return run
 
@@ -319,7 +320,7 @@ def failed(spark, postgresql, queues, tmp_path, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(type(spark), "stop", lambda *_: None)
             result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(
-                forward_job.main,
+                jobs.forward,
                 ["--queue", "orders", "--endpoint", "Forward.Spark", "--checkpoint", str(tmp_path / "failed"), "--available-now", *arguments],
             )  # fmt: skip
         assert result.exit_code == 1, result.output

@@ -2,7 +2,7 @@
 
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
-from sqlqueue_spark.pipeline.flow import with_message_columns
+from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
 from tests.support.streams import stream
 
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from sqlqueue_spark.embedded import GUARDED_ROLE
-from sqlqueue_spark.pipeline.delta_table import knows
+from sqlqueue_spark.pipeline.running.delta_lake import knows
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.streams import drain, stream, to_delta, to_each
 

@@ -7,8 +7,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from sqlqueue_spark.pipeline import run_until_stopped, stoppable
-from sqlqueue_spark.pipeline.batch_report import BatchReport
-from sqlqueue_spark.pipeline.running import hit_by_the_signal
+from sqlqueue_spark.pipeline.running.batch_report import BatchReport
+from sqlqueue_spark.pipeline.running.stop import hit_by_the_signal
 from tests.support.streams import drain, end, free, logged, start, stream, to_each
 from tests.support.waiting import eventually
 

@@ -131,7 +131,7 @@ def test_every_column_of_a_frame_arrives(spark, engine, queue, sent):
     (row,) = shipping.rows()
     assert (str(row.id), row.body, queue.count()) == ("0000000a-0000-4000-8000-00000000000b", b'{"a":1}', 0)
     assert row.expires == datetime(2031, 7, 1, 12, 0, 0, 250_000)  # noqa: DTZ001 -- the column has no zone; it means UTC
-    assert {'"Url":"a\\/b"', '"Ü":"\\ud83d\\ude00"'} <= set(row.headers[1:-1].split(","))
+    assert {'"Url":"a\\/b"', '"Ü":"\\uD83D\\uDE00"'} <= set(row.headers[1:-1].split(","))
     found = json.loads(row.headers)
     assert {name: found["NServiceBus." + name] for name in ("MessageId", "CorrelationId", "ReplyToAddress",
             "ContentType", "EnclosedMessageTypes", "OriginatingEndpoint")} == {
@@ -306,7 +306,7 @@ def test_an_atomic_sink_behind_another_source_is_refused(spark, engine, queue, t
         stream(spark, engine, queue), tmp_path, lambda batch, number: sink(forwarded(batch), number)
     )
     assert refusal(lambda: drain(writer)) == (
-        f"The stage Forward.Outgoing@[{engine.default_schema}] belongs to no batch: nobody would send what is put there; "
+        f"The stage Forward.Outgoing@[{engine.default_schema}] belongs to no batch: nothing would send what is put there; "
         "give the source the sink's stream and database, and transactionMode sendsAtomicWithReceive."
         " Where the mode or the stream was changed while a batch had not ended, start once with those of before; where the "
         "database has lost what was committed, give a new checkpoint folder."

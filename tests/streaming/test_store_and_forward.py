@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.pipeline import store_and_forward_job
+from sqlqueue_spark.pipeline.running import program
 from tests.support.delayed import DelayedRows
 from tests.support.gate import gated
 from tests.support.messages import row_id
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 @pytest.fixture
 def job(spark, engine, tmp_path, monkeypatch):
     """Run the job as its command, in the session that the tests share, until nothing is left. Returns exit code, lines and complaints."""
-    monkeypatch.setattr(store_and_forward_job, "session", lambda *_, **__: spark)
+    monkeypatch.setattr(program, "session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
 
     def run(url, *arguments):

@@ -45,6 +45,8 @@ _SCHEMA = pa.schema(
         ("Body", pa.binary()),
         ("Outgoing", pa.list_(_OUTGOING)),
         ("Failure", _FAILURE),
+        ("ProcessingStarted", pa.timestamp("us", tz="Asia/Tokyo")),
+        ("ProcessingEnded", pa.timestamp("us", tz="Asia/Tokyo")),
     ]
 )
 Json = dict[str, Any]

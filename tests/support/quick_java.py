@@ -1,12 +1,12 @@
 """Makes Java start quickly rather than work fast, for children that live for some seconds.
 
-Most of a start goes into loading the same 20,000 classes. Java can keep them in an archive. We make it once, as ``sqlqueue class-archive``
-does, beside the folder of the Spark to which it belongs. Java ignores an archive that no longer fits.
+Most of a start goes into loading the same 20,000 classes. Java can keep them in an archive. We make it once, in the
+folder of the Spark to which it belongs. Java ignores an archive that no longer fits.
+https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
 """
 
 import fcntl
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -74,15 +74,17 @@ def archive(*, wait: bool = True) -> Path:
 def _make() -> None:
     theirs = {"JDK_JAVA_OPTIONS", "SPARK_CONF_DIR"}
     untuned = {name: value for name, value in os.environ.items() if name not in theirs}
-    with tempfile.TemporaryDirectory(dir=sys.prefix) as cache:
-        ours = {"SPARK_HOME": str(spark_home()), "PYTHONPATH": str(_ROOT), "XDG_CACHE_HOME": cache}
-        run = subprocess.run(
-            [sys.executable, "-m", "sqlqueue_spark", "class-archive"],
-            env=untuned | ours, capture_output=True, text=True, check=True, timeout=300,
+    with tempfile.TemporaryDirectory(dir=sys.prefix) as folder:
+        begun = Path(folder, _ARCHIVE.name)
+        # Of the two Javas of a start only Spark's has SPARK_SUBMIT_OPTS.
+        ours = {"SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={begun}", "PYSPARK_PYTHON": sys.executable}
+        places = {"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(_ROOT)}
+        # Java writes when it ends, after the Python that started it: stdout is open until then.
+        subprocess.run(
+            [sys.executable, "-m", "tests.support.rehearsal"],
+            env=untuned | ours | places, stdout=subprocess.PIPE, check=True, timeout=300,
         )  # fmt: skip
-        made = re.fullmatch(r"archive=(.*\.jsa) MB=\d+\n", run.stdout)
-        assert made is not None, run.stdout
-        Path(made[1]).rename(_ARCHIVE)
+        begun.rename(_ARCHIVE)
 
 
 def _environment(option: str) -> dict[str, str]:

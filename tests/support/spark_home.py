@@ -1,19 +1,50 @@
-"""The SPARK_HOME of the tests, whose Python processes start quickly (:mod:`sqlqueue_spark.pipeline.compiled_spark`)."""
+"""The SPARK_HOME of the tests, whose Python processes start quickly.
+
+Spark puts ``SPARK_HOME/python/lib/pyspark.zip`` at the front of the path of each Python process
+(``PythonUtils.sparkPythonPath``). The zip has no compiled file, so each process compiles Spark's modules anew. Here a
+folder of that name leads to the installed package, which is the same code.
+"""
 
 import functools
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pyspark
 
-from sqlqueue_spark.pipeline.compiled_spark import made
+#: Where the Spark is that is installed.
+INSTALLED = Path(pyspark.__file__).parent
+_ZIPS = Path("python", "lib")
 
 
 @functools.cache
 def spark_home() -> Path:
     """The folder, beside the virtual environment's other files; this makes it if it is not there."""
-    return made(Path(sys.prefix) / f"spark-home-{pyspark.__version__}")
+    home = Path(sys.prefix) / f"spark-home-{pyspark.__version__}"
+    if not home.exists():
+        begun = Path(tempfile.mkdtemp(dir=sys.prefix))
+        begun.chmod(0o755)
+        fill(begun)
+        try:
+            begun.rename(home)
+        except OSError:
+            shutil.rmtree(begun, ignore_errors=True)
+            if not home.is_dir():  # else another process was faster
+                raise
+    return home
+
+
+def fill(home: Path) -> None:
+    """Fill an empty folder with links to the Spark that is installed."""
+    for each in ("bin", "conf", "jars"):
+        (home / each).symlink_to(INSTALLED / each)
+    for zipped in (INSTALLED / _ZIPS).glob("*.zip"):
+        package = "py4j" if zipped.name.startswith("py4j") else "pyspark"
+        folder = home / _ZIPS / zipped.name
+        folder.mkdir(parents=True)
+        (folder / package).symlink_to(INSTALLED.with_name(package))
 
 
 def python_path(*folders: object) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,8 +13,6 @@ from pathlib import Path
 import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-
-from sqlqueue_spark.pipeline.fetched_jars import without_sparks_own
 
 #: The jar of Delta that fits each version of Spark; Delta's wheel has the same version.
 _DELTA = {
@@ -56,8 +55,7 @@ def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None =
     with _one_downloads_at_a_time():
         session = builder.getOrCreate()
         if "spark.jars" not in settings:
-            of_spark = [each.name for each in (Path(pyspark.__file__).parent / "jars").glob("*.jar")]
-            _JARS.write_text(without_sparks_own(session.conf.get("spark.jars") or "", of_spark))
+            _JARS.write_text(_without_sparks_own(session.conf.get("spark.jars") or ""))
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -94,6 +92,25 @@ def delta_jars() -> dict[str, str]:
     kept = _JARS.read_text() if _JARS.exists() else ""
     files = [Path(each.removeprefix("file:")) for each in kept.split(",")]
     return {"spark.jars": kept} if kept and all(map(Path.is_file, files)) else {"spark.jars.packages": DELTA}
+
+
+def _without_sparks_own(jars: str) -> str:
+    """The jars that Spark itself has not got in a version as new: it copies each jar that it is given at every start.
+
+    Spark takes a class from its own jars first.
+    """
+    of_spark = dict(_artifact(each.stem) for each in (Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    kept = []
+    for url in jars.split(","):
+        artifact, version = _artifact(Path(url).stem.partition("_")[2])  # Ivy puts the group in front
+        if artifact not in of_spark or version > of_spark[artifact]:
+            kept.append(url)
+    return ",".join(kept)
+
+
+def _artifact(name: str) -> tuple[str, tuple[int, ...]]:
+    artifact, version = re.fullmatch(r"(.+?)(?:-(\d.*))?", name).groups(default="")  # type: ignore[union-attr]
+    return artifact, tuple(map(int, re.findall(r"\d+", version)))
 
 
 @contextlib.contextmanager

@@ -16,11 +16,12 @@ from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.sender import Sender
-from sqlqueue_spark.tables import database_tables, queue_admin, queues, rights
+from sqlqueue_spark.tables import database_facts, database_tables, ddl, queues, rights
+from sqlqueue_spark.tables.database_facts import OpenTransaction
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded, Waiting
 from sqlqueue_spark.tables.insert import Column, Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
-from sqlqueue_spark.tables.queue_admin import Envelope, Numbers, OpenTransaction, QueueAdmin, Space
+from sqlqueue_spark.tables.queue_admin import Envelope, Numbers, QueueAdmin, Space
 from sqlqueue_spark.tables.queues import InTransit, Oldest, Queue, QueueTable
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import Run, Stage
@@ -279,7 +280,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         ["session 51 (unnamed program, sa@box)"],
     ),
     "server": (
-        lambda c: tuple(queue_admin.server(c)),
+        lambda c: tuple(database_facts.server(c)),
         [
             Answer(
                 "SERVERPROPERTY",
@@ -289,7 +290,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         ],
         ("shop", "shop", "SQL Server 16.0.4135.4, Developer Edition (64-bit)"),
     ),
-    "database": (queue_admin.database, [DATABASE], "shop"),
+    "database": (database_facts.database, [DATABASE], "shop"),
     "catalog": (
         lambda c: getattr(queues.find(c, replace(TABLE, catalog="BILL]ing")), "address", None),
         [DATABASE, IDENTITY, TABLE_COLUMNS, Answer("DB_ID", "w", [["Bill]ing"]])],
@@ -338,12 +339,12 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [("lock escalation", "TABLE")],
     ),
     "compatibility": (
-        lambda c: tuple(queue_admin.compatibility(c)),
+        lambda c: tuple(database_facts.compatibility(c)),
         [Answer("compatibility_level", "wii", [["compatibility level", 150, 130]])],
         ("compatibility level", 150, 130),
     ),
     "open_transactions": (
-        lambda c: queue_admin.open_transactions(c, 120),
+        lambda c: database_facts.open_transactions(c, 120),
         [Answer("sys.dm_exec_sessions", "wiwwwtt", [["its locks stay", 51, "sa", "box", None, NOW, LATER]])],
         [
             OpenTransaction(
@@ -405,13 +406,13 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         1,
     ),
     "schema": (
-        lambda c: queue_admin.schema_exists(c, TABLE, "shop"),
+        lambda c: database_facts.schema_exists(c, TABLE, "shop"),
         [Answer("sys.schemas", "w", [["dbo"]])],
         True,
     ),
-    "create_lock": (lambda c: queue_admin.lock_creation(c, TABLE), [], None),
-    "create": (lambda c: queue_admin.create(c, TABLE), [], None),
-    "create_heap": (lambda c: queue_admin.create(c, TABLE, "heap"), [], None),
+    "create_lock": (lambda c: ddl.lock_creation(c, TABLE), [], None),
+    "create": (lambda c: c.execute(ddl.creation(SQLSERVER, TABLE, "classic")), [], []),
+    "create_heap": (lambda c: c.execute(ddl.creation(SQLSERVER, TABLE, "heap")), [], []),
     "outbox_exists": (
         lambda c: outbox(c).exists(),
         [Answer("sys.tables", "w", [["Sales_OutboxData"]])],

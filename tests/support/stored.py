@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.declared import store_and_forward
 from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
 from sqlqueue_spark.spark.send_task import counted
 from sqlqueue_spark.spark.stored_sink import StoredTask
@@ -86,12 +86,12 @@ class StoreAndForward(Stream):
     ) -> None:
         super().__init__(engine, queue, commit=True, **options)
         given = {"url": other, "endpoint": "Forward", "errorQueue": "error", **(sink or {})}
-        of_job = StoreAndForwardOptions.parse({"checkpoint": "none", **(job or {})})
+        of_job = store_and_forward.StoreAndForwardOptions.parse({"checkpoint": "none", **(job or {})})
         # As a user gives them: no name that tells the stream's connections apart.
         source = {"url": engine.url, "queue": queue.address}
-        databases = Databases.of(source, given, of_job)
-        self.home, self.other = SinkOptions.parse(databases.home), SinkOptions.parse(databases.other)
-        self.databases = databases.remote(self.options)
+        found = store_and_forward.StoreAndForward.of(source, given, of_job)
+        self.home, self.other = SinkOptions.parse(found.home), SinkOptions.parse(found.other)
+        self.databases = found.remote
         self.sent = Sent()
 
     def restart_databases(self) -> None:

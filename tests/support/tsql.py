@@ -6,7 +6,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.tables import ddl, queues, rights
+from sqlqueue_spark.tables import queues, rights, scripts
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, QueueTable
 from tests.support.neighbour import statements as neighbour_statements
 
@@ -89,7 +89,7 @@ TEXTS = {
         )
         for name, text in vars(neighbour_statements.SQLSERVER).items()
     },
-    "script of queues": ddl.script(
+    "script of queues": scripts.script(
         SQLSERVER, [HOSTILE, Table(table="orders", schema="dbo")], subscriptions=HOSTILE
     ),
     "script of rights": "".join(

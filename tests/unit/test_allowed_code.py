@@ -71,7 +71,7 @@ def refusal(act):
 def test_code_that_nobody_has_allowed_is_refused(monkeypatch, given, what, name):
     monkeypatch.setenv(VARIABLE, "something:else, /other.so")
     expected = (
-        f"The {what} {name!r} is code, a file or a login of this machine, which whoever may write SQL could name, so it must be allowed "
+        f"The {what} {name!r} is code, a file or a login of this machine, which a user who may write SQL could name, so it must be allowed "
         f"first: by sqlqueue_spark.register(spark, allowed=[{name!r}]), or for all sessions in the environment of Spark's driver "
         f"(SQLQUEUE_ALLOWED='{name}')."
     )

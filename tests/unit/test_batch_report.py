@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from sqlqueue_spark.pipeline import Totals, progress_line
-from sqlqueue_spark.pipeline.batch_report import BatchReport, ends_of
+from sqlqueue_spark.pipeline.running.batch_report import BatchReport, ends_of
 
 WAITING = '{"rows": 30, "oldestSeconds": 4}'
 

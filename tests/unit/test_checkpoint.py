@@ -3,7 +3,7 @@
 import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.pipeline.checkpoint import (
+from sqlqueue_spark.pipeline.delta.checkpoint import (
     Checkpoint,
     Recorded,
     check_start,
@@ -11,7 +11,7 @@ from sqlqueue_spark.pipeline.checkpoint import (
     mark_in,
     marked,
 )
-from sqlqueue_spark.pipeline.delta_table import batch_in
+from sqlqueue_spark.pipeline.delta.delta_table import batch_in
 
 OURS, THEIRS = "a" * 64, "b" * 64
 REMEDY = "a new folder: it loses nothing, and only rows of the last batch that a crash left in the queue come twice."
@@ -65,8 +65,8 @@ def test_a_checkpoint_behind_delta_has_gone_back(begun, newest):
 def test_a_begun_checkpoint_must_name_its_query():
     assert refusal(check_start, checkpoint(None, None, None), "t", None) is None
     assert refusal(check_start, checkpoint(0, None, None), "t", None) == (
-        "The checkpoint c has no file metadata, which names its query, so nobody can tell which of its batches the Delta "
-        f"table t has; put the file back, or give {REMEDY}"
+        "The checkpoint c has no file metadata, which names its query, so it is not known which of its batches the "
+        f"Delta table t has; put the file back, or give {REMEDY}"
     )
 
 

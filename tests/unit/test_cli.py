@@ -211,7 +211,8 @@ DECLARE @transports nvarchar(255) = LEFT(
 );
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
 IF @got >= 0
-    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
+    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive',
+        @LockOwner = 'Transaction';
 IF @got < 0
 BEGIN;
     THROW 51000, N'Another session is creating this table; run the script again.', 1;
@@ -276,12 +277,12 @@ def test_the_script_refuses_a_name_that_would_be_cut():
 
 def test_json_is_one_line_even_for_odd_names():
     from sqlqueue_spark.administration.queue_tables import Length
-    from sqlqueue_spark.cli import showing
+    from sqlqueue_spark.cli import output
 
     length = Length(queue="a\nb", rows=1, expired=0, bytes=2, oldest_sent=None, oldest_age=None)
-    shown = showing.as_json(showing.length_json(length))
+    shown = output.as_json(output.length_json(length))
     assert ("\n" in shown, json.loads(shown)["queue"]) == (False, "a\nb")
-    assert next(iter(showing.length_text(length))) == "a\N{REPLACEMENT CHARACTER}b"
+    assert next(iter(output.length_text(length))) == "a\N{REPLACEMENT CHARACTER}b"
 
 
 def test_a_script_makes_the_asked_shape():
@@ -292,7 +293,7 @@ def test_a_script_makes_the_asked_shape():
     assert "CREATE CLUSTERED INDEX Index_RowVersion" in classic
     assert "CREATE CLUSTERED" not in heap
     assert "CREATE NONCLUSTERED INDEX Index_RowVersion ON [dbo].[orders] (RowVersion);" in heap
-    assert "(Expires) INCLUDE (Id, RowVersion) WHERE Expires IS NOT NULL" in heap
+    assert "(Expires) INCLUDE (Id, RowVersion)\n    WHERE Expires IS NOT NULL;" in heap
 
 
 def test_a_shape_that_an_engine_does_not_know_is_refused():

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
+from sqlqueue_spark.administration.length_probe import Probe
 from sqlqueue_spark.administration.message_lines import from_line, to_json
-from sqlqueue_spark.administration.queue_probe import Probe
 from sqlqueue_spark.administration.queue_tables import Length
-from sqlqueue_spark.cli import main, showing
+from sqlqueue_spark.cli import main, output
 from sqlqueue_spark.tables.queue_admin import Message
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
@@ -21,7 +21,7 @@ BLOCKS = re.findall(r"^```shell\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 LINES = [line for block in BLOCKS for line in block.splitlines()]
 EXAMPLES = [json.loads(each) for each in re.findall(r"^```json\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)]
 #: What starts Spark, or a server, has a page of its own.
-ELSEWHERE = {"archive", "class-archive", "demo", "drain", "forward", "handle", "server", "store-and-forward"}
+ELSEWHERE = {"archive", "demo", "drain", "forward", "handle", "server", "store-and-forward"}
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 MESSAGE = Message(
@@ -91,8 +91,8 @@ def test_its_json_is_what_the_commands_print():
     """Member by member, in their order; a message in every byte."""
     peeked, length, probe = EXAMPLES
     assert list(peeked.items()) == list(to_json(MESSAGE).items())
-    assert list(length) == list(showing.length_json(LENGTH))
-    assert list(probe) == list(showing.probe_json(PROBE))
+    assert list(length) == list(output.length_json(LENGTH))
+    assert list(probe) == list(output.probe_json(PROBE))
     assert from_line(json.dumps(peeked).encode()).body == MESSAGE.body
 
 

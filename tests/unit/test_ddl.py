@@ -5,7 +5,7 @@ import pytest
 from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.tables import ddl
+from sqlqueue_spark.tables import scripts
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from sqlqueue_spark.tables import ddl
 def test_a_name_that_would_be_cut_is_refused(dialect, name, fits):
     table = Table(table=name, schema="s")
     if fits:
-        assert ddl.script(dialect, [table]).count(dialect.quote(name)) >= 2
+        assert scripts.script(dialect, [table]).count(dialect.quote(name)) >= 2
         return
     with pytest.raises(ConfigurationError, match="choose a shorter name"):
-        ddl.script(dialect, [table])
+        scripts.script(dialect, [table])

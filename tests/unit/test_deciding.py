@@ -6,9 +6,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqlqueue_spark.messages.failed import Failure
-from sqlqueue_spark.send.composed import Failed
-from sqlqueue_spark.send.outcomes import Keys, Outcomes
+from sqlqueue_spark.messages.failure_headers import Failure
+from sqlqueue_spark.send.composed import FailedMessage
+from sqlqueue_spark.send.outcomes import TIMES, Keys, Outcomes
 
 IDS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)
 
@@ -17,9 +17,9 @@ def outcomes_of(ids, failing=()):
     texts = pa.array(ids, pa.string())
     found = Outcomes(
         queues=pa.array(["orders"] * len(ids)), origins=texts, ids=texts, row_ids=texts, headers=texts, bodies=texts.cast(pa.binary()),
-        sends=None, owners=(), failed={},
+        times=pa.RecordBatch.from_pylist([{}] * len(ids), TIMES), sends=None, owners=(), failed={},
     )  # fmt: skip
-    failed = Failed(
+    failed = FailedMessage(
         failure=Failure(exception_type="ValueError", message=""),
         to=None,
         queue="orders",

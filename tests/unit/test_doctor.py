@@ -160,17 +160,18 @@ def missing(error):
 
 def looking(monkeypatch, **looks):
     """Let these drivers be looked for so."""
-    parts = {
-        engine: tuple(part._replace(look=looks.get(part.name, part.look)) for part in parts)
-        for engine, parts in found.PARTS.items()
+    needed = {
+        engine: tuple(each._replace(look=looks.get(each.name, each.look)) for each in its)
+        for engine, its in found.NEEDED_DRIVERS.items()
     }
-    monkeypatch.setattr(found, "PARTS", parts)
+    monkeypatch.setattr(found, "NEEDED_DRIVERS", needed)
 
 
 @pytest.fixture
 def without_drivers(monkeypatch):
     looking(
-        monkeypatch, **{part.name: missing(ModuleNotFoundError()) for part in chain(*found.PARTS.values())}
+        monkeypatch,
+        **{each.name: missing(ModuleNotFoundError()) for each in chain(*found.NEEDED_DRIVERS.values())},
     )
 
 
@@ -322,8 +323,8 @@ def test_an_unreachable_server_ends_the_checks(url):
     lines = result.stdout.splitlines()
     assert (result.exit_code, result.stderr, SECRET in result.output) == (1, "", False)
     assert [line.split()[1] for line in lines] == [*LOCAL, *STEPS]
-    assert lines[len(LOCAL)].startswith("✗ network     Nobody answers at 127.0.0.1:1 (")
-    assert lines[len(LOCAL) + 1 :] == [f"- {step:10}  not tried: nobody answers" for step in STEPS[1:]]
+    assert lines[len(LOCAL)].startswith("✗ network     No server answers at 127.0.0.1:1 (")
+    assert lines[len(LOCAL) + 1 :] == [f"- {step:10}  not tried: no server answers" for step in STEPS[1:]]
 
 
 @pytest.mark.parametrize("url", [f"mysql://me:{SECRET}@db", f"postgresql://me:1/{SECRET}@db/shop", f"Server=db;PWD={{{SECRET}"])  # fmt: skip

@@ -18,7 +18,7 @@ from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.options.environment import with_password
-from sqlqueue_spark.pipeline import forward_job
+from sqlqueue_spark.pipeline.declared import jobs
 from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.spark.datasource import SqlQueueDataSource
 from sqlqueue_spark.spark.readers import SCHEMA
@@ -203,5 +203,5 @@ def test_a_job_sends_each_of_its_two_passwords_to_its_own_server_alone(monkeypat
     monkeypatch.setenv("SQLQUEUE_SINK_URL", "postgresql://me@other.shop/billing")
     monkeypatch.setenv("SQLQUEUE_SINK_PASSWORD", "sink")
     with contextlib.ExitStack() as stack:
-        context = stack.enter_context(forward_job.main.make_context("forward", [*typed]))
+        context = stack.enter_context(jobs.forward.make_context("forward", [*typed]))
     assert (context.params["password"], context.params["sink_password"]) == passwords

@@ -6,7 +6,7 @@ import pytest
 
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection, is_same_queue
-from sqlqueue_spark.messages.servicecontrol import Ingestion, Outcome
+from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict
 from tests.support import dotnet
 from tests.support.error_rows import EXCEPTION
 
@@ -34,7 +34,7 @@ def test_a_row_is_what_its_headers_tell():
         exception_message="nothing left",
         time_of_failure=datetime(2026, 11, 22, 17, 0, tzinfo=UTC),
         bytes=len(HEADERS) + 4,
-        ingestion=Ingestion(Outcome.TAKEN),
+        ingestion=Ingestion(Verdict.TAKEN),
     )
 
 

@@ -57,7 +57,9 @@ def test_the_columns_of_the_source_stay():
     handler = Handler(functions=lambda _: None, limits=Limits(immediate_retries=0, timeout=1.0))
     (found,) = HandlingTask(handler)(iter([given]))
     assert found.select(given.schema.names) == given
-    assert found.schema.names == [*given.schema.names, "Outgoing", "Failure"]
+    assert found.schema.names == [
+        *given.schema.names, "Outgoing", "Failure", "ProcessingStarted", "ProcessingEnded"
+    ]  # fmt: skip
 
 
 def test_a_function_sees_the_whole_message():
@@ -161,6 +163,37 @@ def test_headers_are_the_same_text_with_and_without_further_ones(kind, type_, re
     assert further["Headers"] == plain["Headers"].removesuffix("}") + ',"own":"1"}'
 
 
+@pytest.mark.parametrize("given", [batch(1), batch(1, Headers="{")], ids=["handled", "poison"])
+def test_the_times_are_those_of_the_call(given):
+    """Of the last one, not of what lay before it. Poison is not handled."""
+    called = []
+
+    def handle(_):
+        called.append(time.time())
+        if len(called) == 1:
+            time.sleep(0.05)
+            raise OutOfStock
+        time.sleep(0.01)
+        called.append(time.time())
+
+    handler = Handler(functions=handle, limits=Limits(immediate_retries=1, timeout=30.0))
+    (found,) = HandlingTask(handler)(iter([given]))
+    (row,) = found.select(["ProcessingStarted", "ProcessingEnded"]).to_pylist()
+    if not called:
+        assert row == {"ProcessingStarted": None, "ProcessingEnded": None}
+        return
+    _, began, ended = called
+    assert began - 0.02 < row["ProcessingStarted"].timestamp() <= began + 1e-6
+    assert ended - 1e-6 <= row["ProcessingEnded"].timestamp() < ended + 5
+
+
+def test_a_failure_has_no_times_of_processing():
+    """As with a .NET endpoint: its own time is in Failure."""
+    handler = Handler(functions=lambda _: 42, limits=Limits(immediate_retries=0, timeout=30.0))
+    (found,) = HandlingTask(handler)(iter([batch(1)]))
+    assert [found[name].null_count for name in ("ProcessingStarted", "ProcessingEnded")] == [1, 1]
+
+
 def test_a_failure_tells_all_that_is_known():
     def handle(message):
         try:
@@ -171,7 +204,7 @@ def test_a_failure_tells_all_that_is_known():
     failure = failure_of(handle)
     assert failure.pop("TimeOfFailure").tzinfo is not None
     stack = failure.pop("StackTrace")
-    assert stack.splitlines()[0] == "Traceback (most recent call last):"
+    assert stack.startswith(f"   at {__name__}.{handle.__qualname__}() in {__file__}:line ")
     assert stack.splitlines()[-1].endswith("OutOfStock: nothing left")
     assert failure == {
         "ExceptionType": f"{OutOfStock.__module__}.OutOfStock",
@@ -209,12 +242,12 @@ def test_a_function_that_always_fails_is_called_as_often_as_was_said():
 @pytest.mark.parametrize(
     "answer, kind",
     [
-        (lambda m: m.json(), "sqlqueue_spark.handling.received_message.WrongBody"),
-        (lambda _: 42, "sqlqueue_spark.handling.answers.WrongAnswer"),
-        (lambda _: "text", "sqlqueue_spark.handling.answers.WrongAnswer"),
-        (lambda _: {"Send": 1}, "sqlqueue_spark.handling.answers.WrongAnswer"),
-        (lambda _: [Send("Billing"), 42], "sqlqueue_spark.handling.answers.WrongAnswer"),
-        (lambda _: Reply(), "sqlqueue_spark.handling.calls.NoReplyAddress"),
+        (lambda m: m.json(), "sqlqueue_spark.errors.WrongBody"),
+        (lambda _: 42, "sqlqueue_spark.errors.WrongAnswer"),
+        (lambda _: "text", "sqlqueue_spark.errors.WrongAnswer"),
+        (lambda _: {"Send": 1}, "sqlqueue_spark.errors.WrongAnswer"),
+        (lambda _: [Send("Billing"), 42], "sqlqueue_spark.errors.WrongAnswer"),
+        (lambda _: Reply(), "sqlqueue_spark.errors.NoReplyAddress"),
     ],
 )
 def test_what_is_hopeless_is_not_tried_again(answer, kind):
@@ -272,7 +305,7 @@ def test_a_function_that_hangs_ends_after_its_time():
     before = time.monotonic()
     (first, second) = outcomes(handle, batch(1, 2), timeout=0.2)
     assert time.monotonic() - before < 10
-    assert first[1]["ExceptionType"] == "sqlqueue_spark.handling.calls.HandlerTimeout"
+    assert first[1]["ExceptionType"] == "sqlqueue_spark.errors.HandlerTimeout"
     assert first[1]["Message"] == "The handler took longer than handlerTimeout."
     assert second[1] is None
 

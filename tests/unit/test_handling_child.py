@@ -118,7 +118,7 @@ def test_the_message_that_ends_its_process_fails_and_the_others_are_handled(end)
 def test_the_failure_says_how_the_process_ended(end, said):
     told = failure(lambda _: ENDS[end]())
     assert (told["ExceptionType"], told["Message"], told["Unrecoverable"]) == (
-        "sqlqueue_spark.handling.calls.WorkerDied",
+        "sqlqueue_spark.errors.WorkerDied",
         said,
         False,
     )

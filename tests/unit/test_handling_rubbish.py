@@ -99,7 +99,7 @@ WRONG_ANSWERS = {
 def test_what_is_no_answer_fails_its_message(answer):
     told = second(WRONG_ANSWERS[answer])
     assert (told["ExceptionType"], told["Unrecoverable"]) == (
-        "sqlqueue_spark.handling.answers.WrongAnswer",
+        "sqlqueue_spark.errors.WrongAnswer",
         True,
     )
     assert told["Message"].startswith("The handler answered ")
@@ -117,7 +117,7 @@ def test_a_body_that_contains_itself_fails_its_message():
     [
         (lambda _: late(), "tests.unit.test_handling.OutOfStock"),
         (lambda _: Odd(), "tests.unit.test_handling.OutOfStock"),
-        (lambda _: endless(), "sqlqueue_spark.handling.calls.HandlerTimeout"),
+        (lambda _: endless(), "sqlqueue_spark.errors.HandlerTimeout"),
     ],
 )
 def test_an_answer_that_fails_while_it_is_read_fails_its_message(answer, kind):

@@ -1,6 +1,7 @@
 """The layers of the package: arrows point down, drivers and SQL have one home each."""
 
 import ast
+import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ RANKS = {
     "cli": 10,
     "__main__": 11,
 }
+# The rooms of the pipeline, from the ground up.
+PIPELINE = ("running", "delta", "declared")
 # The rooms of receive/ and the modules beside them, likewise.
 RECEIVING = {"offset": 0, "claiming": 1, "reading": 2, "holding": 3}
 DRIVERS = {"arrow_odbc", "psycopg", "pyodbc", "adbc_driver_postgresql", "adbc_driver_manager", "mssql_python"}
@@ -48,10 +51,19 @@ def imports(file: Path) -> Iterator[str]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_a_module_imports_only_what_lies_below_it(file):
     own = component(file)
-    own_names = (name.split(".") for name in imports(file) if name.startswith("sqlqueue_spark."))
-    below = {parts[1] for parts in own_names if parts[1] in RANKS} - {own}
+    names = {name.split(".")[1] for name in imports(file) if name.startswith("sqlqueue_spark.")}
+    below = {name if name in RANKS else "__init__" for name in names} - {own}
     assert own in RANKS, f"give {own} a rank"
     assert [name for name in sorted(below) if RANKS[name] >= max(RANKS[own], 1)] == []
+
+
+@pytest.mark.parametrize("room", PIPELINE)
+def test_a_room_of_the_pipeline_imports_no_higher_one(room):
+    files = list((ROOT / "pipeline" / room).glob("*.py"))
+    higher = {f"sqlqueue_spark.pipeline.{each}" for each in PIPELINE[PIPELINE.index(room) + 1 :]}
+    named = {".".join(name.split(".")[:3]) for file in files for name in imports(file)}
+    assert len(files) > 1
+    assert higher & named == set()
 
 
 @pytest.mark.parametrize(
@@ -88,6 +100,18 @@ def test_only_what_speaks_to_spark_imports_it(file):
     public = {"functions", "handling", "pipeline", "__init__", "demo"}
     spark = {"pyspark", "delta", "py4j"} & {name.split(".")[0] for name in imports(file)}
     assert component(file) in {"spark", *public} or spark == set()
+
+
+@pytest.mark.parametrize("room", ["messages", "handling"])
+def test_the_modules_of_a_room_import_each_other_in_no_circle(room):
+    """Imports within functions count, too."""
+    names = {f"sqlqueue_spark.{room}.{file.stem}": file for file in (ROOT / room).glob("*.py")}
+    found = {
+        name: {part for each in imports(file) for part in (each, each.rpartition(".")[0])}
+        for name, file in names.items()
+    }
+    order = graphlib.TopologicalSorter({name: below & names.keys() - {name} for name, below in found.items()})
+    assert set(order.static_order()) == names.keys()
 
 
 def test_no_two_files_have_the_same_name():

@@ -136,7 +136,7 @@ MEMBERS = {
     N + "OriginatingEndpoint": '"NServiceBus.OriginatingEndpoint":"größe"',
     N + "ContentType": '"NServiceBus.ContentType":"application\\/json"',
     N + "TimeSent": '"NServiceBus.TimeSent":"2025-11-20 08:15:30:123456 Z"',
-    "注文/é": '"注文\\/é":"\\ud83d\\ude00 \\u0001\\t\\"\\\\ \u200b\u007f\uffee"',
+    "注文/é": '"注文\\/é":"\\uD83D\\uDE00 \\u0001\\t\\"\\\\ \u200b\u007f\uffee"',
     "": '"":""',
 }
 VALUES = {

@@ -75,8 +75,9 @@ def test_headers_nested_beyond_reason_are_poison():
         ({"a": "b", "c": "d"}, '{"a":"b","c":"d"}'),
         ({"a": "x/y"}, '{"a":"x\\/y"}'),
         ({"ü": "é中"}, '{"ü":"é中"}'),
-        ({"a": "😀"}, '{"a":"\\ud83d\\ude00"}'),
+        ({"a": "😀"}, '{"a":"\\uD83D\\uDE00"}'),
         ({"a": 'q"\\\n\x01'}, '{"a":"q\\"\\\\\\n\\u0001"}'),
+        ({"a": "\x1f \\u00e9 \\\x1f"}, '{"a":"\\u001F \\\\u00e9 \\\\\\u001F"}'),
     ],
 )
 def test_headers_are_written_as_by_dotnet_senders(headers, text):

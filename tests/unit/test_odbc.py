@@ -8,6 +8,7 @@ import pytest
 from sqlqueue_spark.engines.registry import SQLSERVER, dialect_of
 from sqlqueue_spark.engines.sqlserver import odbc
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of, find_driver
+from sqlqueue_spark.engines.sqlserver.tls import tls_by_default
 from sqlqueue_spark.errors import ConfigurationError
 
 
@@ -192,9 +193,9 @@ def test_a_driver_that_is_named_is_taken(text, driver):
 
 
 def test_every_driver_is_made_to_encrypt():
-    assert Driver(name=EIGHTEEN, version=18, origin="installed").defaults == {}
-    assert Driver(name=SEVENTEEN, version=17, origin="installed").defaults == {"Encrypt": "yes"}
-    assert Driver(name="FreeTDS", origin="installed").defaults == {
+    assert tls_by_default(Driver(name=EIGHTEEN, version=18, origin="installed")) == {}
+    assert tls_by_default(Driver(name=SEVENTEEN, version=17, origin="installed")) == {"Encrypt": "yes"}
+    assert tls_by_default(Driver(name="FreeTDS", origin="installed")) == {
         "Encryption": "require",
         "TDS_Version": "7.4",
     }

@@ -5,8 +5,10 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import INTO_DELTA, ForwardOptions, agreed, forward_job
-from sqlqueue_spark.pipeline.program import configuration
+from sqlqueue_spark.pipeline import INTO_DELTA, ForwardOptions, agreed
+from sqlqueue_spark.pipeline.declared import jobs
+from sqlqueue_spark.pipeline.running import program
+from sqlqueue_spark.pipeline.running.configuration import configuration
 from tests.support.jobs import ROOT
 
 SECRET = "hunter2"
@@ -15,13 +17,13 @@ SECRET = "hunter2"
 @pytest.fixture
 def refused(monkeypatch):
     """What the job says to arguments that it refuses without starting Spark."""
-    monkeypatch.setattr(forward_job, "run", lambda *_: pytest.fail("Spark would start"))
+    monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
     url = f"postgresql://me:{SECRET}@127.0.0.1:1/shop"
     common = ["--queue", "orders", "--to", "Billing", "--endpoint", "E", "--checkpoint", "c"]
 
     def run(*arguments):
         environment = {"SQLQUEUE_URL": url, "SQLQUEUE_PASSWORD": SECRET}
-        result = CliRunner(env=environment).invoke(forward_job.main, [*common, *arguments])
+        result = CliRunner(env=environment).invoke(jobs.forward, [*common, *arguments])
         assert SECRET not in result.output
         assert (result.exit_code, result.stdout) == (2, "")
         return result.stderr
@@ -128,7 +130,7 @@ def test_mode_and_stream_are_said_once_on_either_side():
 
 def test_the_configuration_in_conf_lacks_only_a_url():
     flags = {"source.url": "postgresql://x"}
-    found = configuration(forward_job.SECTIONS, ROOT / "conf/forward.toml", (), flags)
+    found = configuration(("source", "sink", "forward"), ROOT / "conf/forward.toml", (), flags)
     source, sink = agreed(found["source"], found["sink"])
     assert SourceOptions.parse(source).queue == "orders"
     assert (SinkOptions.parse(sink).queue, SinkOptions.parse(sink).sender) == ("Billing", "ForwardOrders")

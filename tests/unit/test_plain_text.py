@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import sqlqueue_spark
-from sqlqueue_spark.cli import showing
+from sqlqueue_spark.cli import output
 from sqlqueue_spark.errors import QueueError, sentence_of
 from sqlqueue_spark.plain_text import for_shell, logger, plain, shell_word
 
@@ -48,7 +48,7 @@ def test_the_sentence_of_somebody_elses_error_steers_no_terminal():
 
 def test_json_escapes_what_could_steer_a_terminal_and_means_the_same():
     value = {"queue": STEERING, "body": "naïve \U0001f600 \U000e0041"}
-    shown = showing.as_json(value)
+    shown = output.as_json(value)
     assert json.loads(shown) == value
     assert shown.isprintable()
     assert "naïve \U0001f600 \\udb40\\udc41" in shown

@@ -1,6 +1,5 @@
 """The programs under ``jobs/`` before they start Spark: file, settings and flags become options, and what is wrong is said."""
 
-import importlib
 import pkgutil
 import runpy
 from datetime import timedelta
@@ -11,25 +10,24 @@ from click.testing import CliRunner
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.pipeline import ArchiveOptions, DeltaOptions, archive_job, drain_job
+from sqlqueue_spark.pipeline import ArchiveOptions, DeltaOptions
+from sqlqueue_spark.pipeline.declared import jobs
+from sqlqueue_spark.pipeline.delta.delta_stream import with_checkpoint
+from sqlqueue_spark.pipeline.running import program
+from sqlqueue_spark.pipeline.running.configuration import configuration
 from tests.support.jobs import ROOT
 
 SECRET = "hunter2"
 
 
 @pytest.fixture
-def program():
-    return drain_job
-
-
-@pytest.fixture
-def refused(program, monkeypatch):
-    """What the job says to arguments that it refuses without starting Spark."""
-    monkeypatch.setattr(program, "session", lambda *_: pytest.fail("Spark would start"))
+def refused(monkeypatch):
+    """What ``drain`` says to arguments that it refuses without starting Spark."""
+    monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
 
     def run(*arguments):
         environment = {"SQLQUEUE_URL": f"postgresql://me:{SECRET}@127.0.0.1:1/shop", "SQLQUEUE_PASSWORD": SECRET}  # fmt: skip
-        result = CliRunner(env=environment).invoke(program.main, [str(each) for each in arguments])
+        result = CliRunner(env=environment).invoke(jobs.drain, [str(each) for each in arguments])
         assert SECRET not in result.output
         assert (result.exit_code, result.stdout) == (2, "")
         return result.stderr
@@ -144,12 +142,26 @@ def test_an_unknown_argument_or_file_is_wrong_usage(refused):
     assert "File '/no/such.toml' does not exist." in refused("--config", "/no/such.toml")
 
 
-def configured(program, file, settings, given):
-    flags = program.placed(program.PLACES, given)
-    return program.configuration(program.SECTIONS, file, settings, flags)
+@pytest.fixture
+def sections(monkeypatch):
+    """The options of each section, as a job is given them by a command line. The job ends there."""
+
+    def run(job, *arguments):
+        found = []
+
+        def noted(*given):
+            found.append(configuration(*given))
+            raise ConfigurationError("enough")
+
+        monkeypatch.setattr(program, "configuration", noted)
+        result = CliRunner(env={"SQLQUEUE_URL": None}).invoke(job, [str(each) for each in arguments])
+        assert (result.exit_code, result.stderr) == (2, "error: enough\n")
+        return found[0]
+
+    return run
 
 
-def test_the_command_line_wins_over_settings_and_file(program, tmp_path):
+def test_the_command_line_wins_over_settings_and_file(sections, tmp_path):
     """And settings win over the file."""
     file = tmp_path / "job.toml"
     file.write_text(
@@ -162,8 +174,9 @@ def test_the_command_line_wins_over_settings_and_file(program, tmp_path):
         "delta.path=a=b.c",
         "source.queue.a.schema=s",
     )
-    given = {"queue": "line", "url": "postgresql://x", "available_now": True, "checkpoint": None}
-    assert configured(program, file, settings, given) == {
+    flags = ("--queue", "line", "--url", "postgresql://x", "--available-now")
+    sets = (word for each in settings for word in ("--set", each))
+    assert sections(jobs.drain, "--config", file, *sets, *flags) == {
         "source": {
             "queue": "line",
             "maxConcurrency": "4",
@@ -176,10 +189,11 @@ def test_the_command_line_wins_over_settings_and_file(program, tmp_path):
     }
 
 
-def test_the_configuration_in_conf_lacks_only_a_url(program):
+def test_the_configuration_in_conf_lacks_only_a_url(sections):
+    given = ("--config", ROOT / "conf/drain_to_delta.toml")
     with pytest.raises(ConfigurationError, match=r"^The option url is required; "):
-        SourceOptions.parse(configured(program, ROOT / "conf/drain_to_delta.toml", (), {})["source"])
-    found = configured(program, ROOT / "conf/drain_to_delta.toml", (), {"url": "postgresql://x"})
+        SourceOptions.parse(sections(jobs.drain, *given)["source"])
+    found = sections(jobs.drain, *given, "--url", "postgresql://x")
     assert SourceOptions.parse(found["source"]).queue == "orders"
     assert DeltaOptions.parse(found["delta"]).path == "data/orders"
 
@@ -228,7 +242,7 @@ def test_a_url_in_another_ones_place_is_refused_and_not_repeated(refused, name):
 @pytest.fixture
 def no_archive(monkeypatch):
     """What the archive says to arguments that it refuses without starting Spark, as ``sqlqueue archive``."""
-    monkeypatch.setattr(archive_job, "session", lambda _: pytest.fail("Spark would start"))
+    monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
 
     def run(*arguments):
         result = CliRunner(env={"SQLQUEUE_URL": "postgresql://me@127.0.0.1:1/shop"}).invoke(main, ["archive", *arguments])  # fmt: skip
@@ -269,8 +283,9 @@ def test_the_archive_refuses_what_does_not_go_together(no_archive, arguments, se
     assert no_archive(*arguments) == f"error: {sentence}\n"
 
 
-def test_the_archive_of_conf_lacks_only_a_url():
-    found = configured(archive_job, ROOT / "conf/archive.toml", (), {"url": "postgresql://x", "every": "1m"})
+def test_the_archive_of_conf_lacks_only_a_url(sections):
+    given = ("--config", ROOT / "conf/archive.toml", "--url", "postgresql://x", "--every", "1m")
+    found = sections(jobs.archive, *given)
     assert SourceOptions.parse(found["source"]).queue == "error"
     options = ArchiveOptions.parse(found["archive"])
     assert (options.path, options.take, options.every) == ("data/errors", False, timedelta(minutes=1))
@@ -299,9 +314,9 @@ def test_the_queue_is_an_argument_too(refused):
 
 @pytest.mark.parametrize("given", [{"path": "data/orders"}, {"Path": "data/orders/"}])
 def test_a_checkpoint_lies_in_the_table_unless_one_is_named(given):
-    assert drain_job.completed(given) == {**given, "checkpoint": "data/orders/_checkpoints"}
+    assert with_checkpoint(given) == {**given, "checkpoint": "data/orders/_checkpoints"}
     named = {**given, "CheckPoint": "c"}
-    assert drain_job.completed(named) == named
+    assert with_checkpoint(named) == named
 
 
 @pytest.mark.parametrize("job", ["drain", "forward", "handle", "archive", "store-and-forward"])
@@ -316,19 +331,30 @@ def test_a_job_prints_a_configuration_to_begin_with(job):
 def test_a_program_for_spark_submit_is_the_job_of_the_package(file):
     name = {"drain_to_delta": "drain"}.get(file.stem, file.stem)
     found = runpy.run_path(str(file), run_name="loaded")
-    assert found["main"] is importlib.import_module(f"sqlqueue_spark.pipeline.{name}_job").main
+    assert found[name] is getattr(jobs, name)
 
 
-def test_queues_are_a_list_in_the_file(program, tmp_path):
+def test_queues_are_a_list_in_the_file(tmp_path):
     """It becomes the text that the option takes."""
     file = tmp_path / "job.toml"
     file.write_text('[source]\nqueues = ["orders", "billing"]\n')
-    assert configured(program, file, [], {})["source"] == {"queues": '["orders", "billing"]'}
+    assert configuration(["source", "delta"], file, [], {})["source"] == {"queues": '["orders", "billing"]'}
 
 
 @pytest.mark.parametrize("queues", ["[1, 2]", "[2026-01-01]", '["orders", ["billing"]]'])
-def test_a_list_of_something_else_is_refused(program, tmp_path, queues):
+def test_a_list_of_something_else_is_refused(tmp_path, queues):
     file = tmp_path / "job.toml"
     file.write_text(f"[source]\nqueues = {queues}\n")
     with pytest.raises(ConfigurationError, match=r"The value of queues in .* is a list"):
-        configured(program, file, [], {})
+        configuration(["source", "delta"], file, [], {})
+
+
+def test_a_flag_stands_for_every_key_that_it_names(sections):
+    """Those that hold for source and sink are given to both; several events are one text."""
+    given = ("--error-queue", "error", "--endpoint", "E", "--stream", "S", "--transaction-mode", "none")
+    both = {"errorQueue": "error", "stream": "S", "transactionMode": "none"}
+    assert sections(jobs.handle, "orders", *given, "--subscribe", "A.B", "--subscribe", "C.D") == {
+        "source": {"queue": "orders", **both},
+        "sink": {"endpoint": "E", **both},
+        "handle": {"subscribe": "A.B;C.D"},
+    }

@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import progress
-from sqlqueue_spark.cli.door import Door
-from sqlqueue_spark.cli.progress import counting, portions
+from sqlqueue_spark.cli.command_group import CommandGroup
+from sqlqueue_spark.cli.progress import counting, interruptible
 from sqlqueue_spark.errors import ConnectionLost
 from tests.support.waiting import eventually
 
 
 @pytest.fixture
-def interruptible():
+def ctrl_c():
     """A shell's background job ignores SIGINT."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -27,13 +27,13 @@ def interruptible():
 def command(work, **more):
     """What a command prints on stderr, and its exit code, that does this work."""
 
-    @click.group(cls=Door)
+    @click.group(cls=CommandGroup)
     def main():
         pass
 
     @main.command()
     def go():
-        with portions(None, "message", "sent", **more) as done:
+        with interruptible(None, "message", "sent", **more) as done:
             work(done)
         click.echo("all done")
 
@@ -46,7 +46,7 @@ def press():
     threading.Event().wait(0)  # so that Python sees the signal
 
 
-def test_ctrl_c_waits_for_the_portion_under_way(interruptible):
+def test_ctrl_c_waits_for_the_portion_under_way(ctrl_c):
     after = []
 
     def work(done):
@@ -65,7 +65,7 @@ def test_ctrl_c_waits_for_the_portion_under_way(interruptible):
     assert after == ["still at work"]
 
 
-def test_a_second_ctrl_c_ends_at_once(interruptible):
+def test_a_second_ctrl_c_ends_at_once(ctrl_c):
     def work(done):
         done(1)
         press()
@@ -80,7 +80,7 @@ def test_a_second_ctrl_c_ends_at_once(interruptible):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_during_the_last_portion_is_too_late(interruptible):
+def test_ctrl_c_during_the_last_portion_is_too_late(ctrl_c):
     def work(done):
         done(1)
         press()
@@ -138,11 +138,11 @@ def test_a_clock_is_not_amid_the_lines_of_json(monkeypatch):
     assert errors.getvalue() == ""
 
 
-def test_a_thread_beside_the_main_one_leaves_ctrl_c_alone(interruptible):
+def test_a_thread_beside_the_main_one_leaves_ctrl_c_alone(ctrl_c):
     seen = []
 
     def work():
-        with portions(None, "message", "sent"):
+        with interruptible(None, "message", "sent"):
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)

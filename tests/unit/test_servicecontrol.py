@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sqlqueue_spark.messages.message import format_time
-from sqlqueue_spark.messages.servicecontrol import Ingestion, Outcome, ingestion, is_wire_time
+from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict, ingestion, is_wire_time
 from tests.support import dotnet
 
 EXCEPTION = "NServiceBus.ExceptionInfo."
@@ -100,10 +100,10 @@ ROWS = {
     "d20 bad": but(ExceptionInfo__Message="a\0b"),
 }
 OUTCOMES = {
-    "accepted": Outcome.TAKEN,
-    "refused to failed_error_imports": Outcome.REFUSED,
-    "dropped": Outcome.DROPPED,
-    "blocks": Outcome.STOPS,
+    "accepted": Verdict.TAKEN,
+    "refused to failed_error_imports": Verdict.REFUSED,
+    "dropped": Verdict.DROPPED,
+    "blocks": Verdict.STOPS,
 }
 #: Two good rows were refused because their batch had a bad one.
 RECORDED = [each for each in dotnet.lines("servicecontrol/outcomes") if "bad row of its batch" not in each.get("why", "")]  # fmt: skip
@@ -114,8 +114,8 @@ def test_it_is_told_as_it_was_seen(recorded):
     variant = recorded["variant"]
     text = next((text for begin, text in ROWS.items() if variant.startswith(begin)), TEXT)
     told = ingestion(text, unreadable_body=variant.startswith("a18"), expired=variant.startswith("a38"))
-    assert told.outcome is OUTCOMES[recorded["outcome"]]
-    assert bool(told.why) is (told.outcome is not Outcome.TAKEN)
+    assert told.verdict is OUTCOMES[recorded["outcome"]]
+    assert bool(told.why) is (told.verdict is not Verdict.TAKEN)
 
 
 def test_no_form_is_made_that_it_was_not_shown():
@@ -126,13 +126,13 @@ def test_no_form_is_made_that_it_was_not_shown():
 
 def test_a_raw_poison_row_of_a_net_endpoint_stops_it():
     poison, *failed = dotnet.rows("error")
-    assert ingestion(poison.headers) == Ingestion(Outcome.STOPS, "its headers are no JSON")
-    assert [ingestion(row.headers) for row in failed] == [Ingestion(Outcome.TAKEN)] * 2
+    assert ingestion(poison.headers) == Ingestion(Verdict.STOPS, "its headers are no JSON")
+    assert [ingestion(row.headers) for row in failed] == [Ingestion(Verdict.TAKEN)] * 2
 
 
 @pytest.mark.parametrize("file", ["servicecontrol/acknowledgement", "servicecontrol/failedagain"])
 def test_it_takes_what_net_endpoints_write(file):
-    assert {ingestion(row.headers).outcome for row in dotnet.rows(file)} == {Outcome.TAKEN}
+    assert {ingestion(row.headers).verdict for row in dotnet.rows(file)} == {Verdict.TAKEN}
 
 
 def test_the_reason_is_said():

@@ -1,4 +1,4 @@
-"""What a job starts Spark with: the settings of conf, but for what somebody has configured; and what is missing is said."""
+"""What a job starts Spark with: the settings of conf that the user leaves open; and what is missing is said."""
 
 import os
 import re
@@ -14,19 +14,10 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
-from sqlqueue_spark.pipeline import delta_table
-from sqlqueue_spark.pipeline import session as module
-from sqlqueue_spark.pipeline.class_archive import archive_file
-from sqlqueue_spark.pipeline.compiled_spark import compiled_spark
-from sqlqueue_spark.pipeline.fetched_jars import fetched, remember, without_sparks_own
-from sqlqueue_spark.pipeline.session import (
-    JAVA_OPTIONS,
-    check_machine,
-    missing_settings,
-    on_one_machine,
-    session,
-    spark_home,
-)
+from sqlqueue_spark.pipeline.running import delta_lake, spark_defaults
+from sqlqueue_spark.pipeline.running import session as module
+from sqlqueue_spark.pipeline.running.fetched_jars import fetched, remember
+from sqlqueue_spark.pipeline.running.session import check_machine, session
 from tests.support.jobs import ROOT
 from tests.support.sparks import DELTA
 
@@ -34,7 +25,7 @@ JAVA = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UseParallelGC -XX:NewSize=256m -XX:MetaspaceSize=256m -XX:Tier4InvocationThreshold=50000 "
     "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-LOG = f"-Dlog4j2.configurationFile={(module.CONF / 'log4j2.properties').as_uri()}"
+LOG = f"-Dlog4j2.configurationFile={(spark_defaults.CONF / 'log4j2.properties').as_uri()}"
 LOGGED = {"spark.driver.extraJavaOptions": f"{JAVA} {LOG}"}
 SHARED = {
     "spark.sql.session.timeZone": "UTC",
@@ -96,11 +87,17 @@ def started(builder, *, delta=True, **more):
     return builder.settings
 
 
+def missing_settings(*, delta):
+    """What a session is given beside what the user's file says."""
+    theirs = spark_defaults.settings_in(spark_defaults.users_folder())
+    return module.missing_settings(theirs, delta=delta)
+
+
 def test_without_configuration_it_is_that_of_conf(builder):
     assert started(builder) == {"name": "job", **WITH_DELTA, **LOGGED}
     lines = (ROOT / "conf/spark-defaults.conf").read_text().splitlines()
     said = dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
-    assert on_one_machine(delta=True) == {**said, "spark.jars.packages": DELTA}
+    assert spark_defaults.settings_in(spark_defaults.CONF) == said
 
 
 def test_a_job_without_a_table_needs_no_delta(builder):
@@ -113,35 +110,6 @@ def test_what_others_start_is_left_as_it_is(builder, monkeypatch, variable):
     monkeypatch.setenv(variable, "1")
     assert started(builder) == {"name": "job"}
     assert "PYSPARK_PYTHON" not in os.environ
-
-
-def test_its_python_processes_start_from_compiled_files(builder, monkeypatch, tmp_path):
-    """But not on a cluster, and not where somebody has named a Spark."""
-    (tmp_path / "spark-defaults.conf").write_text("spark.master yarn")
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    started(builder)
-    assert "SPARK_HOME" not in os.environ
-    monkeypatch.delenv("SPARK_CONF_DIR")
-    started(builder)
-    assert os.environ["SPARK_HOME"] == str(compiled_spark())
-    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
-    started(builder)
-    assert os.environ["SPARK_HOME"] == "/opt/spark"
-
-
-def test_an_archive_of_classes_is_used_where_there_is_one(builder, monkeypatch):
-    """By no Java that somebody else has tuned, for that may be refused beside it."""
-    started(builder)
-    archive = archive_file(spark_home())
-    archive.touch()
-    shared = f'"-XX:SharedArchiveFile={archive}" -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off'
-    assert started(builder)[JAVA_OPTIONS] == f"{JAVA} {LOG} {shared}"
-    assert started(builder, settings={JAVA_OPTIONS: "mine"})[JAVA_OPTIONS] == "mine"
-    monkeypatch.setenv("JAVA_HOME", "/another")
-    assert started(builder)[JAVA_OPTIONS] == f"{JAVA} {LOG}"
-    monkeypatch.delenv("JAVA_HOME")
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseZGC")
-    assert started(builder)[JAVA_OPTIONS] == LOG
 
 
 def test_what_the_user_has_set_stays(builder, monkeypatch, tmp_path):
@@ -159,7 +127,7 @@ def test_what_the_user_has_set_stays(builder, monkeypatch, tmp_path):
         "spark.jars.packages": f"a:b:1,{DELTA}",
         "spark.ui.showConsoleProgress": "false",
     }
-    assert module._settings_in(tmp_path / "spark-defaults.conf") == {
+    assert spark_defaults.settings_in(tmp_path) == {
         "spark.sql.session.timeZone": "Europe/Vienna",
         "spark.jars.packages": "a:b:1",
         "spark.sql.catalog.spark_catalog": "mine",
@@ -212,14 +180,27 @@ def test_only_jars_on_this_machine_are_noted(builder, tmp_path):
     assert fetched(DELTA) is None
 
 
+@pytest.mark.parametrize("theirs,noted", [("spark.jars /mine.jar", False), ("spark.master local", True)])
+def test_jars_of_the_user_are_not_noted_as_those_of_delta(builder, monkeypatch, tmp_path, theirs, noted):
+    """Spark lists all jars together, and a later start would bring a jar that the user no longer names."""
+    (tmp_path / "spark-defaults.conf").write_text(theirs)
+    (tmp_path / "all.jar").touch()
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    jars = (tmp_path / "all.jar").as_uri()
+    monkeypatch.setattr(Builder, "getOrCreate", lambda _: mock.Mock(conf={"spark.jars": jars}))
+    monkeypatch.setattr(delta_lake, "check_delta", lambda _: None)
+    session("job")
+    assert fetched(DELTA) == (jars if noted else None)
+
+
 @pytest.mark.parametrize("installed", [True, False])
 def test_a_session_without_delta_is_refused_with_what_to_start_it_with(monkeypatch, installed):
     """Also where Delta's wheel is not installed, as beside spark-submit."""
-    monkeypatch.setattr(module, "lacks_delta", lambda _: "its jar is not there")
+    monkeypatch.setattr(delta_lake, "lacks_delta", lambda _: "its jar is not there")
     if not installed:
-        monkeypatch.setattr(module, "_delta_version", lambda: None)
+        monkeypatch.setattr(delta_lake, "_delta_version", lambda: None)
     with pytest.raises(ConfigurationError) as caught:
-        module.check_delta(mock.Mock())
+        delta_lake.check_delta(mock.Mock())
     assert str(caught.value) == (
         f"This Spark session has no Delta Lake (its jar is not there); start it with: spark-submit --packages {DELTA} "
         "--conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension "
@@ -239,9 +220,9 @@ def test_a_session_without_delta_is_refused_with_what_to_start_it_with(monkeypat
 )  # fmt: skip
 def test_delta_needs_its_two_settings(monkeypatch, settings, lacking):
     """The catalog may be another one that knows Delta."""
-    monkeypatch.setattr(delta_table, "knows", lambda *_: True)
-    monkeypatch.setattr(delta_table, "is_reachable", lambda _: True)
-    assert delta_table.lacks_delta(mock.Mock(conf=settings)) == lacking
+    monkeypatch.setattr(delta_lake, "knows", lambda *_: True)
+    monkeypatch.setattr(delta_lake, "is_reachable", lambda _: True)
+    assert delta_lake.lacks_delta(mock.Mock(conf=settings)) == lacking
 
 
 def test_a_log_that_the_environment_configures_stays(builder, monkeypatch):
@@ -260,22 +241,9 @@ def test_java_that_the_user_has_tuned_is_not_tuned_again(builder, monkeypatch, t
     assert missing_settings(delta=False)["spark.driver.extraJavaOptions"] == LOG
 
 
-def test_of_fetched_jars_those_that_spark_has_are_left_out():
-    """Where Spark's are as new; its own classes come first."""
-    fetched_ones = [
-        "file:///ivy/io.delta_delta-spark_4.2_2.13-4.4.0.jar", "file:///ivy/org.apache.parquet_parquet-common-1.16.0.jar",
-        "file:///ivy/com.google.code.findbugs_jsr305-3.0.2.jar", "file:///ivy/org.slf4j_slf4j-api-2.0.9.jar", "file:///ivy/odd.jar",
-    ]  # fmt: skip
-    of_spark = [
-        "parquet-common-1.17.0.jar",
-        "jsr305-3.0.0.jar",
-        "slf4j-api-2.0.17.jar",
-        "odd.jar",
-        "spark-core_2.13-4.2.0.jar",
-    ]
-    assert without_sparks_own(",".join(fetched_ones), of_spark).split(",") == [
-        fetched_ones[each] for each in (0, 2, 4)
-    ]
+def test_java_is_tuned_beside_an_archive_of_classes(builder, monkeypatch):
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:SharedArchiveFile=/here/spark.jsa -Xshare:auto")
+    assert missing_settings(delta=False) == {**WITHOUT_DELTA, **LOGGED}
 
 
 def test_workers_run_in_the_python_of_the_job(builder, monkeypatch):
@@ -298,8 +266,8 @@ def test_workers_run_in_the_python_of_the_job(builder, monkeypatch):
 )
 def test_the_jar_is_that_of_the_wheels(monkeypatch, spark, delta, package):
     monkeypatch.setattr(pyspark, "__version__", spark)
-    monkeypatch.setattr(module, "version", lambda _: delta)
-    assert module.delta_package() == package
+    monkeypatch.setattr(delta_lake, "version", lambda _: delta)
+    assert delta_lake.delta_package() == package
 
 
 def test_without_deltas_wheel_the_remedy_is_said(builder, monkeypatch):
@@ -308,7 +276,7 @@ def test_without_deltas_wheel_the_remedy_is_said(builder, monkeypatch):
     def missing(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(module, "version", missing)
+    monkeypatch.setattr(delta_lake, "version", missing)
     with pytest.raises(ConfigurationError) as caught:
         check_machine()
     assert str(caught.value) == (

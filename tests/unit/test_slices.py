@@ -9,8 +9,8 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.engines import retry
-from sqlqueue_spark.engines.connect import BATCH_ROWS, Reader, Target
+from sqlqueue_spark.engines import database_retry
+from sqlqueue_spark.engines.connect import RECORD_BATCH_ROWS, Reader, Target
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, LockTimeout
 from sqlqueue_spark.messages.arrow import pc
@@ -182,8 +182,8 @@ class Table(Reader):
         numbers = [row for row in self.rows if first <= row <= last]
         empty = [pa.nulls(len(numbers), field.type) for field in schema][:-1]
         found = pa.RecordBatch.from_arrays([*empty, pa.array(numbers, pa.int64())], schema=schema)
-        for start in range(0, max(1, len(numbers)), BATCH_ROWS):
-            yield found.slice(start, BATCH_ROWS)
+        for start in range(0, max(1, len(numbers)), RECORD_BATCH_ROWS):
+            yield found.slice(start, RECORD_BATCH_ROWS)
 
     def take(self, statement, parameters, schema):
         raise NotImplementedError
@@ -267,7 +267,7 @@ def test_a_slice_goes_on_where_it_was_interrupted(failures, read):
 
 
 def test_a_slice_that_is_interrupted_too_long_fails(read, monkeypatch):
-    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(database_retry, "RETRY_SECONDS", 0.1)
     part = Slice(statement=READ, queue="orders", rows=RowSet([(1, 20_000_000)]))
     with pytest.raises(ConnectionLost):
         read(Failing(ConnectionLost("the server fails over")), part)

@@ -4,8 +4,8 @@ from unittest import mock
 
 import pytest
 
-from sqlqueue_spark.pipeline import slow_down
-from sqlqueue_spark.pipeline.slow_down import SlowDown, pause_after
+from sqlqueue_spark.pipeline.running import slow_down
+from sqlqueue_spark.pipeline.running.slow_down import SlowDown, pause_after
 from sqlqueue_spark.send import Sent
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from sqlqueue_spark.administration import failed_discard, failed_retry
+from sqlqueue_spark.administration import error_discard, failed_retry
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.error_rows import failed, failure
@@ -83,7 +83,7 @@ def test_a_destination_that_is_missing_keeps_its_rows(recorded):
 
 def test_what_is_discarded_is_deleted_as_it_was_locked(recorded, tmp_path):
     file = tmp_path / "kept.jsonl"
-    done, recorder = recorded(lambda options: failed_discard.discard(options, "error", Selection(), file))
+    done, recorder = recorded(lambda options: error_discard.discard(options, "error", Selection(), file))
     kept = json.loads(file.read_text())
     kept.pop("discarded")
     assert kept == {

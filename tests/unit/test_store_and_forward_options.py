@@ -5,8 +5,8 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.pipeline import store_and_forward_job
-from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.running import program
 
 SECRET = "hunter2"
 SHOP, BILLING = (
@@ -17,7 +17,7 @@ SHOP, BILLING = (
 @pytest.fixture
 def job(monkeypatch):
     """The job with these arguments. Spark does not start."""
-    monkeypatch.setattr(store_and_forward_job, "session", lambda *_, **__: pytest.fail("Spark would start"))
+    monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
 
     def run(*arguments, sink_url=BILLING):
         environment = {"SQLQUEUE_URL": SHOP, "SQLQUEUE_SINK_URL": sink_url}
@@ -132,7 +132,7 @@ def test_each_database_sees_its_own_options():
         "url": BILLING, "endpoint": "F", "errorQueue": "error", "auditQueue": "audit", "delayedEndpoint": "Shop",
         "storeAndForward": "outgoing", "endpoint.Shipping.url": "postgresql://third", "outbox": "pessimistic",
     }  # fmt: skip
-    found = Databases.of(
+    found = StoreAndForward.of(
         source, sink, StoreAndForwardOptions.parse({"checkpoint": "c", "localQueue": "orders"})
     )
     both = {"endpoint": "F", "outbox": "pessimistic"}
@@ -148,4 +148,4 @@ def test_a_password_of_the_sink_is_no_other_database():
     sink = {"url": source["url"], "password": SECRET, "endpoint": "F", "errorQueue": "error"}
     options = StoreAndForwardOptions.parse({"checkpoint": "c"})
     with pytest.raises(ConfigurationError, match="is that of the queue's own database"):
-        Databases.of(source, sink, options)
+        StoreAndForward.of(source, sink, options)

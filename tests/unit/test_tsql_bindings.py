@@ -17,7 +17,7 @@ import pyodbc
 import pytest
 
 from sqlqueue_spark.administration.message_lines import StoredMessage, to_rows
-from sqlqueue_spark.engines.connect import BATCH_ROWS, Target, connect, open_reader
+from sqlqueue_spark.engines.connect import RECORD_BATCH_ROWS, Target, connect, open_reader
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.statements import Statement
@@ -423,7 +423,7 @@ def test_no_statement_has_rows_enough_to_escalate(recorded):
 def test_row_versions_are_read_by_the_batch():
     """Without a lock none escalates, and fewer statements cost less."""
     text = str(SQLSERVER.statement("read_versions"))
-    assert (f"TOP ({BATCH_ROWS})" in text, "LOCK" in text) == (True, False)
+    assert (f"TOP ({RECORD_BATCH_ROWS})" in text, "LOCK" in text) == (True, False)
 
 
 def declared(name):
@@ -569,7 +569,7 @@ def test_a_row_goes_back_as_it_stood(recorded):
 @pytest.mark.parametrize(
     "headers,kept",
     [
-        ('{"ä":"주"}', '{"\\u00e4":"\\uc8fc"}'),
+        ('{"ä":"주"}', '{"\\u00E4":"\\uC8FC"}'),
         ("ä, which is no JSON", "ä, which is no JSON"),
         (None, None),
     ],

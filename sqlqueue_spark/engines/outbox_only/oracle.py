@@ -22,7 +22,7 @@ class Oracle(Database):
     longest_outbox: ClassVar[int] = 27
 
     def quote(self, name: str) -> str:
-        # No identifier may hold a double quotation mark here; a single one would end the text in outbox_create.
+        # No identifier may hold a double quotation mark; a single one would end the text in outbox_create.
         if {'"', "'"} & set(name):
             raise ConfigurationError(
                 f"{name!r} holds a quotation mark, which no name may on {self.title}; leave it out."
@@ -35,8 +35,8 @@ class Oracle(Database):
     def outbox_table(self, endpoint: str) -> str:
         if not endpoint.isascii():
             raise ConfigurationError(
-                f"The endpoint {endpoint!r} is not all ASCII, but names of outbox tables on {self.title} are; choose "
-                "another name for the endpoint."
+                f"The endpoint {endpoint!r} is not all ASCII, but names of outbox tables on {self.title} "
+                "are; choose another name for the endpoint."
             )
         return super().outbox_table(endpoint.upper())
 

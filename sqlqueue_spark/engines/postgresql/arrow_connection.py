@@ -33,10 +33,10 @@ class ArrowConnection:
     def read(self, text: str, batch_bytes: int) -> Iterator[pa.RecordBatchReader]:
         """Run a statement, and read what it returns within the block.
 
-        :param batch_bytes: about so large a record batch is.
+        :param batch_bytes: about how large a record batch is.
         """
-        # The public way to this reader is the DB-API. Arrow's own does not tell the error of a stream that breaks off. It imports
-        # Arrow, for which a command that reads nothing need not wait.
+        # The public way to this reader is the DB-API. Arrow's own does not tell the error of a stream that
+        # breaks off. It imports Arrow, for which a command that reads nothing need not wait.
         from adbc_driver_manager._reader import AdbcRecordBatchReader
 
         with contextlib.ExitStack() as reading:
@@ -44,7 +44,8 @@ class ArrowConnection:
             statement.set_options(**{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(batch_bytes)})
             statement.set_sql_query(text)
             stream, _ = statement.execute_query()
-            rows = AdbcRecordBatchReader._import_from_c(stream.address)  # noqa: SLF001 -- as the DB-API does it
+            read_from = AdbcRecordBatchReader._import_from_c  # noqa: SLF001 -- as the DB-API does it
+            rows = read_from(stream.address)
             reading.callback(rows.close)  # before the statement
             self._reading.append(reading)
             reading.callback(self._reading.remove, reading)
@@ -58,7 +59,7 @@ class ArrowConnection:
         self._connection.rollback()
 
     def close(self) -> None:
-        """Close it, and what somebody has not read to its end; nobody may read on, for the driver has freed it."""
+        """Close it and each result that is not read to its end. Nothing of these may be read any more."""
         while self._reading:
             self._reading[-1].close()
         self._connection.close()

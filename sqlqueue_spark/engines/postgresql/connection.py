@@ -15,23 +15,16 @@ from adbc_driver_manager import Error as AdbcError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
-from sqlqueue_spark.engines.connection import (
-    BATCH_BYTES,
-    BATCH_ROWS,
-    Connection,
-    Failure,
-    Reader,
-    Row,
-    Target,
-    splits_login,
-    under,
-)
+from sqlqueue_spark.engines.connection import Connection, Row, Target
+from sqlqueue_spark.engines.driver_errors import ExplainedError
 from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
+from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, Reader, under
 from sqlqueue_spark.engines.registry import POSTGRESQL, DriverError, Kind, Load
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.arrow import pa
+from sqlqueue_spark.plain_text import splits_login
 
 _CONNECT_SECONDS = 10
 #: The parameters that hold a secret.
@@ -59,7 +52,7 @@ class PostgresConnection(Connection):
     def _set_up(self, conninfo: str, mark: int) -> None:
         """Set the session up.
 
-        Where a pooler stands between, it may give the session to others next: so we roll back before we check the pooler.
+        A pooler may give the session to others next, so we roll back before we check the pooler.
         """
         backend = self._begin_session(mark)
         if backend == self._raw.info.backend_pid:
@@ -160,7 +153,7 @@ class PostgresReader(Reader):
             self._raw = ArrowConnection(conninfo)
         try:
             session = _session(target.timeouts[0], 0, 0)
-            with _translated(target, "connecting"), self._raw.read(session, BATCH_BYTES) as rows:
+            with _translated(target, "connecting"), self._raw.read(session, RECORD_BATCH_BYTES) as rows:
                 rows.read_all()
         except BaseException:
             self.close()
@@ -180,7 +173,7 @@ class PostgresReader(Reader):
     def take(
         self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
     ) -> list[pa.RecordBatch]:
-        # In autocommit the driver does not hear of a commit that fails, and would return rows that are still in the table.
+        # In autocommit the driver hears of no failed commit, and would return rows that are still there.
         with _translated(self._target, "beginning to take rows"):
             self._raw.set_autocommit(False)
         taken = list(self._batches(statement, parameters, schema))
@@ -196,10 +189,10 @@ class PostgresReader(Reader):
         self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         text = statement.with_numbers(parameters)  # COPY takes no parameters
-        with _translated(self._target, "reading"), self._raw.read(text, BATCH_BYTES) as batches:
+        with _translated(self._target, "reading"), self._raw.read(text, RECORD_BATCH_BYTES) as batches:
             for batch in batches:
-                for start in range(0, batch.num_rows, BATCH_ROWS):
-                    yield under(schema, batch.slice(start, BATCH_ROWS))
+                for start in range(0, batch.num_rows, RECORD_BATCH_ROWS):
+                    yield under(schema, batch.slice(start, RECORD_BATCH_ROWS))
 
 
 def connect(target: Target) -> Connection:
@@ -234,7 +227,8 @@ def _conninfo(target: Target, token: str | None = None) -> str:
         parts = conninfo_to_dict(target.url)
         if target.by_token and parts.get("password"):
             raise ConfigurationError(
-                "Both a Microsoft Entra token and a password in the url are given, and only one of them can be the login; drop one."
+                "Both a Microsoft Entra token and a password in the url are given, and only one of them can "
+                "be the login; drop one."
             )
         return make_conninfo(**{**defaults, **parts, **{k: v for k, v in given.items() if v is not None}})
     except psycopg.Error:
@@ -247,7 +241,7 @@ def _conninfo(target: Target, token: str | None = None) -> str:
 def _check_login_is_encoded(url: str) -> None:
     """Refuse a login that is not percent-encoded.
 
-    libpq would read a plain / or @ of a password as part of the host or the database, and we would show it as such.
+    libpq would take a plain / or @ in a password for the end of it, and we would show the rest.
     """
     authority = url.partition("://")[2].partition("?")[0].partition("/")[0]
     if splits_login(url) or authority.count("@") > 1:
@@ -278,10 +272,10 @@ def _translated(
 
 def _failure(
     target: Target, kind: Kind, text: str = "", doing: str = "", *, token: str | None = None
-) -> Failure:
+) -> ExplainedError:
     """What we tell of an error, and the words that must not be shown."""
     parts = conninfo_to_dict(_conninfo(target, target.access_token))
-    return Failure(
+    return ExplainedError(
         kind=kind,
         text=text,
         where=f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}",
@@ -292,10 +286,10 @@ def _failure(
 
 
 def _said(error: Exception) -> str:
-    """The server's words; where a key is there already, one line that also says which key, as SQL Server does."""
+    """The server's words in one line; of a duplicate they also say which key it is."""
     text = str(error)
     if "FATAL:" in text and getattr(error, "sqlstate", None) is None:
-        # One of several hosts or addresses refused: its words say more than those of one that nobody reached.
+        # Of several hosts one refused: its words say more than those of a host that does not answer.
         return next(line for line in text.splitlines() if "FATAL:" in line)
     if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.message_detail:
         return f"{text.splitlines()[0]}: {error.diag.message_detail}"

@@ -46,8 +46,8 @@ _KINDS = {
     "57P05": Kind.CONNECTION_LOST,
 }
 
-# COPY's binary format: https://www.postgresql.org/docs/current/sql-copy.html. A row is its number of fields and the
-# fields, each with its length before it.
+# COPY's binary format: https://www.postgresql.org/docs/current/sql-copy.html. A row is its number of fields
+# and the fields, each with its length before it.
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _COPY_END = b"\xff\xff"
 _NULL = b"\xff\xff\xff\xff"
@@ -60,9 +60,10 @@ _BYTEA, _TEXT, _TIMESTAMP, _UUID = 17, 25, 1114, 2950
 #: The year 2000, in microseconds since 1970.
 _EPOCH = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 
-#: What libpq says where it passes no state on: of a server that lets nobody in, and of one that nobody reaches. The first that
-#: fits counts. Words of the server: src/backend/libpq/auth.c, src/backend/utils/init/{miscinit,postinit}.c; of libpq:
-#: src/interfaces/libpq/fe-connect.c and fe-secure-openssl.c.
+#: What libpq says where it passes no state on: of a server that refuses a login, and of one that does not
+#: answer. The first that fits counts. Words of the server: src/backend/libpq/auth.c,
+#: src/backend/utils/init/{miscinit,postinit}.c; of libpq: src/interfaces/libpq/fe-connect.c and
+#: fe-secure-openssl.c.
 _WORDS = (
     ("the database system is ", Kind.NOT_READY),  # 57P03
     ("Peer authentication failed", Kind.ONLY_LOCAL_USER),
@@ -98,7 +99,7 @@ class PostgreSQL(Dialect):
     sql: ClassVar[Traversable] = resources.files(__package__) / "sql"
     default_schema: ClassVar[str] = "public"
     extra: ClassVar[str] = "postgresql"
-    # Row locks live in the rows here and never escalate. A claim by 20,000 rows a statement is twice as fast as by 4,000.
+    # Row locks never escalate. A claim by 20,000 rows a statement is twice as fast as by 4,000.
     chunk: ClassVar[int] = 20_000
     queue_columns: ClassVar[Mapping[str, Sequence[str]]] = {
         "id": ("uuid",),
@@ -189,7 +190,7 @@ class PostgreSQL(Dialect):
 def _copied(messages: pa.RecordBatch) -> tuple[bytes | memoryview, ...]:
     """COPY's stream of messages, one row for each.
 
-    C code weaves the columns into rows: row by row in Python it took longer than the server needs to insert them.
+    C code weaves the columns into rows: Python took longer for it than the server for the insert.
     """
     headers, body = messages["headers"].cast(pa.binary()), messages["body"]
     rows = _joined(
@@ -209,7 +210,8 @@ def _arrays(messages: pa.RecordBatch) -> Iterator[bytes | memoryview]:
         (_TEXT, _joined(_lengths(headers), headers)),
         (_BYTEA, _joined(_lengths(body), body)),
     ):
-        # how many dimensions, whether any element is NULL (the server sees for itself), type; length, lower bound
+        # how many dimensions, whether any element is NULL (the server sees for itself), type; length, lower
+        # bound
         head = struct.pack(">iiIii", 1, 1, type_, count, 1)
         yield (len(head) + len(elements)).to_bytes(4) + head
         yield elements
@@ -252,7 +254,7 @@ def _big_endian(code: str, numbers: pa.Array) -> pa.Array:
 
 
 def _array(texts: Sequence[str]) -> str:
-    """An array as the server reads it. The driver's own way takes 13 times as much processor time for 4,000 messages."""
+    """An array as the server reads it. The driver's own way costs 13 times as much for 4,000 messages."""
     joined = '","'.join(texts)
     if "\\" in joined or joined.count('"') != 2 * max(0, len(texts) - 1):
         joined = '","'.join([text.replace("\\", "\\\\").replace('"', '\\"') for text in texts])

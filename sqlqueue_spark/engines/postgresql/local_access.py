@@ -1,7 +1,7 @@
 """What a url of PostgreSQL does beyond saying where the server is and which login is used.
 
-libpq loads a library for ``sslkey``, writes a file for ``sslkeylogfile``, reads passwords of this machine for ``passfile`` and
-``service``, and sends a password that was kept for ``host`` to ``hostaddr``:
+libpq loads a library for ``sslkey``, writes a file for ``sslkeylogfile``, reads passwords of this machine for
+``passfile`` and ``service``, and sends a password that was kept for ``host`` to ``hostaddr``:
 https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
 """
 
@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sqlqueue_spark.errors import ConfigurationError
 
-#: Parameters that can do no more than that. All others count as more, so that one that a new version brings does, too.
+#: Parameters that can do no more than that. All others count as more, those of new versions too.
 _HARMLESS = frozenset(
     (
         *("application_name", "channel_binding", "client_encoding", "connect_timeout", "dbname"),
@@ -32,7 +32,7 @@ _HARMLESS = frozenset(
         *("sslsni", "target_session_attrs", "tcp_user_timeout", "user"),
     )
 )
-#: Where libpq finds a password that nobody has given.
+#: Where libpq finds a password that the url does not have.
 _PASSWORDS = ("PGPASSWORD", "PGPASSFILE", "PGSERVICE")
 
 

@@ -1,12 +1,14 @@
-"""Connection poolers in front of PostgreSQL: we notice and refuse one that lends a session for less than a connection.
+"""Connection poolers before PostgreSQL: one that lends a session for less than a connection is refused.
 
-Settings belong to a session (timeouts, plans, durable commits), and so do prepared statements. A pooler in transaction mode
-gives each transaction whichever session is free: ours would run under others' settings, and theirs under ours.
+Settings belong to a session (timeouts, plans, durable commits), and so do prepared statements. A pooler in
+transaction mode gives each transaction any session that is free: ours would run under others' settings, and
+theirs under ours.
 
-A pooler answers a login itself, with a process number that it made up. Where that number is the server's own, nobody stands
-in between, and we ask nothing more. Otherwise a second connection looks whether the pooler gives it the session of the first
-one, which does nothing meanwhile. We look so once for each process and target. Whatever we saw then, each transaction of a
-connection through a pooler first looks for the mark that we left in its session.
+A pooler answers a login itself, with a process number that it made up. Where that number is the server's own,
+there is no pooler, and we ask nothing more. Otherwise a second connection looks whether the pooler gives it
+the session of the first one, which does nothing meanwhile. We look so once for each process and target.
+Whatever we saw then, each transaction of a connection through a pooler first looks for the mark that we left
+in its session.
 
 The readers of workers ask nothing: Spark's driver has come the same way before, to plan what they read.
 """
@@ -20,7 +22,8 @@ import psycopg
 from sqlqueue_spark.engines.connection import Target
 from sqlqueue_spark.engines.registry import POSTGRESQL
 
-#: How often the second connection looks. A pooler gives the session that was freed last, or all in turn; others come and go.
+#: How often the second connection looks. A pooler gives the session that was freed last, or all in turn;
+#: others come and go.
 _LOOKS = 30
 _BACKEND = str(POSTGRESQL.statement("backend")).encode()
 

@@ -1,7 +1,7 @@
 """Reads SQL Server's small rows a block at a time, into columns of a bounded width, over arrow-odbc.
 
-pyodbc fetches each value by itself, because a ``(max)`` column may hold anything. Where all rows are known to be small, the
-driver can write hundreds of them at once into columns that are as wide as a small row may be large.
+pyodbc fetches each value by itself, because a ``(max)`` column may hold anything. Small rows fit into columns
+of a known width, into which the driver writes hundreds of rows at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 import arrow_odbc
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connection import Reader, Target, under
+from sqlqueue_spark.engines.connection import Target
+from sqlqueue_spark.engines.reader import Reader, under
 from sqlqueue_spark.engines.registry import SQLSERVER, DriverError
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
@@ -24,9 +25,9 @@ from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)
 
-#: How many rows the driver writes at once. Each statement makes room for them in their whole width, and making room for many
-#: costs as much as reading them. A second block, fetched while the first one is converted, gained nothing
-#: (docs/decisions/json-to-sql-server.md).
+#: How many rows the driver writes at once. Each statement makes room for them in their whole width, and
+#: making room for many costs as much as reading them. A second block, fetched while the first one is
+#: converted, gained nothing (docs/decisions/json-to-sql-server.md).
 _BLOCK_ROWS = 100
 _BOUND: dict[str, Any] = {
     "fetch_concurrently": False,
@@ -34,7 +35,8 @@ _BOUND: dict[str, Any] = {
     "max_binary_size": SQLSERVER.small_row,
     "payload_text_encoding": arrow_odbc.TextEncoding.UTF16,
 }
-# "ODBC emitted an error calling 'SQLFetch':\nState: 08S01, Native error: 10054, Message: [Microsoft][…]TCP Provider: …"
+# "ODBC emitted an error calling 'SQLFetch':\nState: 08S01, Native error: 10054, Message: [Microsoft][…]TCP
+# Provider: …"
 _SAID = re.compile(r"State: (\w+), Native error: (-?\d+), Message: (.*)", re.DOTALL)
 
 
@@ -47,7 +49,7 @@ class ColumnReader(Reader):
 
     Each connection is opened when it is first needed.
 
-    :param login: a login that does not expire, as a token does: it is used whenever there is something to read in blocks.
+    :param login: a login that does not expire: the connection for blocks may be opened late.
     :param open_rows: makes the reader that takes any value.
     """
 
@@ -68,7 +70,7 @@ class ColumnReader(Reader):
                     yield batch
                     first = batch["RowVersion"][-1].as_py() + 1
                 return
-            except _DoesNotFit as error:  # somebody has changed a row since
+            except _DoesNotFit as error:  # a row was changed since
                 log.info("row_by_row first=%d last=%d: %s", first, last, error)
         with contextlib.closing(self._one_by_one().batches(statement, (first, last), schema)) as batches:
             yield from batches
@@ -98,7 +100,7 @@ class ColumnReader(Reader):
 
     def _window(self, statement: Statement, schema: pa.Schema, first: int, last: int) -> Window:
         connection = self._in_blocks()
-        # Every number becomes twenty digits: a bound text's type has its length, and each type has its own plan.
+        # Twenty digits for every number: a bound text's type has its length, and each type its own plan.
         text, values = statement.bound("qmark", {"first": f"{first:020}", "last": f"{last:020}"})
         bound = {**_BOUND, "batch_size": min(_BLOCK_ROWS, last - first + 1)}
         held: list[pa.RecordBatch] = []
@@ -118,7 +120,7 @@ class ColumnReader(Reader):
 
     @contextlib.contextmanager
     def _translated(self, doing: str, *, connecting: bool = False) -> Iterator[None]:
-        """Turn the driver's error into ours. One that is not the driver's is about a value, except while we connect."""
+        """Translate the driver's error. Any other error is about a value, except while we connect."""
         try:
             yield
         except arrow_odbc.Error as error:

@@ -11,24 +11,26 @@ from functools import partial
 import pyarrow as pa
 import pyodbc
 
-from sqlqueue_spark.engines.connection import Connection, Reader, Row, Target
+from sqlqueue_spark.engines.connection import Connection, Row, Target
 from sqlqueue_spark.engines.drivers import check_opens
+from sqlqueue_spark.engines.reader import Reader
 from sqlqueue_spark.engines.registry import DriverError, Load
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 
-#: Without pooling, closing a connection ends its session and frees what the session holds. By default pyodbc lets the driver
-#: manager keep the connection.
+#: Without pooling, closing a connection ends its session and frees what the session holds. By default pyodbc
+#: lets the driver manager keep the connection.
 pyodbc.pooling = False
-#: So many characters fit into nvarchar(4000) whatever they are: some count as two.
+#: Any text of this many characters fits into nvarchar(4000), in which some characters count as two.
 _SHORT_TEXT = 2_000
 Type = tuple[int, int, int]
 _BIGINT: Type = (pyodbc.SQL_BIGINT, 0, 0)
 _NVARCHAR: Type = (pyodbc.SQL_WVARCHAR, 4_000, 0)
 _NVARCHAR_MAX: Type = (pyodbc.SQL_WVARCHAR, 0, 0)
-#: None lets pyodbc declare a long text as ntext. A database with a collation for supplementary characters or UTF-8 refuses
-#: ntext (https://github.com/mkleehammer/pyodbc/issues/835). FreeTDS gets it all the same, because it takes no size of 0.
+#: None lets pyodbc declare a long text as ntext. A database with a collation for supplementary characters or
+#: UTF-8 refuses ntext (https://github.com/mkleehammer/pyodbc/issues/835). FreeTDS gets it all the same,
+#: because it takes no size of 0.
 _NTEXT = None
 _LOGIN_FAILED = 18456
 #: https://learn.microsoft.com/sql/t-sql/functions/rowcount-transact-sql
@@ -64,10 +66,10 @@ class SqlServerConnection(Connection):
                     return rows
 
     def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
-        """Run a statement and return how many rows it changed, as the server counts them for the statement itself.
+        """Run a statement and return how many rows the statement itself changed, as the server counts them.
 
-        The counts that come with the results are no measure: each statement of a trigger adds one of its own, and SET
-        NOCOUNT leaves them out.
+        The counts that come with the results are no measure: each statement of a trigger adds one of its own,
+        and SET NOCOUNT leaves them out.
         """
         rows = self.execute(_counted(statement), parameters, doing=doing)
         return int(rows[-1][0])
@@ -91,8 +93,8 @@ class SqlServerConnection(Connection):
     def streaming(self, wanted: bool) -> None:
         """Begin or end streaming; no transaction may be open.
 
-        While a connection streams, each statement is a transaction of its own and has no timeout: it runs as long as Spark
-        works on its rows.
+        While a connection streams, each statement is a transaction of its own and has no timeout: it runs as
+        long as Spark works on its rows.
         """
         self._raw.timeout = 0 if wanted else max(1, int(self.target.command_timeout.total_seconds()))
         if self._raw.autocommit != wanted:  # changing it costs a round trip
@@ -124,10 +126,11 @@ class SqlServerConnection(Connection):
         cursor.setinputsizes([self._type(each) for each in values])
 
     def _type(self, value: object) -> Type | None:
-        """The type to declare a parameter as: one for all numbers, two for texts; None leaves the choice to pyodbc.
+        """The type to declare a parameter as: one for all numbers, two for texts; None lets pyodbc choose.
 
-        pyodbc would declare int or bigint depending on the number, and nvarchar with the text's own length. The server would
-        make another plan for each combination (https://github.com/mkleehammer/pyodbc/issues/213).
+        pyodbc would declare int or bigint depending on the number, and nvarchar with the text's own length.
+        The server would make another plan for each combination
+        (https://github.com/mkleehammer/pyodbc/issues/213).
         """
         if isinstance(value, int):
             return _BIGINT
@@ -177,8 +180,8 @@ class Repeated:
 def _counted(statement: Sql) -> Sql:
     """The statement, and behind it the question how many rows it changed.
 
-    @@ROWCOUNT speaks of the last statement of its own scope; a trigger has another one. Entity Framework asks in the same way
-    where a table has triggers:
+    @@ROWCOUNT speaks of the last statement of its own scope; a trigger has another one. Entity Framework asks
+    in the same way where a table has triggers:
     https://learn.microsoft.com/ef/core/what-is-new/ef-core-7.0/breaking-changes#sqlserver-tables-with-triggers
     """
     if isinstance(statement, str):
@@ -188,7 +191,7 @@ def _counted(statement: Sql) -> Sql:
 
 
 class RowReader(Reader):
-    """Reads rows over pyodbc and gathers them into Arrow; pyodbc fetches each value by itself, whatever its size."""
+    """Reads rows over pyodbc and gathers them into Arrow. pyodbc fetches each value by itself."""
 
     def __init__(self, target: Target) -> None:
         self._connection = SqlServerConnection(target)
@@ -285,10 +288,11 @@ def _translated(
         yield
     except pyodbc.Error as error:
         sqlstate, text = error.args if len(error.args) == 2 else (None, str(error))
-        # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208) (SQLExecDirectW)".
-        # Of several errors, "; " follows the number of the first, and then come the brackets, text and number of the next.
+        # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208)
+        # (SQLExecDirectW)". Of several errors, "; " follows the number of the first, and then come the
+        # brackets, text and number of the next.
         numbers = [int(each) for each in re.findall(r"\((\d+)\)(?=\s*\(SQL\w+\)|; \[|$)", text)]
-        # The driver says first that the login failed, and only then why: the database is not there, or being recovered.
+        # The driver says first that the login failed, then why: the database is not there, or not ready.
         telling = [each for each in numbers if each != _LOGIN_FAILED] or numbers
         said = DriverError(sqlstate, telling[0] if telling else None, text)
         fail(error, said, target, doing, connecting=connecting, token=token)

@@ -14,15 +14,17 @@ from typing import ClassVar
 from sqlqueue_spark.engines.dialect import Dialect, DriverError, Kind, Load
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.messages.arrow import pa
-from sqlqueue_spark.messages.outgoing import RECOVERABLE, uuid_text
+from sqlqueue_spark.messages.message import RECOVERABLE
+from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.row_set import RowSet
 
 URL_SCHEME = "mssql://"
 _NO_OBJECT = 208
 
-# https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors, and those of Azure:
-# https://learn.microsoft.com/azure/azure-sql/database/troubleshoot-common-errors-issues; which of them may be tried again
-# also by https://github.com/dotnet/efcore/blob/main/src/EFCore.SqlServer/Storage/Internal/SqlServerTransientExceptionDetector.cs
+# https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors, and
+# those of Azure: https://learn.microsoft.com/azure/azure-sql/database/troubleshoot-common-errors-issues;
+# which of them may be tried again also by
+# https://github.com/dotnet/efcore/blob/main/src/EFCore.SqlServer/Storage/Internal/SqlServerTransientExceptionDetector.cs
 _NUMBERS = {
     64: Kind.CONNECTION_LOST,
     102: Kind.NOT_UNDERSTOOD,  # so a compatibility level below 130 reads what follows OPENJSON
@@ -60,7 +62,7 @@ _NUMBERS = {
     2627: Kind.DUPLICATE,
     2714: Kind.EXISTS_ALREADY,
     3906: Kind.CONNECTION_LOST,  # this is no longer the primary replica: the database is read-only here now
-    3960: Kind.GAVE_WAY,  # isolation level SNAPSHOT: somebody else has changed the row since
+    3960: Kind.GAVE_WAY,  # isolation level SNAPSHOT: another session has changed the row since
     3961: Kind.GAVE_WAY,  # likewise, but the whole table
     4014: Kind.CONNECTION_LOST,  # the server could not read what we sent
     4060: Kind.NO_DATABASE,
@@ -124,8 +126,8 @@ class SqlServer(Dialect):
     sql: ClassVar[Traversable] = resources.files(__package__) / "sql"
     default_schema: ClassVar[str] = "dbo"
     extra: ClassVar[str] = "mssql"
-    # A statement that takes 5,000 locks on one index or heap may be given a table lock, which stops every sender. Locks on
-    # pages count, and a row may have a page to itself (docs/sqlserver-locking.md).
+    # A statement that takes 5,000 locks on one index or heap may be given a table lock, which stops every
+    # sender. Locks on pages count, and a row may have a page to itself (docs/sqlserver-locking.md).
     chunk: ClassVar[int] = 2_400
     queue_columns: ClassVar[Mapping[str, Sequence[str]]] = {
         "Id": ("uniqueidentifier",),
@@ -143,7 +145,7 @@ class SqlServer(Dialect):
     staged_due: ClassVar[str] = "Expires"
     written: ClassVar[int] = 2_400
     longest_outbox: ClassVar[int] = 128
-    # So the body has at most 8,000 bytes and the headers have at most 8,000 characters: varchar has a byte for each.
+    # So the headers have at most 8,000 characters: a varchar has a byte for each.
     small_row: ClassVar[int | None] = 8_000
     entra_scope: ClassVar[str] = "https://database.windows.net/.default"
 

@@ -1,7 +1,7 @@
 """What a url of SQL Server does beyond saying where the server is and which login is used.
 
-A driver can be a file, which is loaded; some keywords name files that are read or written; and some logins are those of this
-machine: https://learn.microsoft.com/sql/connect/odbc/dsn-connection-string-attribute
+A driver can be a file, which is loaded; some keywords name files that are read or written; and some logins
+are those of this machine: https://learn.microsoft.com/sql/connect/odbc/dsn-connection-string-attribute
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
 
-#: Keywords that can do no more than that, in lower case without blanks and underscores. All others count as more.
+#: Keywords that can do no more than that, in lower case, without blanks and underscores.
 _HARMLESS = frozenset(
     (
         *("addr", "address", "ansinpw", "app", "applicationintent", "applicationname", "clientcharset"),
@@ -47,7 +47,11 @@ _OWN_LOGINS = ("sqlpassword", "activedirectorypassword", "activedirectoryservice
 _NO = ("no", "false", "0", "")
 
 
-def local_access(url: str, *, password: bool) -> Iterator[tuple[str, str]]:  # noqa: ARG001 -- no driver keeps passwords
+def local_access(
+    url: str,
+    *,
+    password: bool,  # noqa: ARG001 -- no driver keeps passwords
+) -> Iterator[tuple[str, str]]:
     """The keywords that do more, each with its value.
 
     :raises ConfigurationError: the url cannot be read. The message never shows it.

@@ -1,13 +1,13 @@
-"""ODBC connection strings of SQL Server: we read them, make them of a URL, and complete them with a driver and a login.
+"""ODBC connection strings of SQL Server: read, made of a URL, completed with a driver and a login.
 
-Formats: the connection strings of ODBC (https://learn.microsoft.com/sql/odbc/reference/syntax/sqldriverconnect-function)
-with the keywords of Microsoft's driver (https://learn.microsoft.com/sql/connect/odbc/dsn-connection-string-attribute), and
-URLs ``mssql://user@host:1433/database?encrypt=yes``.
+Formats: the connection strings of ODBC
+(https://learn.microsoft.com/sql/odbc/reference/syntax/sqldriverconnect-function) with the keywords of
+Microsoft's driver (https://learn.microsoft.com/sql/connect/odbc/dsn-connection-string-attribute), and URLs
+``mssql://user@host:1433/database?encrypt=yes``.
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib.util
 import platform
@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from sqlqueue_spark.engines.connection import splits_login
 from sqlqueue_spark.engines.sqlserver.dialect import URL_SCHEME
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options.did_you_mean import did_you_mean
+from sqlqueue_spark.plain_text import splits_login
 
 _PART = re.compile(r"[;\s]*([^=;{}\s][^=;{}]*?)\s*=\s*(\{(?:[^}]|\}\})*\}|[^;{][^;]*?|)\s*(?:;|$)")
 
-#: What a URL may say after its question mark: options of Microsoft's driver. The driver itself ignores a misspelled one.
+#: What a URL may say after its question mark: options of Microsoft's driver. The driver itself ignores a
+#: misspelled one.
 _KEYWORDS = {
     word.lower().replace("_", ""): word
     for word in (
@@ -68,8 +70,9 @@ class OdbcString:
             match = _PART.match(url, end)
             if match is None:
                 raise ConfigurationError(
-                    "The option url cannot be read as an ODBC connection string, Server=host,1433;Database=…;Encrypt=yes; "
-                    "put values that hold ; or } between braces, with each } doubled."
+                    "The option url cannot be read as an ODBC connection string, "
+                    "Server=host,1433;Database=…;Encrypt=yes; put values that hold ; or } between braces, "
+                    "with each } doubled."
                 )
             value = match[2]
             parts.append((match[1], value[1:-1].replace("}}", "}") if value.startswith("{") else value))
@@ -95,7 +98,7 @@ class OdbcString:
         return type(self)((*(part for part in self.parts if part[0].lower() not in gone), *new.items()))
 
     def __str__(self) -> str:
-        """The text for a driver manager. Every value stands between braces, so that none can begin another keyword."""
+        """The text for a driver manager. Each value is in braces, so that it begins no other keyword."""
         return ";".join(f"{name}={{{value.replace('}', '}}')}}}" for name, value in self.parts)
 
     def __repr__(self) -> str:
@@ -104,7 +107,7 @@ class OdbcString:
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
-    """An ODBC driver: its name or its file, where it comes from, and how it is told to encrypt."""
+    """An ODBC driver: its name or its file, where it comes from, and the version of a driver of Microsoft."""
 
     name: str
     origin: str
@@ -114,25 +117,26 @@ class Driver:
     def is_freetds(self) -> bool:
         return re.search("(?i)freetds|tdsodbc", self.name) is not None
 
-    @property
-    def defaults(self) -> Mapping[str, str]:
-        """The keywords that make this driver encrypt as driver 18 does by itself."""
-        if self.is_freetds:
-            return {"Encryption": "require", "TDS_Version": "7.4"}
-        return {} if self.version == _NEWEST else {"Encrypt": "yes"}
 
-
-_NEWEST = 18
+NEWEST = 18
 _MICROSOFTS = re.compile(r"ODBC Driver (1[78]) for SQL Server")
-#: The wheels that hold Microsoft's driver, and where in them it lies: libs/<system>/<distribution>/<processor>/lib.
+#: The wheels that hold Microsoft's driver, and where in them it lies:
+#: libs/<system>/<distribution>/<processor>/lib.
 _WHEELS = ("mssql_python_odbc", "mssql_python")
-_DISTRIBUTIONS = {"debian": "debian_ubuntu", "ubuntu": "debian_ubuntu", "rhel": "rhel", "fedora": "rhel", "suse": "suse", "alpine": "alpine"}  # fmt: skip
+_DISTRIBUTIONS = {
+    "debian": "debian_ubuntu",
+    "ubuntu": "debian_ubuntu",
+    "rhel": "rhel",
+    "fedora": "rhel",
+    "suse": "suse",
+    "alpine": "alpine",
+}
 
 
 def find_driver(installed: Iterable[str]) -> Driver:
     """The driver for a connection string that names none.
 
-    That is Microsoft's driver 18 or 17 where one is installed, else the one inside Microsoft's wheel, else FreeTDS.
+    Microsoft's driver 18 or 17 if one is installed, else the one in Microsoft's wheel, else FreeTDS.
 
     :param installed: the names that the driver manager knows, as ``pyodbc.drivers()`` tells.
     :raises ConfigurationError: there is no driver; the message says how to get one.
@@ -145,12 +149,12 @@ def find_driver(installed: Iterable[str]) -> Driver:
     for wheel in _WHEELS:
         file = _inside(wheel)
         if file is not None:
-            return Driver(name=str(file), version=_NEWEST, origin=f"wheel {wheel.replace('_', '-')}")
+            return Driver(name=str(file), version=NEWEST, origin=f"wheel {wheel.replace('_', '-')}")
     free = next((name for name in names if name.lower() == "freetds"), None)
     if free is None:
         raise ConfigurationError(
-            "There is no ODBC driver for SQL Server; install Microsoft's with: pip install 'sqlqueue-spark[mssql]', or its "
-            "package msodbcsql18."
+            "There is no ODBC driver for SQL Server; install Microsoft's with: pip install "
+            "'sqlqueue-spark[mssql]', or its package msodbcsql18."
         )
     return Driver(name=free, origin="installed")
 
@@ -198,8 +202,8 @@ def _parts_of_url(url: str) -> Iterable[tuple[str, str]]:
         host, parts, port = None, SplitResult("", "", "", "", ""), None
     if not host or splits_login(url):
         raise ConfigurationError(
-            "The option url cannot be read as mssql://user@host:1433/database?encrypt=yes; correct it (special characters "
-            "in a password are percent-encoded, or it goes into the option password)."
+            "The option url cannot be read as mssql://user@host:1433/database?encrypt=yes; correct it "
+            "(special characters in a password are percent-encoded, or it goes into the option password)."
         )
     yield "Server", f"{host},{port}" if port else host
     if database := unquote(parts.path.strip("/")):
@@ -214,8 +218,7 @@ def _parts_of_url(url: str) -> Iterable[tuple[str, str]]:
 def _keyword(given: str) -> str:
     word = given.lower().replace("_", "").replace(" ", "")
     if word not in _KEYWORDS:
-        near = difflib.get_close_matches(word, _KEYWORDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"it may say {', '.join(sorted(_KEYWORDS))}."
+        hint = did_you_mean(word, _KEYWORDS, f"it may say {', '.join(sorted(_KEYWORDS))}.")
         raise ConfigurationError(
             f"The url says {given!r} after its question mark, which no driver understands; {hint}"
         )

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Self
 
-from sqlqueue_spark.engines.connection import Failure, Target
+from sqlqueue_spark.engines.connection import Target
+from sqlqueue_spark.engines.driver_errors import ExplainedError
 from sqlqueue_spark.engines.registry import SQLSERVER, DriverError, Kind
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of
+from sqlqueue_spark.engines.sqlserver.tls import tls_by_default, tls_warnings
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import logger
 
@@ -24,12 +26,11 @@ CONNECT_SECONDS = 30
 # https://learn.microsoft.com/sql/connect/odbc/using-azure-active-directory
 _SQL_COPT_SS_ACCESS_TOKEN = 1256
 _LOGINS = ("UID", "PWD", "Authentication", "Trusted_Connection")
-_OFF, _ON = ("no", "false", "optional"), ("yes", "true")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """What a connection is opened with: the whole connection string, its driver, and a token if that is the login."""
+    """What a connection is opened with: connection string, driver, and a token if that is the login."""
 
     text: OdbcString
     driver: Driver | None
@@ -50,7 +51,7 @@ class Login:
         if driver is not None:
             _warn(driver, text)
             text = text.completed(
-                {"Driver": driver.name, **({} if driver.origin == "named" else driver.defaults)}
+                {"Driver": driver.name, **({} if driver.origin == "named" else tls_by_default(driver))}
             )
         text = text.replaced({"UID": target.user, "PWD": target.password}).completed(
             {"APP": "sqlqueue_spark"}
@@ -59,7 +60,7 @@ class Login:
 
     @property
     def by_columns(self) -> bool:
-        """Whether rows can be fetched into bound columns: the driver is Microsoft's, and the connection string is ASCII.
+        """Whether rows can be fetched into columns: with Microsoft's driver and an ASCII connection string.
 
         arrow-odbc hands texts to unixODBC as UTF-8, and unixODBC takes each byte for a character.
         """
@@ -67,7 +68,7 @@ class Login:
 
     @property
     def attributes(self) -> Mapping[int, bytes]:
-        """The token as Microsoft's driver takes it before it connects: its length, and then the token in UTF-16."""
+        """The token as Microsoft's driver takes it: its length, then the token in UTF-16."""
         if self.token is None:
             return {}
         encoded = self.token.encode("utf-16-le")
@@ -90,7 +91,8 @@ def fail(
 ) -> NoReturn:
     """Raise the package's error for a driver's.
 
-    :param connecting: whether we are just connecting; a lost connection or a timeout then means that no database answers.
+    :param connecting: whether we are just connecting; a lost connection or a timeout then means that no
+        database answers.
     :param token: the token of the login, which must not be shown either.
     """
     kind = SQLSERVER.kind(said)
@@ -105,7 +107,7 @@ def fail(
     if kind is Kind.LOGIN_REFUSED and user and not (target.password or given.get("PWD")):
         kind = Kind.NO_PASSWORD
     secrets = (target.password, target.access_token, token, given.get("PWD"))
-    Failure(
+    ExplainedError(
         kind=kind,
         text=re.sub(r"^(\[[^\]]*\]\s*)+", "", said.message),
         where=f"{given.get('Server') or '?'}/{given.get('Database') or ''}",
@@ -120,7 +122,8 @@ def _check_only_login(target: Target, text: OdbcString) -> None:
     given = next((name for name in _LOGINS if text.get(name) is not None), "user" if target.user else None)
     if given is not None:
         raise ConfigurationError(
-            f"Both a Microsoft Entra token and {given} are given, and only one of them can be the login; drop one."
+            f"Both a Microsoft Entra token and {given} are given, and only one of them can be the login; "
+            "drop one."
         )
 
 
@@ -130,13 +133,11 @@ def _warn_once(text: str) -> None:
 
 
 def _warn(driver: Driver, text: OdbcString) -> None:
-    """Warn of what somebody should know of a connection that works."""
+    """Warn, once in a process, of a connection that works and should be otherwise."""
     if driver.is_freetds:
         _warn_once(
-            "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better is "
-            "Microsoft's: pip install 'sqlqueue-spark[mssql]'."
+            "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better "
+            "is Microsoft's: pip install 'sqlqueue-spark[mssql]'."
         )
-    if (text.get("Encrypt") or "").lower() in _OFF:
-        _warn_once("The url says Encrypt=no: messages and password cross the network in the clear.")
-    if (text.get("TrustServerCertificate") or "").lower() in _ON:
-        _warn_once("The url says TrustServerCertificate=yes: anybody on the way can pose as the server.")
+    for warning in tls_warnings(text):
+        _warn_once(warning)

@@ -1,9 +1,10 @@
-"""Reads a range of rows in windows, because a statement on SQL Server may keep the shared locks of its rows until it ends.
+"""Reads a range of rows in windows, because a statement may keep the shared locks of its rows until it ends.
 
-It keeps the lock of each row of which it has read a ``(max)`` column, under READ COMMITTED too, whatever the size of the value
-(https://learn.microsoft.com/archive/blogs/craigfr/read-committed-and-large-objects). A statement that is fetched as fast as
-Spark works would so hold up whoever wants a row in between, and could get a lock on the whole table. So each statement reads
-few rows. It is fetched whole, and has ended, before anybody gets a row of it.
+A statement of SQL Server keeps the lock of each row of which it has read a ``(max)`` column, under READ
+COMMITTED too, whatever the size of the value
+(https://learn.microsoft.com/archive/blogs/craigfr/read-committed-and-large-objects). A statement that is
+fetched as fast as Spark works would hold up every session that wants a row in between, and could get a lock
+on the whole table. So each statement reads few rows, and has ended before a row of it is handed on.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS
+from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS
 from sqlqueue_spark.engines.registry import SQLSERVER
 
-#: Most rows of a window that is read under locks: its statement says TOP with this number, because with so many rows no lock
-#: escalates. One that reads row versions takes no locks and says TOP with BATCH_ROWS.
+#: Most rows of a window that is read under locks: its statement says TOP with this number, with which no lock
+#: escalates. A statement that reads row versions takes no locks and says TOP with RECORD_BATCH_ROWS.
 WINDOW_ROWS = SQLSERVER.chunk
 #: A window ends with the row that makes it so large.
-WINDOW_BYTES = BATCH_BYTES
+WINDOW_BYTES = RECORD_BATCH_BYTES
 
 
 class Window(NamedTuple):
-    """The rows that one statement has read, in pieces that are not empty, and whether others may follow in the range."""
+    """The rows of one statement, in pieces that are not empty, and whether others may follow in the range."""
 
     pieces: Sequence[pa.RecordBatch]
     more: bool
@@ -63,4 +64,4 @@ def _full(held: Sequence[pa.RecordBatch]) -> bool:
     """Whether a batch of these windows is not to get another one."""
     rows: int = sum(each.num_rows for each in held)
     size: int = sum(each.nbytes for each in held)
-    return rows + WINDOW_ROWS > BATCH_ROWS or size >= BATCH_BYTES
+    return rows + WINDOW_ROWS > RECORD_BATCH_ROWS or size >= RECORD_BATCH_BYTES

@@ -1,6 +1,6 @@
-"""Checks whether everything that a stream needs is there, and says what to do about what is not: a line a check.
+"""Checks that everything a stream needs is there; each check says what it found or what to do.
 
-Nothing here changes anything, and no line ever shows a secret.
+The checks change nothing, and their texts hold no secrets.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ __all__ = ["Check", "State", "examine"]
 def examine(
     options: ConnectionOptions | None = None, queue: str | None = None, *, role: str | None = None
 ) -> Iterator[Check]:
-    """Check this machine and, where options lead to a database, the way to it and to a queue.
+    """Check this machine and, if options are given, the way to a database and a queue.
 
-    A check runs when the caller asks for it. When one fails, all others still run that can run without it.
+    Each check runs when the iterator is advanced. After a failure, the checks that do not depend on it still
+    run.
 
-    :param role: what the login is for, receiver or sender. Without one the login passes if it can do either.
+    :param role: the role of the login, receiver or sender. Without one the login passes if it can do either.
     """
     yield from machine_checks.checks()
     yield from driver_checks.checks(_engine(options), None if options is None else options.url)
@@ -34,5 +35,5 @@ def examine(
 def _engine(options: ConnectionOptions | None) -> Dialect | None:
     try:
         return None if options is None else dialect_of(options.url)
-    except ConfigurationError:  # the check of the url tells it
+    except ConfigurationError:  # reported by the check of the url
         return None

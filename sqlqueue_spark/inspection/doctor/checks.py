@@ -1,4 +1,4 @@
-"""One check: what it looked at, whether that is as it must be, and what it found or what to do."""
+"""One check: its name, whether all is well, and what it found or what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class State(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """``said`` is what was found, or the remedy in one sentence."""
+    """:ivar said: what was found, or the remedy in one sentence."""
 
     name: str
     state: State
@@ -30,7 +30,7 @@ class Wrong(SqlQueueError):
 
 
 class Open(Exception):
-    """A check has no result; the text says why nobody can tell, or why nobody needs to."""
+    """A check has no result. The text says why it was not tried or is not needed."""
 
 
 def checked(name: str, look: Callable[[], str]) -> Check:

@@ -17,7 +17,8 @@ from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell, shell_word
 from sqlqueue_spark.tables import queues, rights
-from sqlqueue_spark.tables.queue_admin import QueueAdmin, compatibility, server
+from sqlqueue_spark.tables.database_facts import compatibility, server
+from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
@@ -28,7 +29,7 @@ _STATEMENT = timedelta(seconds=10)
 
 
 def checks(options: ConnectionOptions, queue: str | None, role: str | None) -> Iterator[Check]:
-    """Check each step; a line a step. When one fails, only the steps that depend on it are not tried."""
+    """Check each step. After a failure, only the steps that depend on it are not tried."""
     target = replace(Target.of(options), command_timeout=_STATEMENT, lock_timeout=_STATEMENT)
     try:
         wanted = hosts(target.url)
@@ -39,7 +40,7 @@ def checks(options: ConnectionOptions, queue: str | None, role: str | None) -> I
     network = checked("network", lambda: _network(wanted))
     yield network
     if network.state is State.WRONG:
-        yield from _rest("login", "nobody answers")
+        yield from _rest("login", "no server answers")
         return
     try:
         connection = connect(target)
@@ -53,7 +54,7 @@ def checks(options: ConnectionOptions, queue: str | None, role: str | None) -> I
 
 @dataclass
 class _Way:
-    """The steps that remain once there is a connection."""
+    """The steps that need a connection."""
 
     connection: Connection
     options: ConnectionOptions
@@ -120,20 +121,22 @@ class _Way:
         script = f"sqlqueue script --engine {self.connection.dialect.name} --grants {shell_word(held.user)}"
         other = " (or sender)" if self.role is None else ""
         raise Wrong(
-            f"The user {held.user!r} may not {' or '.join(doing[each] for each in asked)} ({lacking}); have an administrator "
-            f"run what this prints: {script} --role {asked[0]} {for_shell(self.address or '')}{other}"
+            f"The user {held.user!r} may not {' or '.join(doing[each] for each in asked)} ({lacking}); "
+            f"have an administrator run what this prints: {script} --role {asked[0]} "
+            f"{for_shell(self.address or '')}{other}"
         )
 
 
 def _command(finding: Finding) -> str:
-    """What to run, on one line."""
+    """Return the statement to run, on one line."""
     return f"Run: {' '.join(finding.remedy_sql.split())}" if finding.remedy_sql else ""
 
 
 def _network(wanted: list[Host]) -> str:
     if not wanted:
         raise Open(
-            "not tried: the url names no host and port (but a local socket, a data source or a named instance)"
+            "not tried: the url names no host and port (but a local socket, a data source or a named "
+            "instance)"
         )
     failed = []
     for host, port in wanted:
@@ -145,12 +148,12 @@ def _network(wanted: list[Host]) -> str:
         else:
             return f"{host}:{port} answers in {(time.monotonic() - began) * 1000:.0f} ms"
     raise Wrong(
-        f"Nobody answers at {' or '.join(failed)}; check host and port, that the server runs, and that no firewall is in "
-        "between."
+        f"No server answers at {' or '.join(failed)}; check host and port, that the server runs, and that no "
+        "firewall is in between."
     )
 
 
 def _rest(first: str, why: str) -> Iterator[Check]:
-    """Say of each step from this one on that it was not tried."""
+    """Yield for each step from this one on that it was not tried."""
     for name in STEPS[STEPS.index(first) :]:
         yield not_tried(name, why)

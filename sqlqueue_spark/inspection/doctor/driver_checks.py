@@ -12,34 +12,33 @@ from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, c
 
 
 def checks(needed: Dialect | None, url: str | None) -> Iterator[Check]:
-    """Check each driver; a line a driver. A driver that is missing is wrong only where it is needed.
+    """Check each driver. A missing driver is wrong only if it is needed.
 
     :param needed: the engine of the url. Without a url the drivers of any one engine must be complete.
     """
     complete = False
-    for engine, parts in drivers.PARTS.items():
+    for engine, its in drivers.NEEDED_DRIVERS.items():
         own_url = url if engine is needed else None
         made = {
-            each: checked(each.name, partial(_look, engine, each, own_url, engine is needed))
-            for each in parts
+            each: checked(each.name, partial(_look, engine, each, own_url, engine is needed)) for each in its
         }
         yield from made.values()
-        complete |= all(check.state is State.FINE for part, check in made.items() if part.without is None)
+        complete |= all(check.state is State.FINE for driver, check in made.items() if driver.without is None)
     if needed is None and not complete:
-        extras = " or ".join(f"'sqlqueue-spark[{engine.extra}]'" for engine in drivers.PARTS)
-        said = f"There is no engine whose drivers are all there; install those of one with: pip install {extras}."
+        extras = " or ".join(f"'sqlqueue-spark[{engine.extra}]'" for engine in drivers.NEEDED_DRIVERS)
+        said = f"No engine has all its drivers; install those of one with: pip install {extras}."
         yield Check(name="drivers", state=State.WRONG, said=said)
 
 
-def _look(engine: Dialect, part: drivers.Part, url: str | None, needed: bool) -> str:
+def _look(engine: Dialect, driver: drivers.NeededDriver, url: str | None, needed: bool) -> str:
     try:
-        return part.look(url)
+        return driver.look(url)
     except (ImportError, ConfigurationError) as error:
-        if part.loader is not None and isinstance(error, ImportError):
-            raise Open(f"not tried: {part.loader} cannot be loaded") from None
+        if driver.loader is not None and isinstance(error, ImportError):
+            raise Open(f"not tried: {driver.loader} cannot be loaded") from None
         said = _sentence(engine, error)
-    if part.without is not None:
-        raise Open(f"{said} {part.without}")
+    if driver.without is not None:
+        raise Open(f"{said} {driver.without}")
     raise Wrong(said) if needed else Open(f"{said} Only {engine.title} needs it.")
 
 

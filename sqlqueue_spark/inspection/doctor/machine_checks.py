@@ -1,4 +1,4 @@
-"""Checks what Spark needs on this machine: Python for the driver and for the workers, Java, and Spark itself."""
+"""Checks what Spark needs on this machine: Python for driver and workers, Java, and Spark itself."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ _OLDEST_SPARK = [4, 0]
 #: The packages that bring Spark; the first one brings all of it.
 _SPARKS = ("pyspark", "pyspark-client", "databricks-connect")
 _SECONDS = 30
-#: Asks a worker's Python for its version and for the packages that it lacks. The folder in which it starts does not count.
+#: Prints the version of a worker's Python and the packages that it lacks. Its working folder does not count.
 _ASKED = """
 import importlib.util, sys
 sys.path[:] = [each for each in sys.path if each]
-print(*sys.version_info[:2], *(each for each in ("sqlqueue_spark", "pyarrow") if importlib.util.find_spec(each) is None))
+packages = ("sqlqueue_spark", "pyarrow")
+print(*sys.version_info[:2], *(each for each in packages if importlib.util.find_spec(each) is None))
 """
 
 
@@ -43,7 +44,7 @@ def python() -> str:
 
 
 def java_program() -> str:
-    """The Java that Spark starts: that of JAVA_HOME, else the first on the path."""
+    """Return the Java that Spark starts: that of JAVA_HOME, else the first on the path."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else "java"
 
@@ -65,7 +66,7 @@ def java() -> str:
 
 
 def spark() -> str:
-    """Check which Spark is installed, and compare it with the one that this package is tested with."""
+    """Check which Spark is installed, and compare it with the tested one."""
     found = _installed()
     if found is None:
         raise Wrong("Spark is not installed; install it with: pip install 'sqlqueue-spark[spark]'.")
@@ -107,7 +108,7 @@ def workers() -> str:
 
 
 def _said(command: list[str]) -> str:
-    """What a program prints, on stdout and on stderr."""
+    """Return what a program prints on stdout and stderr."""
     try:
         ended = subprocess.run(
             command, check=False, capture_output=True, text=True, errors="replace", timeout=_SECONDS
@@ -127,7 +128,7 @@ def _installed() -> tuple[str, str] | None:
 
 
 def _tested() -> str | None:
-    """The version of Spark that this package's own metadata pin; None where the package is used without being installed."""
+    """Return the version of Spark that this package's metadata pins; None if the package is not installed."""
     try:
         required = importlib.metadata.requires("sqlqueue_spark") or []
     except importlib.metadata.PackageNotFoundError:
@@ -137,7 +138,7 @@ def _tested() -> str | None:
 
 
 def _release(version: str) -> list[int]:
-    """The first two numbers of a version."""
+    """Return the first two numbers of a version."""
     return [int(each) for each in re.findall(r"\d+", version)[:2]]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -24,7 +24,7 @@ from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.claiming.queue_list import opened, shown
 from sqlqueue_spark.receive.offset import JointOffset, Offset
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.queue_admin import database
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.queues import Queue
 
 #: How long a look at one of several queues waits for a lock, in milliseconds.

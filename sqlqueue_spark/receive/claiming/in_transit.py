@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, RowsHeld, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming
-from sqlqueue_spark.messages.failed import FAILED_QUEUE, Failure, failed_headers
+from sqlqueue_spark.messages.failure_headers import FAILED_QUEUE, Failure, failed_headers
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     parse_headers,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Target, connect
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.queue_list import opened
 from sqlqueue_spark.receive.reading.slices import Slice, Task, address_column

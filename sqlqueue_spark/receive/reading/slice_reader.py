@@ -12,8 +12,8 @@ from functools import partial
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import BATCH_ROWS, Reader, Target, open_reader
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.connect import RECORD_BATCH_ROWS, Reader, Target, open_reader
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, LockTimeout, TryAgain
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.receive.reading.slices import JOINT_SCHEMA, SCHEMA, DestructiveSlice, Slice, Task
@@ -201,7 +201,7 @@ def _unexpired(taken: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     numbers = rows["RowVersion"].combine_chunks()
     if not pc.all(pc.less(numbers[:-1], numbers[1:])).as_py():
         rows = rows.sort_by("RowVersion")
-    yield from rows.to_batches(max_chunksize=BATCH_ROWS)
+    yield from rows.to_batches(max_chunksize=RECORD_BATCH_ROWS)
 
 
 class _Kept:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connect import BATCH_BYTES
+from sqlqueue_spark.engines.connect import RECORD_BATCH_BYTES
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
@@ -194,7 +194,7 @@ def _to_take(claimed: Claimed, parts: Iterable[Slice], most_rows: int) -> list[S
                 queue=part.queue,
                 address=part.address,
                 rows=part.rows,
-                counts=tuple(bounded(claimed.sizes[begin:end], most_rows, BATCH_BYTES)),
+                counts=tuple(bounded(claimed.sizes[begin:end], most_rows, RECORD_BATCH_BYTES)),
             )
         )
         begin = end

@@ -8,7 +8,8 @@ DECLARE @transports nvarchar(255) = LEFT(
 );
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
 IF @got >= 0
-    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
+    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive',
+        @LockOwner = 'Transaction';
 IF @got < 0
 BEGIN;
     THROW 51000, N'Another session is creating this table; run the script again.', 1;

@@ -10,7 +10,8 @@ WITH batch AS (
            RowVersion
     FROM [dbo].[orders] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
     WHERE RowVersion BETWEEN :first AND :last AND COALESCE(DATALENGTH(Headers), 0) >= 0
-      AND (COALESCE(CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination', Headers COLLATE Latin1_General_BIN2), 0) = 0
+      AND (COALESCE(CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination',
+          Headers COLLATE Latin1_General_BIN2), 0) = 0
            OR RowVersion IN (NULL))
     ORDER BY RowVersion
 )

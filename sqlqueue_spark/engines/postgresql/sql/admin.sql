@@ -22,15 +22,15 @@ CREATE SCHEMA {schema}
 -- name: create_lock
 -- Makes installers of the same table wait for one another.
 -- in: the table's full name, quoted
--- The server frees the lock when the transaction ends. CREATE TABLE IF NOT EXISTS alone is not safe in a race: it can end in
--- a unique violation in the catalogue.
+-- The server frees the lock when the transaction ends. CREATE TABLE IF NOT EXISTS alone is not safe in a
+-- race: it can end in a unique violation in the catalogue.
 SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))
 
 -- name: create
 -- Creates a queue table: the classic one, but with bigserial.
--- Where the table is there already, the statement does nothing. A serial stops at 2,147,483,647 rows in the table's life,
--- which is five days at 5,000 messages a second. The statement names no constraints: index names are per schema, and
--- PostgreSQL finds free ones that carry the table's name.
+-- Where the table is there already, the statement does nothing. A serial stops at 2,147,483,647 rows in the
+-- table's life, which is five days at 5,000 messages a second. The statement names no constraints: index
+-- names are per schema, and PostgreSQL finds free ones that carry the table's name.
 CREATE TABLE IF NOT EXISTS {queue} (
     id uuid PRIMARY KEY,
     expires timestamp,
@@ -57,7 +57,7 @@ COMMIT;
 -- name: length
 -- Returns how much is in a queue.
 -- out: rows, expired, bytes of headers and bodies, headers of the oldest, the database's clock in UTC
--- The lengths come from TOAST pointers, so the statement fetches no large body. Plain reads wait for nobody here.
+-- The lengths come from TOAST pointers, so the statement fetches no large body. Plain reads wait for no lock.
 SELECT count(*),
        count(*) FILTER (WHERE expires <= statement_timestamp() AT TIME ZONE 'UTC'),
        coalesce(sum(coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0)), 0)::bigint,
@@ -71,8 +71,8 @@ FROM {queue}
 -- name: count_up_to
 -- Counts the rows of a queue, and stops at a number.
 -- in: where to stop     out: rows
--- A full count reads the whole table; a probe that only asks whether there are more than so many rows reads no more than these.
--- Plain reads wait for nobody here.
+-- A full count reads the whole table; a probe that only asks whether there are more rows than a number reads
+-- no more than that. Plain reads wait for no lock.
 SELECT count(*) FROM (SELECT FROM {queue} LIMIT :most) AS counted
 
 -- name: peek
@@ -84,7 +84,8 @@ SELECT id::text AS "Id",
        {CorrelationId}::text AS "CorrelationId",
        {ReplyToAddress}::text AS "ReplyToAddress",
        {Recoverable}::boolean AS "Recoverable",
-       CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' THEN expires::timestamp END AS "Expires",
+       CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
+           THEN expires::timestamp END AS "Expires",
        headers::text AS "Headers",
        body AS "Body",
        seq::bigint AS "RowVersion",
@@ -115,9 +116,9 @@ LIMIT :count
 -- name: purge
 -- Deletes the next rows, whatever they are.
 -- in: after which seq, up to which, how many     out: the seq of each deleted row
--- SKIP LOCKED steps over rows receivers hold: they stay, and nobody waits. The delete finds its rows by ctid, which cannot
--- change while the rows are locked. Joined by seq, the server may walk the whole table for each of them where its statistics
--- are those of an empty table.
+-- SKIP LOCKED steps over rows receivers hold: they stay, and no session waits. The delete finds its rows by
+-- ctid, which cannot change while the rows are locked. Joined by seq, the server may walk the whole table for
+-- each of them where its statistics are those of an empty table.
 DELETE FROM {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT ctid
@@ -132,8 +133,9 @@ RETURNING seq
 -- name: purge_expired
 -- Deletes the next expired rows.
 -- in: after which seq, up to which, how many     out: the seq of each deleted row
--- The database's clock decides what has expired. There is no index on expires: the statement meets the rows in seq order,
--- and each row only once, because the next batch begins after this one. All else is as in purge.
+-- The database's clock decides what has expired. There is no index on expires: the statement meets the rows
+-- in seq order, and each row only once, because the next batch begins after this one. All else is as in
+-- purge.
 DELETE FROM {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT ctid

@@ -18,9 +18,10 @@ CREATE INDEX IF NOT EXISTS {index} ON {delayed} (due)
 -- name: delayed_zone
 -- Returns the time zone by which the delayed tables of this database tell times.
 -- out: name
--- A .NET endpoint stores and compares now() AT TIME ZONE 'UTC': the wall clock of UTC, read in the time zone of its session. So
--- what is stored is no instant, and who shares the table must read the same zone: the database's default, whatever this login
--- or this session says. Where the database has none of its own, the session's default is the best that a login may read.
+-- A .NET endpoint stores and compares now() AT TIME ZONE 'UTC': the wall clock of UTC, read in the time zone
+-- of its session. So what is stored is no instant, and who shares the table must read the same zone: the
+-- database's default, whatever this login or this session says. Where the database has none of its own, the
+-- session's default is the best that a login may read.
 SELECT coalesce(
     (
         SELECT split_part(s.setting, '=', 2)
@@ -48,17 +49,20 @@ COPY {delayed} (id, due, headers, body) FROM STDIN (FORMAT binary)
 -- Returns how long it takes until the first message is due.
 -- in: the zone of delayed_zone     out: seconds, negative where it is overdue; NULL when the table is empty
 -- One probe of the index on due, which costs the same however many messages wait.
-SELECT extract(epoch FROM min(due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
+SELECT extract(epoch
+    FROM min(due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
 FROM {delayed}
 
 -- name: delayed_forward
--- Moves those of the next messages that are due whose headers end with the one that says where they go, in the order in which they
--- are due.
--- in: the zone of delayed_zone, how many due messages it looks at, that header with the comma before it and the brace behind it
+-- Moves those of the next messages that are due whose headers end with the one that says where they go, in
+-- the order in which they are due.
+-- in: the zone of delayed_zone, how many due messages it looks at, that header with the comma before it and
+--     the brace behind it
 -- out: number of rows
--- Nothing of them comes to the client, and each row is read once. The array of ctids makes it a TID scan whatever the statistics say: a
--- join might read the whole table. Up to the first match is up to the end: split_part searches for bytes and counts no characters. A
--- row keeps its id, as when a .NET endpoint moves it. SKIP LOCKED and NULL bodies as in delayed_due and delayed_send.
+-- Nothing of them comes to the client, and each row is read once. The array of ctids makes it a TID scan
+-- whatever the statistics say: a join might read the whole table. Up to the first match is up to the end:
+-- split_part searches for bytes and counts no characters. A row keeps its id, as when a .NET endpoint moves
+-- it. SKIP LOCKED and NULL bodies as in delayed_due and delayed_send.
 WITH moved AS (
     DELETE FROM {delayed} AS d
     WHERE d.ctid = ANY (ARRAY(
@@ -69,8 +73,10 @@ WITH moved AS (
         LIMIT :count
         FOR UPDATE OF n SKIP LOCKED
     ))
-    AND octet_length(split_part(d.headers, :way::text, 1)) + octet_length(:way::text) = octet_length(d.headers)
-    RETURNING d.due, d.id, split_part(d.headers, :way::text, 1) || right(:way::text, 1) AS headers, coalesce(d.body, ''::bytea) AS body
+    AND octet_length(split_part(d.headers, :way::text, 1)) + octet_length(:way::text)
+        = octet_length(d.headers)
+    RETURNING d.due, d.id, split_part(d.headers, :way::text, 1) || right(:way::text, 1) AS headers,
+        coalesce(d.body, ''::bytea) AS body
 )
 INSERT INTO {queue} (id, headers, body)
 SELECT id, headers, body
@@ -80,10 +86,11 @@ ORDER BY due
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
 -- in: the zone of delayed_zone, how many
--- out: which row, how many characters of its headers stand before the one that says where it goes, the rest of them, NULL
--- SKIP LOCKED steps over rows that another mover holds, and nobody waits. Bodies stay where they are, and so does the beginning of
--- the headers: the header in question stands at their end, where the transport writes it. Where it stands in another form, nothing
--- stands before it and the rest is all.
+-- out: which row, how many characters of its headers stand before the one that says where it goes, the rest
+--     of them, NULL
+-- SKIP LOCKED steps over rows that another mover holds, and no session waits. Bodies stay where they are, and
+-- so does the beginning of the headers: the header in question stands at their end, where the transport
+-- writes it. Where it stands in another form, nothing stands before it and the rest is all.
 SELECT d.ctid::text, greatest(w.place - 1, 0), substr(d.headers, w.place), NULL
 FROM {delayed} AS d
 CROSS JOIN LATERAL (SELECT strpos(d.headers, ',"NServiceBus.SqlServer.ForwardDestination":') AS place) AS w
@@ -101,8 +108,8 @@ SELECT ctid::text, id::text, headers FROM {delayed} WHERE ctid = ANY (:rows::tid
 -- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
 -- in: which rows, their new Ids, how many characters of their headers they keep, what they have behind these
 -- out: number of rows
--- A row is found by its ctid, which cannot change while it is locked. A NULL body becomes an empty one: a NULL stops a .NET
--- endpoint.
+-- A row is found by its ctid, which cannot change while it is locked. A NULL body becomes an empty one: a
+-- NULL stops a .NET endpoint.
 WITH moved AS (
     DELETE FROM {delayed} AS d
     USING unnest(:rows::tid[], :ids::uuid[], :kept::int[], :rests::text[]) WITH ORDINALITY
@@ -120,15 +127,17 @@ ORDER BY number
 -- in: the zone of delayed_zone     out: rows, how many are due, seconds until the first one is due
 SELECT count(*),
        count(*) FILTER (WHERE due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone),
-       extract(epoch FROM min(due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
+       extract(epoch
+           FROM min(due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
 FROM {delayed}
 
 -- name: delayed_parked
 -- Locks the next messages that wait for a database, in the order in which they are given up.
--- in: how their headers end, or how that end begins; the due of the last one so far, an early time at first; how many
+-- in: how their headers end, or how that end begins; the due of the last one so far, an early time at first;
+--     how many
 -- out: which row, how many characters of its headers stand before that end, due
--- It walks the index on due and looks at each row's headers, once for each time that the database comes back. Due comes as a text,
--- which the next look gets back as it is. SKIP LOCKED as in delayed_due.
+-- It walks the index on due and looks at each row's headers, once for each time that the database comes back.
+-- Due comes as a text, which the next look gets back as it is. SKIP LOCKED as in delayed_due.
 SELECT d.ctid::text, w.place - 1, d.due::text
 FROM {delayed} AS d
 CROSS JOIN LATERAL (SELECT strpos(d.headers, :ending) AS place) AS w
@@ -139,7 +148,7 @@ FOR UPDATE OF d SKIP LOCKED
 
 -- name: delayed_awaited
 -- Returns how the headers end of messages that wait for databases: each end once.
--- in: how such an end begins     out: the end
+-- in: how the end begins     out: the end
 -- It reads the whole table, once for each start of a job.
 SELECT DISTINCT substr(d.headers, w.place)
 FROM {delayed} AS d

@@ -14,9 +14,9 @@ SELECT :database::text
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.
 -- in: schema, table     out: schema, table, object id, creation date (unknown here)
--- The object id survives VACUUM FULL and TRUNCATE, which change the file number, but not a DROP. The statement finds no
--- partitioned table, and no table from which others inherit. A claim is deleted by ctid, and ctid does not tell their rows
--- apart.
+-- The object id survives VACUUM FULL and TRUNCATE, which change the file number, but not a DROP. The
+-- statement finds no partitioned table, and no table from which others inherit. A claim is deleted by ctid,
+-- and ctid does not tell their rows apart.
 SELECT n.nspname::text, c.relname::text, c.oid::bigint, ''
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
@@ -24,7 +24,7 @@ WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'
   AND NOT EXISTS (SELECT FROM pg_catalog.pg_inherits AS i WHERE i.inhparent = c.oid)
 
 -- name: namesakes
--- Returns what people may mean by a name that is no queue table: what has it in any schema, in upper or lower case.
+-- Returns what people may mean by a name that is no queue table: what has it in any schema, in any case.
 -- in: name     out: schema, name, what it is
 SELECT n.nspname::text, c.relname::text,
        CASE c.relkind WHEN 'r' THEN 'table' WHEN 'p' THEN 'partitioned table' WHEN 'v' THEN 'view'
@@ -39,7 +39,8 @@ LIMIT 20
 -- name: columns
 -- Returns the columns of a table.
 -- in: schema, table     out: name, type, whether it may be NULL, whether it is computed
-SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod)::text, NOT a.attnotnull, a.attgenerated <> ''
+SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod)::text, NOT a.attnotnull,
+    a.attgenerated <> ''
 FROM pg_catalog.pg_attribute AS a
 JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
@@ -48,6 +49,7 @@ ORDER BY a.attnum
 
 -- name: storage
 -- Returns how rows of a table are kept.
--- out: whether plain reads see row versions, whether the table is a heap with indexes that are locked apart from it
+-- out: whether plain reads see row versions, whether the table is a heap with indexes that are locked apart
+--     from it
 -- Every read sees row versions here, and locks lie in the rows.
 SELECT true, false

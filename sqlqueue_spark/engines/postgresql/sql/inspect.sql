@@ -8,8 +8,8 @@ SELECT 'server version', current_setting('server_version_num')::int / 10000, 13
 -- name: indexes
 -- Returns the key columns of a table's indexes.
 -- in: object id of the table     out: index, key column (NULL for an expression), unique, kind, filter
--- There is one row for each key column, in their order. The statement leaves out an index that is not valid, because it
--- serves nobody.
+-- There is one row for each key column, in their order. The statement leaves out an index that is not valid,
+-- because it serves no query.
 SELECT c.relname::text, a.attname::text, i.indisunique, m.amname::text, pg_get_expr(i.indpred, i.indrelid)
 FROM pg_catalog.pg_index AS i
 JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
@@ -30,8 +30,10 @@ WHERE q.oid = :object_id::oid
 
 -- name: space
 -- Returns how much of a table is dead.
--- in: object id of the table     out: pages, live rows, dead rows, seconds since it was last vacuumed (NULL: never)
--- The numbers of rows are those of the statistics. Pages do not count against a table here, because an index finds the rows.
+-- in: object id of the table     out: pages, live rows, dead rows, seconds since it was last vacuumed (NULL:
+--     never)
+-- The numbers of rows are those of the statistics. Pages do not count against a table here, because an index
+-- finds the rows.
 SELECT pg_relation_size(s.relid) / current_setting('block_size')::bigint,
        s.n_live_tup,
        s.n_dead_tup,
@@ -41,9 +43,11 @@ WHERE s.relid = :object_id::oid
 
 -- name: numbers
 -- Returns what numbers the rows of a table.
--- in: object id of the table     out: schema and name of the sequence, last number (NULL: unknown), highest number
--- The column's default names a serial's sequence; an identity's sequence belongs to the column. The column's own type may
--- end before the sequence does. Only a user with USAGE or SELECT on the sequence may see the last number.
+-- in: object id of the table     out: schema and name of the sequence, last number (NULL: unknown), highest
+--     number
+-- The column's default names a serial's sequence; an identity's sequence belongs to the column. The column's
+-- own type may end before the sequence does. Only a user with USAGE or SELECT on the sequence may see the
+-- last number.
 WITH numbered AS (
     SELECT p.refobjid AS sequence, d.adrelid AS queue, d.adnum AS attnum
     FROM pg_catalog.pg_attrdef AS d
@@ -52,7 +56,8 @@ WITH numbered AS (
     UNION
     SELECT p.objid, p.refobjid, p.refobjsubid
     FROM pg_catalog.pg_depend AS p
-    WHERE p.refobjid = :object_id::oid AND p.classid = 'pg_class'::regclass AND p.refclassid = 'pg_class'::regclass
+    WHERE p.refobjid = :object_id::oid AND p.classid = 'pg_class'::regclass
+        AND p.refclassid = 'pg_class'::regclass
       AND p.deptype IN ('a', 'i')
 )
 SELECT n.nspname::text,
@@ -85,11 +90,12 @@ WHERE current_database() = :database AND c.oid = :object_id::oid
 
 -- name: stopping_row
 -- Returns the first row at the head of a queue that stops its .NET endpoints.
--- out: seq, row id, whether it has no body (else its headers are the JSON null), its headers, those of the row behind it, the
--- database's clock in UTC
--- An endpoint that receives such a row fails, gives the row back, and receives it again. So the row stands at the head, as far
--- as others hold no rows there, and the statement reads only the first 10,000 rows, by the index on seq. What is in row tells
--- that a body is NULL and how long headers are, so nothing large is fetched.
+-- out: seq, row id, whether it has no body (else its headers are the JSON null), its headers, those of the
+--     row behind it, the database's clock in UTC
+-- An endpoint that receives this row fails, gives the row back, and receives it
+-- again. So the row stands at the head, as far as others hold no rows there, and the statement reads only the
+-- first 10,000 rows, by the index on seq. What is in row tells that a body is NULL and how long headers are,
+-- so nothing large is fetched.
 SELECT f.seq::bigint,
        f.id::text,
        f.bodyless,
@@ -108,16 +114,19 @@ ORDER BY f.seq
 LIMIT 1
 
 -- name: open_transactions
--- Returns the oldest transactions of this database that have been open for long and keep the server from cleaning up.
--- in: how many seconds are long     out: what it costs, session (NULL: a prepared transaction), login, host, program, since when
--- in UTC, the database's clock in UTC
--- While a transaction has a snapshot or has written (backend_xmin, backend_xid), the indexes keep the entries of rows that
--- others delete, and every look at the head of a queue reads them. One that has only read and sleeps keeps nothing. A login
--- without pg_read_all_stats sees since when only for sessions of its own user, and no others come here.
+-- Returns the oldest transactions of this database that have been open for long and stop the cleanup.
+-- in: how many seconds are long     out: what it costs, session (NULL: a prepared transaction), login, host,
+--     program, since when in UTC, the database's clock in UTC
+-- While a transaction has a snapshot or has written (backend_xmin,
+-- backend_xid), the indexes keep the entries of rows that others delete, and every look at the head of a
+-- queue reads them. One that has only read and sleeps keeps nothing. A login without pg_read_all_stats sees
+-- since when only for sessions of its own user, and no others come here.
 SELECT 'every queue of the database gets slower: indexes keep the entries of rows that others delete',
-       t.session, t.login, t.host, t.program, t.since AT TIME ZONE 'UTC', statement_timestamp() AT TIME ZONE 'UTC'
+       t.session, t.login, t.host, t.program, t.since AT TIME ZONE 'UTC',
+           statement_timestamp() AT TIME ZONE 'UTC'
 FROM (
-    SELECT a.pid AS session, a.usename::text AS login, host(a.client_addr) AS host, a.application_name AS program,
+    SELECT a.pid AS session, a.usename::text AS login, host(a.client_addr) AS host,
+        a.application_name AS program,
            a.xact_start AS since
     FROM pg_catalog.pg_stat_activity AS a
     WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
@@ -153,7 +162,7 @@ ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();
 
 -- name: remedy_index_row_version
 -- A remedy for people: creates the index that receiving goes by.
--- CONCURRENTLY blocks nobody; it cannot run inside a transaction.
+-- CONCURRENTLY blocks no session; it cannot run inside a transaction.
 CREATE UNIQUE INDEX CONCURRENTLY {index} ON {queue} (seq);
 
 -- name: remedy_lock_escalation
@@ -161,7 +170,7 @@ CREATE UNIQUE INDEX CONCURRENTLY {index} ON {queue} (seq);
 
 -- name: remedy_numbers
 -- A remedy for people: gives numbers for the next centuries.
--- The server writes every row anew, and everybody waits meanwhile. It is quick when the queue is nearly empty.
+-- The server writes every row anew, and all sessions wait meanwhile. It is quick with a short queue.
 ALTER SEQUENCE {sequence} AS bigint;
 ALTER TABLE {queue} ALTER COLUMN seq TYPE bigint;
 
@@ -170,8 +179,8 @@ ALTER TABLE {queue} ALTER COLUMN seq TYPE bigint;
 VACUUM {queue};
 
 -- name: remedy_stopping_row
--- A remedy for people: gives rows without a body an empty one, and those whose headers are the JSON null no headers.
--- It waits for whoever holds such a row, and reads the whole queue.
+-- A remedy for people: gives rows without a body an empty one, and those whose headers are the JSON null no
+-- headers. It waits for each session that holds a row like that, and reads the whole queue.
 UPDATE {queue}
 SET body = coalesce(body, ''), headers = CASE headers WHEN 'null' THEN '{{}}' ELSE headers END
 WHERE body IS NULL OR headers = 'null';
@@ -182,5 +191,5 @@ SELECT pg_terminate_backend(:session);
 
 -- name: remedy_write_ahead_log
 -- A remedy for people: makes a table's rows outlive a crash of the server.
--- The server writes every row anew, and everybody waits meanwhile. It is quick when the queue is nearly empty.
+-- The server writes every row anew, and all sessions wait meanwhile. It is quick with a short queue.
 ALTER TABLE {queue} SET LOGGED;

@@ -3,8 +3,9 @@
 -- name: tables
 -- Returns the columns of every table that may be a queue, an outbox, a delayed table or a stage.
 -- in: schema, or '' for all of them     out: schema, table, object id, column, rows by the statistics
--- The client recognises a table by all its columns. One that has neither headers nor operations is none of these. As in
--- identity, tables from which others inherit are left out. Only the catalogue and the statistics are read.
+-- The client recognises a table by all its columns. One that has neither headers nor operations is none of
+-- these. As in identity, tables from which others inherit are left out. Only the catalogue and the statistics
+-- are read.
 SELECT n.nspname::text, c.relname::text, c.oid::bigint, a.attname::text, coalesce(s.n_live_tup, 0)::bigint
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
@@ -14,7 +15,8 @@ WHERE c.relkind = 'r' AND (:schema = '' OR n.nspname = :schema)
   AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
   AND EXISTS (
       SELECT FROM pg_catalog.pg_attribute AS k
-      WHERE k.attrelid = c.oid AND k.attnum > 0 AND NOT k.attisdropped AND k.attname IN ('headers', 'Operations')
+      WHERE k.attrelid = c.oid AND k.attnum > 0 AND NOT k.attisdropped
+          AND k.attname IN ('headers', 'Operations')
   )
   AND NOT EXISTS (SELECT FROM pg_catalog.pg_inherits AS i WHERE i.inhparent = c.oid)
 ORDER BY n.nspname, c.relname, a.attnum
@@ -22,6 +24,6 @@ ORDER BY n.nspname, c.relname, a.attnum
 -- name: count_rows
 -- Counts the rows of a table that is not too large.
 -- in: object id of the table, how many bytes are too many     out: rows; NULL where the table is larger
--- A count reads the whole table. Large values lie elsewhere and do not count: they are not read. Plain reads wait for nobody
--- here, but a table that somebody alters is waited for.
+-- A count reads the whole table. Large values lie elsewhere and do not count: they are not read. Plain reads
+-- wait for no row lock here, but they wait for a table that is being altered.
 SELECT CASE WHEN pg_relation_size(:object_id::oid) < :too_many::bigint THEN (SELECT count(*) FROM {queue}) END

@@ -21,8 +21,8 @@ CREATE TABLE IF NOT EXISTS {outbox} (
 
 -- name: outbox_index_dispatched_at
 -- Creates the index that the cleanup goes by.
--- The index's name carries the table's, because names of indexes are per schema. Under a plain name, the second outbox table
--- of a schema would go without the index.
+-- The index's name carries the table's, because names of indexes are per schema. Under a plain name, the
+-- second outbox table of a schema would go without the index.
 CREATE INDEX IF NOT EXISTS {dispatched_at} ON {outbox} ("DispatchedAt")
 
 -- name: outbox_index_dispatched
@@ -33,8 +33,8 @@ CREATE INDEX IF NOT EXISTS {dispatched} ON {outbox} ("Dispatched")
 -- name: outbox_seen
 -- Returns which of some message ids are there.
 -- in: array, as text, of message ids     out: message id
--- LATERAL with OFFSET 0 makes the server look up each id in the primary key; for a plain join the planner may walk the whole
--- table instead. The statement does not see ids that others have inserted and not committed.
+-- LATERAL with OFFSET 0 makes the server look up each id in the primary key; for a plain join the planner may
+-- walk the whole table instead. The statement does not see ids that others have inserted and not committed.
 SELECT i.id
 FROM unnest(:ids::text[]) AS i (id)
 CROSS JOIN LATERAL (SELECT FROM {outbox} WHERE "MessageId" = i.id OFFSET 0) AS o
@@ -42,7 +42,8 @@ CROSS JOIN LATERAL (SELECT FROM {outbox} WHERE "MessageId" = i.id OFFSET 0) AS o
 -- name: outbox_seen_of
 -- Returns which of some message ids are there, written by one version.
 -- in: array, as text, of message ids, the version of their writer     out: message id
--- Rows of other writers say nothing here: we did not send what a .NET endpoint has handled. All else is as in outbox_seen.
+-- Rows of other writers say nothing here: we did not send what a .NET endpoint has handled. All else is as in
+-- outbox_seen.
 SELECT i.id
 FROM unnest(:ids::text[]) AS i (id)
 CROSS JOIN LATERAL (
@@ -52,8 +53,9 @@ CROSS JOIN LATERAL (
 -- name: outbox_add
 -- Remembers message ids.
 -- in: version of the writer, array, as text, of message ids     out: number of rows
--- An id that is there already is a unique violation. The statement waits for an id that somebody else has inserted and not
--- committed. It inserts rows in the order of the array: twins insert in the same order, so they do not deadlock.
+-- An id that is there already is a unique violation. The statement waits for an id that another transaction
+-- has inserted and not committed. It inserts rows in the order of the array: twins insert in the same order,
+-- so they do not deadlock.
 INSERT INTO {outbox} ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion", "Operations")
 SELECT i.id, true, statement_timestamp() AT TIME ZONE 'UTC', :version::text, '[]'::jsonb
 FROM unnest(:ids::text[]) AS i (id)
@@ -61,8 +63,9 @@ FROM unnest(:ids::text[]) AS i (id)
 -- name: outbox_add_new
 -- Remembers those of some message ids that are not there.
 -- in: version of the writer, array, as text, of message ids     out: message id of each row that was inserted
--- ON CONFLICT waits for an id that somebody else has inserted and not committed, and then knows whether the id is there. The
--- statement inserts rows in the order of the array: twins insert in the same order, so they do not deadlock.
+-- ON CONFLICT waits for an id that another transaction has inserted and not committed, and then knows whether
+-- the id is there. The statement inserts rows in the order of the array: twins insert in the same order, so
+-- they do not deadlock.
 INSERT INTO {outbox} ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion", "Operations")
 SELECT i.id, true, statement_timestamp() AT TIME ZONE 'UTC', :version::text, '[]'::jsonb
 FROM unnest(:ids::text[]) AS i (id)
@@ -89,16 +92,18 @@ GROUP BY o."PersistenceVersion"
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.
 -- in: seconds that an id is kept     out: number of rows
--- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold. SKIP LOCKED
--- steps over rows that others hold, so that nobody waits. The database's clock decides what is old. ORDER BY makes the index
--- on "DispatchedAt" the cheapest way; the index on "Dispatched" would find nearly every row. The delete looks up each id of an
--- array in the primary key; joined, the server may walk the whole table for each where its statistics are those of an empty one.
--- It does not go by ctid, because a table may be partitioned.
+-- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold.
+-- SKIP LOCKED steps over rows that others hold, so that no session waits. The database's clock decides what
+-- is old. ORDER BY makes the index on "DispatchedAt" the cheapest way; the index on "Dispatched" would find
+-- nearly every row. The delete looks up each id of an array in the primary key; joined, the server may walk
+-- the whole table for each where its statistics are those of an empty one. It does not go by ctid, because a
+-- table may be partitioned.
 DELETE FROM {outbox}
 WHERE "MessageId" = ANY (ARRAY(
     SELECT "MessageId"
     FROM {outbox}
-    WHERE "Dispatched" AND "DispatchedAt" < statement_timestamp() AT TIME ZONE 'UTC' - :seconds::bigint * interval '1 second'
+    WHERE "Dispatched"
+        AND "DispatchedAt" < statement_timestamp() AT TIME ZONE 'UTC' - :seconds::bigint * interval '1 second'
     ORDER BY "DispatchedAt"
     LIMIT 4000
     FOR UPDATE SKIP LOCKED

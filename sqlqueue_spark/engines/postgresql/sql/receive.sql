@@ -3,8 +3,8 @@
 -- name: ends
 -- Returns the lowest and the highest seq that are in the queue now.
 -- out: lowest seq, highest seq; NULL when the queue is empty
--- The statement is two probes of the index. As it is one statement, both values are of one moment. A row that somebody sends
--- meanwhile gets a higher seq than the rows that are looked at. So no old row is left out because of it.
+-- The statement is two probes of the index. As it is one statement, both values are of one moment. A row that
+-- is sent meanwhile gets a higher seq than the rows that are looked at. So no old row is left out.
 SELECT (SELECT seq::bigint FROM {queue} AS q ORDER BY q.seq LIMIT 1),
        (SELECT seq::bigint FROM {queue} AS q ORDER BY q.seq DESC LIMIT 1)
 
@@ -16,13 +16,16 @@ SELECT max(seq)::bigint FROM {queue}
 -- name: claim
 -- Locks the next rows in seq order.
 -- in: after which seq, up to which, how many
--- out: one row of arrays: seq, expired, bytes, and the seq of the rows that may be messages in transit; NULL where there are none
--- SKIP LOCKED steps over rows other receivers hold; FOR UPDATE keeps what is read until the transaction ends. The lengths
--- come from TOAST pointers, so the statement fetches no large body. statement_timestamp() is the database's clock; expires
--- is in UTC. The answer is one row of arrays, because that costs the client a fifth of what as many rows cost. The cast to
--- bigint, here and elsewhere: without it a prepared statement fails when somebody widens the column from integer. The cast
--- stands outside the subquery, because the index would not serve a sort by the cast value.
-SELECT array_agg(seq::bigint), array_agg(expired), array_agg(bytes), array_agg(seq::bigint) FILTER (WHERE in_transit)
+-- out: one row of arrays: seq, expired, bytes, and the seq of the rows that may be messages in transit; NULL
+--     where there are none
+-- SKIP LOCKED steps over rows other receivers hold; FOR UPDATE keeps what is read until the transaction ends.
+-- The lengths come from TOAST pointers, so the statement fetches no large body. statement_timestamp() is the
+-- database's clock; expires is in UTC. The answer is one row of arrays, because that costs the client a fifth
+-- of what as many rows cost. The cast to bigint, here and elsewhere: without it a prepared statement fails
+-- when the column is widened from integer. The cast stands outside the subquery, because the index would not
+-- serve a sort by the cast value.
+SELECT array_agg(seq::bigint), array_agg(expired), array_agg(bytes), array_agg(seq::bigint)
+    FILTER (WHERE in_transit)
 FROM (
     SELECT seq,
            expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired,
@@ -45,23 +48,25 @@ FROM (
 -- Tells the other streams of a queue that this session is a stream's, for as long as the session lives.
 -- in: database, object id of the table; 1 if the stream's workers take rows without a claim, else 0
 --     out: number of the session
--- The number 1936813169 is "sqlq" in ASCII; the next one says that workers take rows. The lock is shared, so nobody waits for it.
+-- The number 1936813169 is "sqlq" in ASCII; the next one says that workers take rows. The lock is shared, so
+-- no session waits for it.
 SELECT pg_backend_pid()
 FROM pg_advisory_lock_shared(1936813169 + :workers_take, (:object_id::bigint & 2147483647)::int)
 WHERE current_database() = :database
 
 -- name: oldest
 -- Looks which of the oldest rows are free, and locks nothing.
--- in: after which seq, up to which; above which seq it goes on, over at most how many rows; how many free rows are wanted;
---     object id of the table, database, the stream's own sessions
--- out: free rows of the first range, rows that a neighbour holds, first seq, last seq, free rows, rows of the second range,
---     sessions of other streams, sessions of neighbours that look for a row
--- The statement is a plain read. A row that a transaction has deleted or locked names this transaction in xmax; while the
--- transaction runs, it holds a lock on its own number, and pg_locks tells its session. A session that also holds the queue's
--- advisory lock (announce) is a stream's. Rows of streams are left out, in a filter and not in a join, so that the index
--- gives the rows in order and the look ends early. It goes over more rows than wanted, because neighbours hold some. Who looks
--- for a row with FOR UPDATE holds a lock on the table in the mode ROW SHARE, which no sender and no plain read takes. So do a
--- stream's workers that take rows, in sessions of their own: where there are such, nobody is said to look.
+-- in: after which seq, up to which; above which seq it goes on, over at most how many rows; how many free
+--     rows are wanted; object id of the table, database, the stream's own sessions
+-- out: free rows of the first range, rows that a neighbour holds, first seq, last seq, free rows, rows of the
+--     second range, sessions of other streams, sessions of neighbours that look for a row
+-- The statement is a plain read. A row that a transaction has deleted or locked names this transaction in
+-- xmax; while the transaction runs, it holds a lock on its own number, and pg_locks tells its session. A
+-- session that also holds the queue's advisory lock (announce) is a stream's. Rows of streams are left out,
+-- in a filter and not in a join, so that the index gives the rows in order and the look ends early. It goes
+-- over more rows than wanted, because neighbours hold some. Who looks for a row with FOR UPDATE holds a lock
+-- on the table in the mode ROW SHARE, which no sender and no plain read takes. So do a stream's workers that
+-- take rows, in sessions of their own: where there are any, the answer is that no neighbour looks.
 WITH locks AS MATERIALIZED (
     SELECT l.locktype, l.transactionid, l.classid, l.pid
     FROM pg_catalog.pg_locks AS l
@@ -69,7 +74,8 @@ WITH locks AS MATERIALIZED (
         (l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock')
         OR (l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = :database) AND (
             (l.locktype = 'relation' AND l.mode = 'RowShareLock' AND l.relation = :object_id::oid)
-            OR (l.locktype = 'advisory' AND l.classid IN (1936813169, 1936813170) AND l.objid = (:object_id::bigint & 2147483647)::oid
+            OR (l.locktype = 'advisory' AND l.classid IN (1936813169, 1936813170)
+                AND l.objid = (:object_id::bigint & 2147483647)::oid
                 AND l.objsubid = 2)
         ))
     )
@@ -77,22 +83,26 @@ WITH locks AS MATERIALIZED (
     SELECT DISTINCT l.pid FROM locks AS l WHERE l.locktype = 'advisory'
 ), before AS MATERIALIZED (
     SELECT q.seq::bigint AS seq, q.xmax = ANY (ARRAY(
-        SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid' AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
+        SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid'
+            AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
     )) AS held
     FROM {queue} AS q
     WHERE q.seq > :after AND q.seq <= :left_to
       AND q.xmax <> ALL (ARRAY(
-          SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid' AND l.pid IN (SELECT s.pid FROM streams AS s)
+          SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid'
+              AND l.pid IN (SELECT s.pid FROM streams AS s)
       ))
     ORDER BY q.seq
 ), onward AS MATERIALIZED (
     SELECT q.seq::bigint AS seq, q.xmax = ANY (ARRAY(
-        SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid' AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
+        SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid'
+            AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
     )) AS held
     FROM {queue} AS q
     WHERE q.seq > :onward
       AND q.xmax <> ALL (ARRAY(
-          SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid' AND l.pid IN (SELECT s.pid FROM streams AS s)
+          SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid'
+              AND l.pid IN (SELECT s.pid FROM streams AS s)
       ))
     ORDER BY q.seq
     LIMIT :most
@@ -107,25 +117,29 @@ SELECT (SELECT count(*) FROM before AS b WHERE NOT b.held),
        count(*) FILTER (WHERE NOT s.held AND s.nth <= :count),
        (SELECT count(*) FROM onward),
        (SELECT count(*) FROM streams AS s WHERE s.pid <> ALL (:own::int[])),
-       (SELECT count(DISTINCT l.pid) FROM locks AS l WHERE l.locktype = 'relation' AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
-                                                       AND NOT EXISTS (SELECT FROM locks AS w WHERE w.classid = 1936813170))
+       (SELECT count(DISTINCT l.pid) FROM locks AS l WHERE l.locktype = 'relation'
+           AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
+                                                       AND NOT EXISTS (SELECT FROM locks AS w
+                                                           WHERE w.classid = 1936813170))
 FROM seen AS s
 
 -- name: clean_indexes
 -- Removes the index entries of rows that are deleted for good.
--- The statement takes a lock that stops neither senders nor receivers (SHARE UPDATE EXCLUSIVE). SKIP_LOCKED: where somebody
--- cleans already, or alters the table, it does nothing. TRUNCATE off: to shorten the file it would want the table for itself.
--- INDEX_CLEANUP on: else it leaves the indexes alone where few pages have deleted rows. A login without the right gets a
--- warning, and nothing is done. The names of the options are in upper case since version 12.
+-- The statement takes a lock that stops neither senders nor receivers (SHARE UPDATE EXCLUSIVE). SKIP_LOCKED:
+-- where another session cleans already, or alters the table, it does nothing. TRUNCATE off: to shorten the
+-- file it would want the table for itself. INDEX_CLEANUP on: else it leaves the indexes alone where few pages
+-- have deleted rows. A login without the right gets a warning, and nothing is done. The names of the options
+-- are in upper case since version 12.
 VACUUM (TRUNCATE FALSE, INDEX_CLEANUP ON, SKIP_LOCKED) {queue}
 
 -- name: look
 -- Returns the next rows in seq order, and locks nothing.
 -- in: after which seq, up to which, how many     out: one row of arrays: seq, false, bytes, seq as in claim
--- This is for workers that take rows without a claim. The statement also returns rows that others hold; the statement take
--- steps over them later. Only take judges which rows have expired. The answer is one row of arrays, because that costs the
--- client a fifth of what as many rows cost.
-SELECT array_agg(seq::bigint), array_agg(false), array_agg(bytes), array_agg(seq::bigint) FILTER (WHERE in_transit)
+-- This is for workers that take rows without a claim. The statement also returns rows that others hold; the
+-- statement take steps over them later. Only take judges which rows have expired. The answer is one row of
+-- arrays, because that costs the client a fifth of what as many rows cost.
+SELECT array_agg(seq::bigint), array_agg(false), array_agg(bytes), array_agg(seq::bigint)
+    FILTER (WHERE in_transit)
 FROM (
     SELECT seq,
            coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0) AS bytes,
@@ -139,11 +153,12 @@ FROM (
 -- name: read
 -- Reads the rows of a range, and locks nothing.
 -- in: first seq, last seq     out: the columns of a message
--- The claim's locks do not hide rows from plain reads. The tables have no optional columns here; the client adds these, as
--- NULL. A driver that writes its largest date for "never" writes infinity. No reader of Arrow has a number for that, and
--- Python has none for a year beyond 9999, so they arrive as NULL.
+-- The claim's locks do not hide rows from plain reads. The tables have no optional columns here; the client
+-- adds these, as NULL. A driver that writes its largest date for "never" writes infinity. No reader of Arrow
+-- has a number for that, and Python has none for a year beyond 9999, so they arrive as NULL.
 SELECT id::text AS "Id",
-       CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' THEN expires::timestamp END AS "Expires",
+       CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
+           THEN expires::timestamp END AS "Expires",
        headers::text AS "Headers",
        body AS "Body",
        seq::bigint AS "RowVersion"
@@ -156,7 +171,8 @@ ORDER BY seq
 -- in: first seq, last seq     out: the columns of a message
 -- It reads as read does, and serves a look at a queue that claims nothing.
 SELECT id::text AS "Id",
-       CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' THEN expires::timestamp END AS "Expires",
+       CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
+           THEN expires::timestamp END AS "Expires",
        headers::text AS "Headers",
        body AS "Body",
        seq::bigint AS "RowVersion"
@@ -171,22 +187,25 @@ ORDER BY seq
 -- Deletes the rows of a range and returns them.
 -- in: first seq, last seq, how many
 -- out: the columns of a message, and whether it has expired; the rows come in any order
--- SKIP LOCKED steps over rows that others hold: they stay, and nobody waits. The delete finds its rows by ctid, which cannot
--- change while the rows are locked. Joined by seq, the server would seek each row in the index once more, which takes half
--- as long again. The statement deletes at most as many rows as were planned, because other rows may have appeared in the
--- range since. Messages in transit stay, but for those that the plan has counted among the others. Columns as in read.
+-- SKIP LOCKED steps over rows that others hold: they stay, and no session waits. The delete finds its rows by
+-- ctid, which cannot change while the rows are locked. Joined by seq, the server would seek each row in the
+-- index once more, which takes half as long again. The statement deletes at most as many rows as were
+-- planned, because other rows may have appeared in the range since. Messages in transit stay, but for those
+-- that the plan has counted among the others. Columns as in read.
 DELETE FROM {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT ctid
     FROM {queue}
     WHERE seq BETWEEN :first AND :last
-      AND (coalesce(position('NServiceBus.SqlServer.ForwardDestination' IN headers), 0) = 0 OR seq IN ({in_transit}))
+      AND (coalesce(position('NServiceBus.SqlServer.ForwardDestination' IN headers), 0) = 0
+          OR seq IN ({in_transit}))
     ORDER BY seq
     LIMIT :count
     FOR UPDATE SKIP LOCKED
 ))
 RETURNING id::text AS "Id",
-          CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' THEN expires::timestamp END AS "Expires",
+          CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
+              THEN expires::timestamp END AS "Expires",
           headers::text AS "Headers",
           body AS "Body",
           seq::bigint AS "RowVersion",
@@ -195,7 +214,8 @@ RETURNING id::text AS "Id",
 -- name: ids
 -- Returns the row ids of some rows, to prove that a claim still has the same rows.
 -- in: the first and the last seq of each run     out: seq, id
--- OFFSET 0 makes the server look up each run by itself; for a plain join the planner may walk the whole table instead.
+-- OFFSET 0 makes the server look up each run by itself; for a plain join the planner may walk the whole
+-- table.
 SELECT q.seq::bigint, q.id::text
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (SELECT seq, id FROM {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
@@ -209,11 +229,12 @@ FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (SELECT seq, headers FROM {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
 
 -- name: lock_in_transit
--- Locks those of some rows that nobody holds, and reads them whole.
+-- Locks those of some rows that are free, and reads them whole.
 -- in: the first and the last seq of each run
 -- out: seq, id, correlation id, reply-to address, time of expiry, headers, body
 -- SKIP LOCKED steps over rows that others hold. The tables have no optional columns here.
-SELECT q.seq::bigint, q.id::text, NULL::text, NULL::text, nullif(q.expires::timestamp, 'infinity'), q.headers::text, q.body
+SELECT q.seq::bigint, q.id::text, NULL::text, NULL::text, nullif(q.expires::timestamp, 'infinity'),
+    q.headers::text, q.body
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (
     SELECT seq, id, expires, headers, body
@@ -226,9 +247,9 @@ CROSS JOIN LATERAL (
 -- name: lock
 -- Locks again what is left of a claim, and waits for rows that others hold.
 -- in: the first and the last seq of each run     out: seq, bytes
--- No SKIP LOCKED: if the statement stepped over a row that another transaction holds and then rolls back, the row would
--- later be deleted unprocessed. LATERAL makes the server look up each run in the index; for a plain join the planner may
--- walk the whole table instead.
+-- No SKIP LOCKED: if the statement stepped over a row that another transaction holds and then rolls back, the
+-- row would later be deleted unprocessed. LATERAL makes the server look up each run in the index; for a plain
+-- join the planner may walk the whole table.
 SELECT q.seq::bigint, q.bytes
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) WITH ORDINALITY AS run (first, last, position)
 CROSS JOIN LATERAL (
@@ -262,9 +283,9 @@ WHERE q.tableoid = :object_id::oid AND q.seq BETWEEN :first AND :last AND curren
 -- name: delete
 -- Deletes a claim that this transaction has locked.
 -- in: the first and the last seq of each run     out: number of rows
--- A run holds consecutive numbers that were all claimed, so no other row can stand between its ends. The delete finds its
--- rows by ctid, which cannot change while the rows are locked; for a plain join the planner may walk the whole table
--- instead.
+-- A run holds consecutive numbers that were all claimed, so no other row can stand between its ends. The
+-- delete finds its rows by ctid, which cannot change while the rows are locked; for a plain join the planner
+-- may walk the whole table.
 DELETE FROM {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT q.ctid
@@ -283,10 +304,11 @@ WHERE seq BETWEEN :first AND :last
 -- Returns what waits behind a row, by two probes of the index.
 -- in: after which seq
 -- out: the first seq that waits, the highest, headers of the oldest, the database's clock in UTC
--- The caller counts from the first number to the highest. This is the most that can wait, because it also counts numbers of
--- rows that were taken out of order; an exact count would read the whole backlog. The statement does not count: the two
--- numbers can be further apart than a bigint can say.
-SELECT q.seq::bigint, (SELECT max(seq)::bigint FROM {queue}), q.headers::text, statement_timestamp() AT TIME ZONE 'UTC'
+-- The caller counts from the first number to the highest. This is the most that can wait, because it also
+-- counts numbers of rows that were taken out of order; an exact count would read the whole backlog. The
+-- statement does not count: the two numbers can be further apart than a bigint can say.
+SELECT q.seq::bigint, (SELECT max(seq)::bigint FROM {queue}), q.headers::text,
+    statement_timestamp() AT TIME ZONE 'UTC'
 FROM {queue} AS q
 WHERE q.seq > :after
 ORDER BY q.seq

@@ -3,9 +3,9 @@
 -- name: rights
 -- Returns what the connected user may do with a table, among the rights of grants_receiver and grants_sender.
 -- in: database, object id of the table     out: user, role, right, whether the user has it
--- Rights that come by roles or by ownership count too. Senders need a right to a sequence only where a default takes its
--- numbers; an identity's sequence belongs to the column. CASE: the server tries conditions in any order, and a table is no
--- sequence.
+-- Rights that come by roles or by ownership count too. Senders need a right to a sequence only where a
+-- default takes its numbers; an identity's sequence belongs to the column. CASE: the server tries conditions
+-- in any order, and a table is no sequence.
 SELECT current_user::text, r.role, r.name, r.held
 FROM pg_catalog.pg_class AS c
 CROSS JOIN LATERAL (
@@ -34,9 +34,9 @@ WHERE current_database() = :database AND c.oid = :object_id::oid
 -- Nothing to do: a connection reaches one database, and names of another are refused.
 
 -- name: grants_receiver
--- For people: gives all the rights that a receiver needs to its queue, one a line.
--- SELECT … FOR UPDATE needs UPDATE on some column, no matter which. The receiver gets it on the row's id, because no row is
--- found by its id and no row expires by it.
+-- For people: gives all the rights that a receiver needs to its queue, one a line. SELECT … FOR UPDATE needs
+-- UPDATE on some column, no matter which. The receiver gets it on the row's id, because no row is found by
+-- its id and no row expires by it.
 GRANT USAGE ON SCHEMA {schema} TO {user};
 GRANT SELECT ON {queue} TO {user};
 GRANT UPDATE (id) ON {queue} TO {user};
@@ -50,9 +50,9 @@ GRANT INSERT ON {queue} TO {user};
 GRANT USAGE ON SEQUENCE {sequence} TO {user};
 
 -- name: grants_outbox
--- For people: gives all the rights that a sender needs to its outbox, one a line.
--- The cleanup locks the rows that it deletes, and for that it needs UPDATE on some column. The sender gets it on
--- "PersistenceVersion", which is not the key and by which no row is cleaned up.
+-- For people: gives all the rights that a sender needs to its outbox, one a line. The cleanup locks the rows
+-- that it deletes, and for that it needs UPDATE on some column. The sender gets it on "PersistenceVersion",
+-- which is not the key and by which no row is cleaned up.
 GRANT USAGE ON SCHEMA {schema} TO {user};
 GRANT SELECT ON {outbox} TO {user};
 GRANT INSERT ON {outbox} TO {user};
@@ -60,8 +60,8 @@ GRANT UPDATE ("PersistenceVersion") ON {outbox} TO {user};
 GRANT DELETE ON {outbox} TO {user};
 
 -- name: grants_stage
--- For people: gives all the rights that an atomic pipeline needs to its stage, one a line.
--- Source and sink get them together, because they are one login. UPDATE is needed to lock and to change the mark.
+-- For people: gives all the rights that an atomic pipeline needs to its stage, one a line. Source and sink
+-- get them together, because they are one login. UPDATE is needed to lock and to change the mark.
 GRANT USAGE ON SCHEMA {schema} TO {user};
 GRANT SELECT ON {stage} TO {user};
 GRANT INSERT ON {stage} TO {user};
@@ -84,7 +84,7 @@ GRANT UPDATE ON {subscriptions} TO {user};
 GRANT DELETE ON {subscriptions} TO {user};
 
 -- name: grants_installer
--- For people: gives all the rights that an installer needs to a schema, one a line.
--- The installer owns what the installer creates. USAGE: while a table is created, its default finds the sequence by name.
+-- For people: gives all the rights that an installer needs to a schema, one a line. The installer owns what
+-- the installer creates. USAGE: while a table is created, its default finds the sequence by name.
 GRANT USAGE ON SCHEMA {schema} TO {user};
 GRANT CREATE ON SCHEMA {schema} TO {user};

@@ -20,6 +20,7 @@ SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ
 -- name: insert
 -- Sends messages.
 -- in: COPY's binary stream of Ids, times of expiry, headers, bodies     out: number of rows
--- The sender needs INSERT on the table and USAGE on its sequence, but not SELECT. Rows get their seq in the order of the
--- stream. COPY is nearly twice as fast as INSERT … SELECT FROM unnest(…). The tables have no optional columns here.
+-- The sender needs INSERT on the table and USAGE on its sequence, but not SELECT. Rows get their seq in the
+-- order of the stream. COPY is nearly twice as fast as INSERT … SELECT FROM unnest(…). The tables have no
+-- optional columns here.
 COPY {queue} (id, expires, headers, body) FROM STDIN (FORMAT binary)

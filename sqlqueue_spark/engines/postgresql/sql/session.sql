@@ -2,16 +2,18 @@
 
 -- name: session
 -- Sets the settings of a connection.
--- in: lock timeout, statement timeout (milliseconds), a mark     out: number of the server's process, and what was set
--- The settings pin the plans. A queue table's statistics are stale by nature (empty at night, a million rows at noon), and a
--- claim whose plan flips to a scan with a sort costs the whole backlog. No timeout of the server may end a session that
--- holds something. A session that holds a claim while Spark works is idle in a long transaction (timeout for long ones from
--- version 17 on); a session that holds a stage is idle (timeout from version 14 on). READ COMMITTED: under a stricter
--- isolation, a claim would fail on every row that another receiver takes meanwhile. Keepalives: the server frees the rows of
--- a machine that vanished without a word after two minutes; by default it takes two hours. synchronous_commit: the server
--- answers a commit only when it is on the disk, whatever the database, the login or the url says. If a crash took sent rows
--- back, they would be lost, because their source is deleted. A setting that asks for more (remote_apply) stays. By the
--- number of the process and by the mark we notice a connection pooler that shares sessions.
+-- in: lock timeout, statement timeout (milliseconds), a mark     out: number of the server's process, and
+--     what was set
+-- The settings pin the plans. A queue table's statistics are stale by nature (empty at night, a million rows
+-- at noon), and a claim whose plan flips to a scan with a sort costs the whole backlog. No timeout of the
+-- server may end a session that holds something. A session that holds a claim while Spark works is idle in a
+-- long transaction (timeout for long ones from version 17 on); a session that holds a stage is idle (timeout
+-- from version 14 on). READ COMMITTED: under a stricter isolation, a claim would fail on every row that
+-- another receiver takes meanwhile. Keepalives: the server frees the rows of a machine that vanished without
+-- a word after two minutes; by default it takes two hours. synchronous_commit: the server answers a commit
+-- only when it is on the disk, whatever the database, the login or the url says. If a crash took sent rows
+-- back, they would be lost, because their source is deleted. A setting that asks for more (remote_apply)
+-- stays. By the number of the process and by the mark we notice a connection pooler that shares sessions.
 SELECT pg_backend_pid(),
        set_config('lock_timeout', :lock_timeout::text, false),
        set_config('statement_timeout', :statement_timeout::text, false),
@@ -49,7 +51,7 @@ SAVEPOINT attempt
 
 -- name: attempt_unhurried
 -- Lets the statements of an attempt take as long as they need.
--- This holds until the savepoint is undone or the transaction ends. Statements wait for locks no longer than before.
+-- This holds until the savepoint is undone or the transaction ends. The wait for locks stays as it is.
 SELECT set_config('statement_timeout', '0', true)
 
 -- name: attempt_check

@@ -1,10 +1,11 @@
 -- stage.sql · PostgreSQL · the stage of an atomic pipeline
 
 -- name: stage_create
--- Creates the table in which an atomic pipeline puts what it sends, until the batch is settled.
--- Where the table is there already, the statement does nothing. A row holds a task's messages for one destination, as many
--- as go out in one transaction, column by column. To write messages so and to take them apart again costs half of what a row
--- for each message costs. One row, the mark, has no task. It says which claim the stage belongs to and whose rows count.
+-- Creates the table in which an atomic pipeline puts what it sends, until the batch is settled. Where the
+-- table is there already, the statement does nothing. A row holds a task's messages for one destination, as
+-- many as go out in one transaction, column by column. To write messages so and to take them apart again
+-- costs half of what a row for each message costs. One row, the mark, has no task. It says which claim the
+-- stage belongs to and whose rows count.
 CREATE TABLE IF NOT EXISTS {stage} (
     task text NOT NULL,
     destination text NOT NULL,
@@ -18,7 +19,8 @@ CREATE TABLE IF NOT EXISTS {stage} (
 
 -- name: stage_storage
 -- Stores the messages of a stage as they are.
--- Otherwise the server compresses a large value. That costs more than writing it, and these values live for one batch only.
+-- Otherwise the server compresses a large value. That costs more than writing it, and these values live for
+-- one batch only.
 ALTER TABLE {stage}
     ALTER COLUMN ids SET STORAGE EXTERNAL,
     ALTER COLUMN expires SET STORAGE EXTERNAL,
@@ -33,9 +35,9 @@ CREATE UNIQUE INDEX IF NOT EXISTS {mark} ON {stage} (task) WHERE task = ''
 -- name: stage_hold
 -- Takes a stage for a source, for as long as the session lives.
 -- in: the stage's full name, quoted
--- The lock belongs to the session, not to the transaction: a sink wants to know that a source lives also while it holds no
--- batch. The statement waits for lock_timeout, because the session of a process that has just died may not have ended yet.
--- The 1 keeps the lock apart from that of create_lock.
+-- The lock belongs to the session, not to the transaction: a sink wants to know that a source lives also
+-- while it holds no batch. The statement waits for lock_timeout, because the session of a process that has
+-- just died may not have ended yet. The 1 keeps the lock apart from that of create_lock.
 SELECT pg_advisory_lock(hashtextextended(:name, 1))
 
 -- name: stage_held
@@ -53,7 +55,7 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
 
 -- name: stage_mark
 -- Returns the mark of a stage, and locks it.
--- out: the mark, as JSON; no row when nobody has opened the stage
+-- out: the mark, as JSON; no row when the stage was never opened
 -- FOR UPDATE makes two sinks of one batch add to the mark one after the other.
 SELECT mark FROM {stage} WHERE task = '' FOR UPDATE
 
@@ -70,7 +72,7 @@ UPDATE {stage} SET mark = :mark WHERE task = ''
 -- name: stage_last
 -- Returns the number of the last row on a stage.
 -- out: the last seq or NULL
--- The statement scans the table, but a row holds thousands of messages, and the scan reads none of the messages.
+-- The statement scans the table, but a row holds thousands of messages, and the scan reads none of them.
 SELECT max(seq) FROM {stage}
 
 -- name: stage_insert
@@ -89,7 +91,8 @@ GROUP BY task
 
 -- name: stage_next
 -- Returns how far the next messages of a destination reach on a stage.
--- in: destination, tasks, after which seq, how many, at least as many as a row holds     out: the last seq or NULL
+-- in: destination, tasks, after which seq, how many, at least as many as a row holds     out: the last seq or
+--     NULL
 SELECT max(seq)
 FROM (
     SELECT seq, sum(cardinality(ids)) OVER (ORDER BY seq) AS messages
@@ -101,11 +104,11 @@ WHERE messages <= :count
 -- name: stage_move
 -- Sends staged messages to their destination, in the order of the stage.
 -- in: destination, tasks, after which seq, up to which     out: number of messages
--- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have left other
--- rows. {columns} are those of the destination, and {values} what they get: the
--- columns of the same names, but the time of expiry where a table of delayed messages has due. The server takes the arrays of a row apart side by side, in their order. It
--- does so above the sort, so the sort sees a few rows and no message
--- (https://www.postgresql.org/docs/current/xfunc-sql.html, "SQL Functions Returning Sets").
+-- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have
+-- left other rows. {columns} are those of the destination, and {values} what they get: the columns of the
+-- same names, but the time of expiry where a table of delayed messages has due. The server takes the arrays
+-- of a row apart side by side, in their order. It does so above the sort, so the sort sees a few rows and no
+-- message (https://www.postgresql.org/docs/current/xfunc-sql.html, "SQL Functions Returning Sets").
 INSERT INTO {queue} ({columns})
 SELECT {values}
 FROM (
@@ -121,7 +124,8 @@ FROM (
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
 -- in: destination, tasks     out: number of messages
--- So we find before the batch is done what a destination refuses: a missing right, a column that must be filled, a trigger.
+-- So we find before the batch is done what a destination refuses: a missing right, a column that must be
+-- filled, a trigger.
 INSERT INTO {queue} ({columns})
 SELECT {values}
 FROM (
@@ -134,6 +138,7 @@ FROM (
 
 -- name: stage_clear
 -- Empties a stage.
--- TRUNCATE leaves no dead rows; a DELETE would leave those of every batch. It waits for everybody who has the table open,
--- even only to read. So we run it where nothing depends on it, and under a lock_timeout that keeps it from waiting.
+-- TRUNCATE leaves no dead rows; a DELETE would leave those of every batch. It waits for every session that
+-- has the table open, even only to read. So we run it where nothing depends on it, and under a lock_timeout
+-- that keeps it from waiting.
 TRUNCATE {stage}

@@ -13,11 +13,12 @@ CREATE TABLE IF NOT EXISTS {subscriptions} (
 -- name: subscribers
 -- Returns who has subscribed to some types.
 -- in: array, as text, of types     out: type, address
--- One look for all types of a chunk. The table has a row for an endpoint and type, and no index that begins with the type: the
--- transport's own publishers read it whole, too. Without quotation marks a dot parts a schema from a table, as in
--- unquoted_subscriptions: where there is such a table, the address comes quoted.
+-- One look for all types of a chunk. The table has a row for an endpoint and type, and no index that begins
+-- with the type: the transport's own publishers read it whole, too. Without quotation marks a dot parts a
+-- schema from a table, as in unquoted_subscriptions: where that table is there, the address comes quoted.
 SELECT s.topic::text,
-       coalesce('"' || replace(t.schema, '"', '""') || '"."' || replace(t.name, '"', '""') || '"', s.queueaddress)::text
+       coalesce('"' || replace(t.schema, '"', '""') || '"."' || replace(t.name, '"', '""') || '"',
+           s.queueaddress)::text
 FROM {subscriptions} AS s
 LEFT JOIN LATERAL (
     SELECT n.nspname::text AS schema, c.relname::text AS name
@@ -38,8 +39,9 @@ ORDER BY s.topic, s.endpoint
 -- name: subscribe
 -- Lets a queue have the events of some types, for an endpoint.
 -- in: address, endpoint, array, as text, of types     out: number of rows
--- An endpoint has one queue a type, so another address takes the place of the one that is there, as with the transport. ON CONFLICT
--- waits for an endpoint that is just subscribing to the same. The array is sorted: two who subscribe do not deadlock.
+-- An endpoint has one queue a type, so another address takes the place of the one that is there, as with the
+-- transport. ON CONFLICT waits for an endpoint that is just subscribing to the same. The array is sorted: two
+-- who subscribe do not deadlock.
 INSERT INTO {subscriptions} AS s (queueaddress, endpoint, topic)
 SELECT :address::text, :endpoint::text, t.topic
 FROM unnest(:topics::text[]) AS t (topic)
@@ -69,8 +71,8 @@ ORDER BY n.nspname, c.relname
 -- name: unquoted_subscriptions
 -- Returns subscriptions whose address a .NET endpoint takes for another table's.
 -- out: endpoint, topic, address
--- Without quotation marks a dot parts a schema from a table: X.Y is the table Y of the schema X. So an address is right
--- where there is such a table.
+-- Without quotation marks a dot parts a schema from a table: X.Y is the table Y of the schema X. So an
+-- address is right where that table is there.
 SELECT s.endpoint::text, s.topic::text, s.queueaddress::text
 FROM {subscriptions} AS s
 WHERE strpos(s.queueaddress, '.') > 0 AND strpos(s.queueaddress, '"') = 0
@@ -91,8 +93,9 @@ JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema
 JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.name AND c.relkind IN ('r', 'p')
 
 -- name: remedy_subscriptions
--- A remedy for people: writes addresses as the .NET endpoints do, for queues in the schema of the table of subscriptions.
--- in: what begins such an address: the schema, a dot and a quotation mark
+-- A remedy for people: writes addresses as the .NET endpoints do, for queues in the schema of the table of
+-- subscriptions.
+-- in: what begins an address like that: the schema, a dot and a quotation mark
 UPDATE {subscriptions}
 SET queueaddress = :prefix || queueaddress || '"'
 WHERE strpos(queueaddress, '.') > 0 AND strpos(queueaddress, '"') = 0;

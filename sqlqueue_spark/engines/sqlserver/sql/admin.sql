@@ -25,10 +25,11 @@ CREATE SCHEMA {schema}
 -- name: create_lock
 -- Makes installers of the same table wait for one another.
 -- in: the table's full name, quoted
--- The server frees the locks when the transaction ends. A transaction must be open already; the caller has opened it by
--- looking for the table (a SELECT begins one, EXEC does not). The second lock is that of the transport's own installer, which
--- calls it after the table's full name, with that of its database, so that the two of us do not create one table at once
--- (CreateQueueText in https://github.com/Particular/NServiceBus.SqlServer, SqlServerConstants.cs). sp_getapplock reports a
+-- The server frees the locks when the transaction ends. A transaction must be open already; the caller has
+-- opened it by looking for the table (a SELECT begins one, EXEC does not). The second lock is that of the
+-- transport's own installer, which calls it after the table's full name, with that of its database, so that
+-- the two of us do not create one table at once (CreateQueueText in
+-- https://github.com/Particular/NServiceBus.SqlServer, SqlServerConstants.cs). sp_getapplock reports a
 -- refused lock as a return code, and THROW makes it an error; -1 means that it has waited for LOCK_TIMEOUT.
 DECLARE @name nvarchar(776) = CAST(:name AS nvarchar(776)), @got int
 DECLARE @resource nvarchar(255) = LEFT(@name, 255)
@@ -49,8 +50,9 @@ END
 
 -- name: create
 -- Creates a queue table: the classic one.
--- The caller has seen, under the lock, that the table is not there. The clustered index keeps rows in RowVersion order and
--- gives pages back as they empty, which a heap does not. Index_Expires finds expired rows without a scan.
+-- The caller has seen, under the lock, that the table is not there. The clustered index keeps rows in
+-- RowVersion order and gives pages back as they empty, which a heap does not. Index_Expires finds expired
+-- rows without a scan.
 CREATE TABLE {queue} (
     Id uniqueidentifier NOT NULL,
     CorrelationId varchar(255) NULL,
@@ -66,9 +68,10 @@ CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVer
 
 -- name: create_heap
 -- Creates a queue table: the one that the .NET installer makes since 2020.
--- The caller has seen, under the lock, that the table is not there. The transport's authors gave the clustered index up for
--- speed (https://github.com/Particular/NServiceBus.SqlServer/pull/613). A heap keeps the pages of deleted rows until it is
--- rebuilt, each claimed row costs two locks, and a claim among rows of others is made twice. So this shape is not the default.
+-- The caller has seen, under the lock, that the table is not there. The transport's authors gave the
+-- clustered index up for speed (https://github.com/Particular/NServiceBus.SqlServer/pull/613). A heap keeps
+-- the pages of deleted rows until it is rebuilt, each claimed row costs two locks, and a claim among rows of
+-- others is made twice. So this shape is not the default.
 CREATE TABLE {queue} (
     Id uniqueidentifier NOT NULL,
     CorrelationId varchar(255) NULL,
@@ -80,13 +83,14 @@ CREATE TABLE {queue} (
     RowVersion bigint IDENTITY(1,1) NOT NULL
 );
 CREATE NONCLUSTERED INDEX Index_RowVersion ON {queue} (RowVersion);
-CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVersion) WHERE Expires IS NOT NULL;
+CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVersion)
+    WHERE Expires IS NOT NULL;
 
 -- name: script_begin
 -- Begins a script that creates one table; create, stage_create or outbox_create follows.
 -- in: the table's full name, quoted
--- Each table has a transaction of its own, under the locks of create_lock. XACT_ABORT: an error ends the whole transaction.
--- QUOTED_IDENTIFIER: sqlcmd turns it off, and then no filtered index can be made.
+-- Each table has a transaction of its own, under the locks of create_lock. XACT_ABORT: an error ends the
+-- whole transaction. QUOTED_IDENTIFIER: sqlcmd turns it off, and then no filtered index can be made.
 SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
@@ -97,7 +101,8 @@ DECLARE @transports nvarchar(255) = LEFT(
 );
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
 IF @got >= 0
-    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
+    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive',
+        @LockOwner = 'Transaction';
 IF @got < 0
 BEGIN;
     THROW 51000, N'Another session is creating this table; run the script again.', 1;
@@ -115,10 +120,11 @@ GO
 -- name: length
 -- Returns how much is in a queue.
 -- out: rows, expired, bytes of headers and bodies, headers of the oldest, the database's clock in UTC
--- READUNCOMMITTED: the statement must neither wait for anyone nor make anyone wait. So it also counts rows that are just
--- being sent or received. The server knows the lengths of (max) columns without reading their pages. Headers are read as
--- committed rows: under READUNCOMMITTED, headers that lie off their row may be moved meanwhile, and error 7105 ends the
--- connection. Hints of that row as in peek; FORCESEEK needs something to seek, so it asks for a RowVersion that each row has.
+-- READUNCOMMITTED: the statement must neither wait for anyone nor make anyone wait. So it also counts rows
+-- that are just being sent or received. The server knows the lengths of (max) columns without reading their
+-- pages. Headers are read as committed rows: under READUNCOMMITTED, headers that lie off their row may be
+-- moved meanwhile, and error 7105 ends the connection. Hints of that row as in peek; FORCESEEK needs
+-- something to seek, so it asks for a RowVersion that each row has.
 SELECT COUNT_BIG(*),
        COALESCE(SUM(CASE WHEN Expires <= GETUTCDATE() THEN CAST(1 AS bigint) ELSE CAST(0 AS bigint) END), 0),
        COALESCE(SUM(COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0)), 0),
@@ -145,20 +151,22 @@ FROM {queue} WITH (READUNCOMMITTED)
 -- name: count_up_to
 -- Counts the rows of a queue, and stops at a number.
 -- in: where to stop     out: rows
--- A full count reads the whole table; a probe that only asks whether there are more than so many rows reads no more than these.
--- READUNCOMMITTED as in length: the statement waits for nobody, and also counts rows that are just being sent or received.
+-- A full count reads the whole table; a probe that only asks whether there are more rows than a number reads
+-- no more than that. READUNCOMMITTED as in length: the statement waits for no lock, and also counts rows that
+-- are just being sent or received.
 SELECT COUNT_BIG(*)
 FROM (SELECT TOP (:most) 1 AS one FROM {queue} WITH (READUNCOMMITTED)) AS counted
 
 -- name: peek
 -- Returns the next rows of a queue.
 -- in: after which RowVersion, how many     out: the eight columns of a message, and whether it has expired
--- The statement may keep the shared lock of each row until it ends, because it reads (max) columns. So the caller asks for at
--- most 2,400 rows at once, which is too few for a lock on the table, and fetches them all. The shared locks pass the update
--- locks of receivers. READPAST steps over rows that others are just sending or deleting. With READ_COMMITTED_SNAPSHOT on,
--- READPAST is legal only beside READCOMMITTEDLOCK (error 650). FORCESEEK: by a plan that was made while the table was empty the
--- server would scan and sort all that stands there, and lock each row on the way. FAST 1 as in read. Headers are varchar or
--- nvarchar, depending on the table's age. Columns that the table does not have arrive as NULL.
+-- The statement may keep the shared lock of each row until it ends, because it reads (max) columns. So the
+-- caller asks for at most 2,400 rows at once, which is too few for a lock on the table, and fetches them all.
+-- The shared locks pass the update locks of receivers. READPAST steps over rows that others are just sending
+-- or deleting. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside READCOMMITTEDLOCK (error 650).
+-- FORCESEEK: by a plan that was made while the table was empty the server would scan and sort all that stands
+-- there, and lock each row on the way. FAST 1 as in read. Headers are varchar or nvarchar, depending on the
+-- table's age. Columns that the table does not have arrive as NULL.
 SELECT LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
@@ -177,8 +185,8 @@ OPTION (FAST 1)
 -- name: peek_by_scan
 -- Returns what peek does, for a table without an index on RowVersion.
 -- in: after which RowVersion, how many     out: the eight columns of a message, and whether it has expired
--- FORCESEEK would be error 8622. So a table that lacks the index can be looked into before somebody makes it. MAX_GRANT_PERCENT
--- as in stage_count: the server sorts whole messages.
+-- FORCESEEK would be error 8622. So a table that lacks the index can be looked into before it is made.
+-- MAX_GRANT_PERCENT as in stage_count: the server sorts whole messages.
 SELECT LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
@@ -213,12 +221,13 @@ OPTION (FAST 1)
 -- name: purge
 -- Deletes the next rows, whatever they are.
 -- in: after which RowVersion, up to which, how many     out: the RowVersion of each deleted row
--- READPAST steps over rows receivers hold: they stay, and nobody waits. READPAST must meet these locks while the statement
--- looks for rows, because the delete itself would wait. So the statement asks for the length of Headers: that condition is
--- always true, and makes the server look at the row and not only at an index key. FORCESEEK: a scan with a sort would lock
--- every row. The hint may stand in a FROM clause, but not beside DELETE (error 10724). MAXDOP 1 as in claim.
--- DEADLOCK_PRIORITY LOW lasts until the batch ends. Where two sessions lock an index key and its row in opposite orders, it
--- makes the purge lose, so that nobody loses work to a cleanup.
+-- READPAST steps over rows receivers hold: they stay, and no session waits. READPAST must meet these locks
+-- while the statement looks for rows, because the delete itself would wait. So the statement asks for the
+-- length of Headers: that condition is always true, and makes the server look at the row and not only at an
+-- index key. FORCESEEK: a scan with a sort would lock every row. The hint may stand in a FROM clause, but not
+-- beside DELETE (error 10724). MAXDOP 1 as in claim. DEADLOCK_PRIORITY LOW lasts until the batch ends. Where
+-- two sessions lock an index key and its row in opposite orders, it makes the purge lose, so that no other
+-- session loses work to a cleanup.
 SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (
     SELECT TOP (:count) RowVersion
@@ -233,10 +242,10 @@ OPTION (MAXDOP 1)
 -- name: purge_expired
 -- Deletes the next expired rows.
 -- in: how many     out: the RowVersion of each deleted row
--- Index_Expires finds the expired rows, oldest first, so each batch begins where the batches before have left none. It
--- takes no range of RowVersions: as a condition, the range would let the plan go by RowVersion and lock the whole backlog.
--- GETUTCDATE() has the column's own type; with SYSUTCDATETIME() the seek would need a conversion. IS NOT NULL is the
--- condition that a filtered index has. All else is as in purge.
+-- Index_Expires finds the expired rows, oldest first, so each batch begins where the batches before have left
+-- none. It takes no range of RowVersions: as a condition, the range would let the plan go by RowVersion and
+-- lock the whole backlog. GETUTCDATE() has the column's own type; with SYSUTCDATETIME() the seek would need a
+-- conversion. IS NOT NULL is the condition that a filtered index has. All else is as in purge.
 SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (
     SELECT TOP (:count) RowVersion

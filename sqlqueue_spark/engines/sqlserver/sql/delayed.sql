@@ -38,28 +38,31 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- name: delayed_next
 -- Returns how long it takes until the first message is due.
 -- out: seconds, negative where it is overdue; NULL when the table is empty
--- One probe of the index on Due. READUNCOMMITTED: the look waits for nobody. A row that a mover has just taken counts, and the
--- next look does not see it any more.
+-- One probe of the index on Due. READUNCOMMITTED: the look waits for no lock. A row that a mover has just
+-- taken counts, and the next look does not see it any more.
 SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed} WITH (READUNCOMMITTED)
 
 -- name: delayed_forward
--- Nothing to say: what one statement deletes it cannot insert elsewhere in an order, so delayed_due and delayed_send move all.
+-- Nothing to say: what one statement deletes it cannot insert elsewhere in an order, so delayed_due and
+-- delayed_send move all.
 
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
 -- in: how many, at most 2,400
--- out: which row, how many characters of its headers stand before the one that says where it goes, the rest of them, due
--- READPAST steps over rows that another mover holds, and nobody waits. The statement reads Headers, so on a heap it locks the row
--- itself. FORCESEEK goes by the index on Due, whatever its name is: a scan would lock every row that waits. FAST 1 and MAXDOP 1 as
--- in claim. GETUTCDATE() has the column's own type. Due comes as a text, which the statements below get back as it is. The headers
--- as in the twin.
+-- out: which row, how many characters of its headers stand before the one that says where it goes, the rest
+--     of them, due
+-- READPAST steps over rows that another mover holds, and no session waits. The statement reads Headers, so on
+-- a heap it locks the row itself. FORCESEEK goes by the index on Due, whatever its name is: a scan would lock
+-- every row that waits. FAST 1 and MAXDOP 1 as in claim. GETUTCDATE() has the column's own type. Due comes as
+-- a text, which the statements below get back as it is. The headers as in the twin.
 SELECT CAST(d.RowVersion AS varchar(20)),
        CASE WHEN w.place = 0 THEN 0 ELSE w.place - 1 END,
        SUBSTRING(d.Headers, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),
        CONVERT(varchar(23), d.Due, 126)
 FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 CROSS APPLY (
-    SELECT CHARINDEX(N',"NServiceBus.SqlServer.ForwardDestination":', d.Headers COLLATE Latin1_General_BIN2) AS place
+    SELECT CHARINDEX(N',"NServiceBus.SqlServer.ForwardDestination":', d.Headers COLLATE Latin1_General_BIN2)
+        AS place
 ) AS w
 WHERE d.Due <= GETUTCDATE()
 ORDER BY d.Due
@@ -78,12 +81,12 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_send
 -- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
--- in: the rows as JSON [[n, which row, new id, how many characters of its headers it keeps, what it has behind these],…], the Due
---     of the last one
+-- in: the rows as JSON [[n, which row, new id, how many characters of its headers it keeps, what it has
+--     behind these],…], the Due of the last one
 -- out: number of rows
--- The rows are inserted first, in their order: what OUTPUT inserts has none. Only Due has an index, so the rows are found by their
--- range of it; READPAST steps over those of another mover. {columns} are those of the queue. A NULL body becomes an empty one.
--- OPENJSON and ORDER BY as in insert.
+-- The rows are inserted first, in their order: what OUTPUT inserts has none. Only Due has an index, so the
+-- rows are found by their range of it; READPAST steps over those of another mover. {columns} are those of the
+-- queue. A NULL body becomes an empty one. OPENJSON and ORDER BY as in insert.
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM (
@@ -127,14 +130,16 @@ FROM {delayed} WITH (READUNCOMMITTED)
 
 -- name: delayed_parked
 -- Locks the next messages that wait for a database, in the order in which they are given up.
--- in: how their headers end, or how that end begins; the Due of the last one so far, an early time at first; how
--- many, at most 2,400
+-- in: how their headers end, or how that end begins; the Due of the last one so far, an early time at first;
+--     how many, at most 2,400
 -- out: which row, how many characters of its headers stand before that end, due
--- It walks the index on Due and looks at each row's headers, once for each time that the database comes back. Rows that are not
--- wanted stay locked only while the statement looks at them, which is why a portion ends at 2,400. Hints as in delayed_due.
+-- It walks the index on Due and looks at each row's headers, once for each time that the database comes back.
+-- Rows that are not wanted stay locked only while the statement looks at them, which is why a portion ends at
+-- 2,400. Hints as in delayed_due.
 SELECT CAST(d.RowVersion AS varchar(20)), w.place - 1, CONVERT(varchar(23), d.Due, 126)
 FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), d.Headers COLLATE Latin1_General_BIN2) AS place) AS w
+CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), d.Headers COLLATE Latin1_General_BIN2) AS place)
+    AS w
 WHERE d.Due >= CAST(:since AS datetime) AND w.place > 0
 ORDER BY d.Due
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
@@ -142,10 +147,12 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_awaited
 -- Returns how the headers end of messages that wait for databases: each end once.
--- in: how such an end begins     out: the end
--- It reads the whole table, once for each start of a job. READUNCOMMITTED: it waits for nobody, and a row that is just moved does no harm.
+-- in: how the end begins     out: the end
+-- It reads the whole table, once for each start of a job. READUNCOMMITTED: it waits for no lock, and a row
+-- that is just moved does no harm.
 SELECT DISTINCT SUBSTRING(d.Headers, w.place, 400)
 FROM {delayed} AS d WITH (READUNCOMMITTED)
-CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), d.Headers COLLATE Latin1_General_BIN2) AS place) AS w
+CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), d.Headers COLLATE Latin1_General_BIN2) AS place)
+    AS w
 WHERE w.place > 0
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)

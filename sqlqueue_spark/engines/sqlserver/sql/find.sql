@@ -3,10 +3,11 @@
 -- name: database
 -- Returns the database that we are connected to.
 -- out: its name, whether it is read-only
--- On a readable secondary replica, every statement runs under SNAPSHOT and the server ignores its hints: a claim would lock
--- nothing there.
+-- On a readable secondary replica, every statement runs under SNAPSHOT and the server ignores its hints: a
+-- claim would lock nothing there.
 SELECT DB_NAME(),
-       CAST(CASE WHEN CONVERT(nvarchar(20), DATABASEPROPERTYEX(DB_NAME(), 'Updateability')) = 'READ_ONLY' THEN 1 ELSE 0 END AS bit)
+       CAST(CASE WHEN CONVERT(nvarchar(20), DATABASEPROPERTYEX(DB_NAME(), 'Updateability')) = 'READ_ONLY'
+           THEN 1 ELSE 0 END AS bit)
 
 -- name: catalog
 -- Returns how the server spells the name of a database.
@@ -24,9 +25,10 @@ JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
 WHERE s.name = :schema AND t.name = :name
 
 -- name: namesakes
--- Returns what people may mean by a name that is no queue table: what has it in any schema, in upper or lower case.
+-- Returns what people may mean by a name that is no queue table: what has it in any schema, in any case.
 -- in: name     out: schema, name, what it is
-SELECT TOP (20) s.name, o.name, CASE o.type WHEN 'U' THEN 'table' WHEN 'V' THEN 'view' WHEN 'SN' THEN 'synonym' END
+SELECT TOP (20) s.name, o.name, CASE o.type WHEN 'U' THEN 'table' WHEN 'V' THEN 'view'
+    WHEN 'SN' THEN 'synonym' END
 FROM {catalog}.sys.objects AS o
 JOIN {catalog}.sys.schemas AS s ON s.schema_id = o.schema_id
 WHERE LOWER(o.name) = LOWER(CAST(:name AS nvarchar(128))) AND o.type IN ('U', 'V', 'SN')
@@ -46,10 +48,12 @@ ORDER BY c.column_id
 -- name: storage
 -- Returns how rows of a table are kept.
 -- in: database, object id of the table
--- out: whether plain reads see row versions, whether the table is a heap with indexes that are locked apart from it
--- The setting READ_COMMITTED_SNAPSHOT is that of the table's own database. A login that may not see it is taken for one
--- without it.
-SELECT CAST(COALESCE((SELECT d.is_read_committed_snapshot_on FROM sys.databases AS d WHERE d.name = :database), 0) AS bit),
+-- out: whether plain reads see row versions, whether the table is a heap with indexes that are locked apart
+--     from it
+-- The setting READ_COMMITTED_SNAPSHOT is that of the table's own database. A login that may not see it is
+-- taken for one without it.
+SELECT CAST(COALESCE((SELECT d.is_read_committed_snapshot_on FROM sys.databases AS d
+    WHERE d.name = :database), 0) AS bit),
        CAST(CASE WHEN EXISTS (
            SELECT 1 FROM {catalog}.sys.indexes AS i WHERE i.object_id = :object_id AND i.type = 0
        ) THEN 1 ELSE 0 END AS bit)

@@ -3,8 +3,9 @@
 -- name: compatibility
 -- Returns whether the database understands all statements of this package.
 -- out: what is counted, how far it goes, how far it must go
--- OPENJSON came with level 130. What counts is the level of the database that we are connected to, wherever the queue lies.
--- The statement finds that database by name, because on Azure SQL the ids of the view are not those of DB_ID().
+-- OPENJSON came with level 130. What counts is the level of the database that we are connected to, wherever
+-- the queue lies. The statement finds that database by name, because on Azure SQL the ids of the view are not
+-- those of DB_ID().
 SELECT N'compatibility level', CAST(compatibility_level AS int), 130
 FROM sys.databases
 WHERE name = DB_NAME()
@@ -12,8 +13,9 @@ WHERE name = DB_NAME()
 -- name: indexes
 -- Returns the key columns of a table's indexes.
 -- in: object id of the table     out: index, key column, unique, kind, filter
--- There is one row for each key column, in their order. A heap is one row without a name. Included columns have no key
--- ordinal. The statement leaves out an index that is disabled or only hypothetical, because it serves nobody.
+-- There is one row for each key column, in their order. A heap is one row without a name. Included columns
+-- have no key ordinal. The statement leaves out an index that is disabled or only hypothetical, because no
+-- query can use it.
 SELECT i.name, c.name, i.is_unique, LOWER(i.type_desc), i.filter_definition
 FROM {catalog}.sys.indexes AS i
 LEFT JOIN {catalog}.sys.index_columns AS k
@@ -29,10 +31,11 @@ SELECT i.name FROM {catalog}.sys.indexes AS i WHERE i.object_id = :object_id AND
 
 -- name: space
 -- Returns how much of a heap is dead.
--- in: object id of the table     out: pages, live rows, dead rows (unknown: 0), seconds since maintenance (unknown: 0)
--- There is no row for a table with a clustered index, because it gives its pages back. Only in-row pages count (type 1):
--- large bodies lie elsewhere, and every row lies on one such page. The catalogue tells as much as sys.dm_db_partition_stats,
--- which needs VIEW DATABASE STATE.
+-- in: object id of the table     out: pages, live rows, dead rows (unknown: 0), seconds since maintenance
+--     (unknown: 0)
+-- There is no row for a table with a clustered index, because it gives its pages back. Only in-row pages
+-- count (type 1): large bodies lie elsewhere, and every row lies on one such page. The catalogue tells as
+-- much as sys.dm_db_partition_stats, which needs VIEW DATABASE STATE.
 SELECT SUM(a.used_pages), SUM(p.rows), CAST(0 AS bigint), CAST(0 AS bigint)
 FROM {catalog}.sys.partitions AS p
 JOIN {catalog}.sys.allocation_units AS a ON a.container_id = p.hobt_id AND a.type = 1
@@ -41,7 +44,8 @@ GROUP BY p.object_id
 
 -- name: numbers
 -- Returns what numbers the rows of a table.
--- in: object id of the table     out: schema and name of the table, last number (NULL: none yet), highest number
+-- in: object id of the table     out: schema and name of the table, last number (NULL: none yet), highest
+--     number
 -- The identity belongs to the column, so the statement returns the table's name for it.
 SELECT s.name, t.name, CAST(c.last_value AS bigint), CAST(9223372036854775807 AS bigint)
 FROM {catalog}.sys.identity_columns AS c
@@ -59,13 +63,15 @@ LEFT JOIN sys.databases AS d ON d.name = :database
 LEFT JOIN {catalog}.sys.columns AS c ON c.object_id = t.object_id AND c.name = N'Headers'
 CROSS APPLY (
     VALUES (N'lock escalation', t.lock_escalation_desc COLLATE DATABASE_DEFAULT),
-           (N'read committed snapshot', CASE d.is_read_committed_snapshot_on WHEN 1 THEN N'on' WHEN 0 THEN N'off' END),
+           (N'read committed snapshot', CASE d.is_read_committed_snapshot_on WHEN 1 THEN N'on' WHEN 0
+               THEN N'off' END),
            (N'snapshot isolation', LOWER(d.snapshot_isolation_state_desc) COLLATE DATABASE_DEFAULT),
            (N'delayed durability', LOWER(d.delayed_durability_desc) COLLATE DATABASE_DEFAULT),
            (N'Headers', CASE TYPE_NAME(c.system_type_id)
                WHEN N'nvarchar' THEN N'nvarchar'
                WHEN N'varchar'
-                   THEN CONCAT(N'varchar, code page ', CAST(COLLATIONPROPERTY(c.collation_name, 'CodePage') AS int))
+                   THEN CONCAT(N'varchar, code page ',
+                       CAST(COLLATIONPROPERTY(c.collation_name, 'CodePage') AS int))
            END)
 ) AS v (name, value)
 WHERE t.object_id = :object_id AND v.value IS NOT NULL
@@ -75,10 +81,12 @@ WHERE t.object_id = :object_id AND v.value IS NOT NULL
 
 -- name: open_transactions
 -- Returns the oldest transactions of this database that have been open for long.
--- in: how many seconds are long     out: what it costs, session, login, host, program, since when in UTC, the clock in UTC
--- A login without VIEW SERVER STATE sees only its own session, and no error. The view does not tell when a transaction began,
--- but when the session last sent something: the transaction is at least as old. last_request_start_time is in the server's own
--- time zone. It may be in 1900, so no seconds are counted from it (error 535).
+-- in: how many seconds are long     out: what it costs, session, login, host, program, since when in UTC, the
+--     clock in UTC
+-- A login without VIEW SERVER STATE sees only its own session, and no error. The view does not tell when a
+-- transaction began, but when the session last sent something: the transaction is at least as old.
+-- last_request_start_time is in the server's own time zone. It may be in 1900, so no seconds are counted from
+-- it (error 535).
 SELECT TOP (10)
        N'its locks stay, the log cannot be truncated, and old versions of rows are kept',
        CAST(s.session_id AS int),
@@ -88,7 +96,8 @@ SELECT TOP (10)
        DATEADD(minute, DATEDIFF(minute, GETDATE(), GETUTCDATE()), s.last_request_start_time),
        SYSUTCDATETIME()
 FROM sys.dm_exec_sessions AS s
-WHERE s.database_id = DB_ID() AND s.session_id <> @@SPID AND s.is_user_process = 1 AND s.open_transaction_count > 0
+WHERE s.database_id = DB_ID() AND s.session_id <> @@SPID AND s.is_user_process = 1
+    AND s.open_transaction_count > 0
   AND s.last_request_start_time <= DATEADD(second, -CAST(:seconds AS int), GETDATE())
 ORDER BY s.last_request_start_time
 
@@ -108,7 +117,7 @@ ALTER DATABASE {catalog} SET DELAYED_DURABILITY = DISABLED;
 
 -- name: remedy_headers
 -- A remedy for people: makes headers keep every letter.
--- The server writes every row anew, and everybody waits meanwhile. It is quick when the queue is nearly empty.
+-- The server writes every row anew, and every session waits meanwhile. It is quick with a short queue.
 ALTER TABLE {queue} ALTER COLUMN Headers nvarchar(max) NOT NULL;
 
 -- name: remedy_index_expires
@@ -117,8 +126,8 @@ CREATE NONCLUSTERED INDEX {index} ON {queue} (Expires) INCLUDE (Id, RowVersion);
 
 -- name: remedy_index_row_version
 -- A remedy for people: creates the index that receiving goes by.
--- The index is nonclustered, so people can add it whether or not another index clusters the table. Senders wait while the
--- server builds it.
+-- The index is nonclustered, so people can add it whether or not another index clusters the table. Senders
+-- wait while the server builds it.
 CREATE NONCLUSTERED INDEX {index} ON {queue} (RowVersion);
 
 -- name: remedy_lock_escalation
@@ -130,7 +139,7 @@ ALTER TABLE {queue} SET (LOCK_ESCALATION = TABLE);
 
 -- name: remedy_space
 -- A remedy for people: gives the empty pages of a heap back.
--- Everybody waits while it runs. With WITH (ONLINE = ON), where the edition has it, nearly nobody waits.
+-- All sessions wait while it runs. With WITH (ONLINE = ON), where the edition has it, they hardly wait.
 ALTER TABLE {queue} REBUILD;
 
 -- name: remedy_stopping_row

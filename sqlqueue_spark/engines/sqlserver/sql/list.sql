@@ -3,14 +3,15 @@
 -- name: tables
 -- Returns the columns of every table that may be a queue, an outbox, a delayed table or a stage.
 -- in: schema, or '' for all of them     out: schema, table, object id, column, rows by the catalogue
--- The client recognises a table by all its columns. One that has neither headers nor operations is none of these. The catalogue
--- counts the rows of a table as they come and go, so that nobody has to read them.
+-- The client recognises a table by all its columns. One that has neither headers nor operations is none of
+-- these. The catalogue counts the rows of a table as they come and go, so the statement does not read them.
 SELECT s.name, t.name, CAST(t.object_id AS bigint), c.name, COALESCE(p.counted, 0)
 FROM sys.tables AS t
 JOIN sys.schemas AS s ON s.schema_id = t.schema_id
 JOIN sys.columns AS c ON c.object_id = t.object_id
 CROSS APPLY (
-    SELECT SUM(r.rows) AS counted FROM sys.partitions AS r WHERE r.object_id = t.object_id AND r.index_id IN (0, 1)
+    SELECT SUM(r.rows) AS counted FROM sys.partitions AS r WHERE r.object_id = t.object_id
+        AND r.index_id IN (0, 1)
 ) AS p
 WHERE (CAST(:schema AS nvarchar(128)) = N'' OR s.name = CAST(:schema AS nvarchar(128)))
   AND EXISTS (

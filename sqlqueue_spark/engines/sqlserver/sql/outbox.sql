@@ -10,8 +10,8 @@ WHERE s.name = :schema AND t.name = :name
 
 -- name: outbox_create
 -- Creates an endpoint's outbox table: that of the .NET persistence.
--- The caller has seen, under the lock, that the table is not there. The table is a heap: message ids come in no order, and
--- as a clustered key they would split pages all over.
+-- The caller has seen, under the lock, that the table is not there. The table is a heap: message ids come in
+-- no order, and as a clustered key they would split pages all over.
 CREATE TABLE {outbox} (
     MessageId nvarchar(200) NOT NULL PRIMARY KEY NONCLUSTERED,
     Dispatched bit NOT NULL DEFAULT 0,
@@ -30,14 +30,16 @@ CREATE NONCLUSTERED INDEX Index_DispatchedAt ON {outbox} (DispatchedAt) WHERE Di
 -- name: outbox_seen
 -- Returns which of some message ids are there.
 -- in: message ids as JSON     out: message id, as it was asked for
--- READCOMMITTEDLOCK waits for an id that somebody else has inserted and not committed; row versions would not show that id.
--- So we send less in vain. FORCESEEK and LOOP make the server look up each id in the primary key. FAST 1 keeps the server
--- from reading ahead: it would keep the locks of ids that it has looked up while it waits for the next one.
--- The first condition finds the id in the key, by the collation of the column. A column of the JSON has a collation too, and
--- where the two differ they cannot be compared (error 468). A text that is made of bytes takes on any column's collation:
+-- READCOMMITTEDLOCK waits for an id that another transaction has inserted and not committed; row versions
+-- would not show that id. So we send less in vain. FORCESEEK and LOOP make the server look up each id in the
+-- primary key. FAST 1 keeps the server from reading ahead: it would keep the locks of ids that it has looked
+-- up while it waits for the next one. The first condition finds the id in the key, by the collation of the
+-- column. A column of the JSON has a collation too, and where the two differ they cannot be compared (error
+-- 468). A text that is made of bytes takes on any column's collation:
 -- https://learn.microsoft.com/sql/t-sql/statements/collation-precedence-transact-sql#functions-and-collation
--- The other conditions leave out an id that only the column's collation takes for the same (aB and Ab). BIN2 compares code
--- by code, but leaves trailing blanks out of account, as = does in every collation; the length counts them.
+-- The other conditions leave out an id that only the column's collation takes for the same (aB and Ab). BIN2
+-- compares code by code, but leaves trailing blanks out of account, as = does in every collation; the length
+-- counts them.
 SELECT j.MessageId
 FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
 INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
@@ -49,8 +51,8 @@ OPTION (FAST 1)
 -- name: outbox_seen_of
 -- Returns which of some message ids are there, written by one version.
 -- in: message ids as JSON, the version of their writer     out: message id, as it was asked for
--- Rows of other writers say nothing here: we did not send what a .NET endpoint has handled. All else is as in outbox_seen,
--- but the server reads the version in the row, behind the key.
+-- Rows of other writers say nothing here: we did not send what a .NET endpoint has handled. All else is as in
+-- outbox_seen, but the server reads the version in the row, behind the key.
 SELECT j.MessageId
 FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
 INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
@@ -63,11 +65,12 @@ OPTION (FAST 1)
 -- name: outbox_add
 -- Remembers message ids.
 -- in: version of the writer, message ids as JSON     out: number of rows
--- An id that is there already is error 2627, and so are two that are the same only to the column's collation: none of them is
--- dropped without a word. The caller gives texts that are two to any collation. ORDER BY: twins insert in the same order, so
--- they do not deadlock. It is the order in which the caller cuts its ids into statements, that of their codes. At most 2,400
--- ids a statement: where each id has a page to itself, they take 4,800 locks on the primary key, and 5,000 may escalate to a
--- table lock. MAX_GRANT_PERCENT keeps the sort from taking memory that others wait for.
+-- An id that is there already is error 2627, and so are two that are the same only to the column's collation:
+-- none of them is dropped without a word. The caller gives texts that are two to any collation. ORDER BY:
+-- twins insert in the same order, so they do not deadlock. It is the order in which the caller cuts its ids
+-- into statements, that of their codes. At most 2,400 ids a statement: where each id has a page to itself,
+-- they take 4,800 locks on the primary key, and 5,000 may escalate to a table lock. MAX_GRANT_PERCENT keeps
+-- the sort from taking memory that others wait for.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT i.MessageId, 1, GETUTCDATE(), CAST(:version AS varchar(23)), N'[]'
 FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS i
@@ -76,17 +79,20 @@ OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: outbox_add_new
 -- Remembers those of some message ids that are not there.
--- in: version of the writer, message ids as JSON     out: message id, as it was asked for, of each that was inserted
--- The look-up waits for an id that somebody else has inserted and not committed (READCOMMITTEDLOCK). The insert waits
--- likewise for an id that somebody inserts after the look-up: the insert then fails with a duplicate, and the second look-up
--- finds that id. The usual way is to keep key ranges under HOLDLOCK. That would make senders of other ids wait, and take so
--- many locks that they escalate. XACT_ABORT OFF lets the transaction live on after the duplicate; the setting ends with the
--- batch, because the batch has parameters. After a failure the statement empties @added, because what OUTPUT has put there
--- stays even when the insert fails. @left: a duplicate of something other than an id, in an index that somebody has added, or
--- of an id that only the column's collation takes for the same, would otherwise repeat for ever. Conditions, order and
+-- in: version of the writer, message ids as JSON     out: message id, as it was asked for, of each that was
+--     inserted
+-- The look-up waits for an id that another transaction has inserted and not committed (READCOMMITTEDLOCK).
+-- The insert waits likewise for an id that is inserted after the look-up: the insert then fails with a
+-- duplicate, and the second look-up finds that id. The usual way is to keep key ranges under HOLDLOCK. That
+-- would make senders of other ids wait, and take locks until they escalate. XACT_ABORT OFF lets the
+-- transaction live on after the duplicate; the setting ends with the batch, because the batch has parameters.
+-- After a failure the statement empties @added, because what OUTPUT has put there stays even when the insert
+-- fails. @left: a duplicate of something other than an id, in an index that was added, or of an id that only
+-- the column's collation takes for the same, would otherwise repeat for ever. Conditions, order and
 -- MAX_GRANT_PERCENT as in outbox_seen and outbox_add.
 SET XACT_ABORT OFF;
-DECLARE @version varchar(23) = :version, @ids nvarchar(max) = CAST(:ids AS nvarchar(max)), @done bit = 0, @left int = 100;
+DECLARE @version varchar(23) = :version, @ids nvarchar(max) = CAST(:ids AS nvarchar(max)), @done bit = 0,
+    @left int = 100;
 DECLARE @added TABLE (MessageId nvarchar(200) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY);
 WHILE @done = 0
 BEGIN
@@ -123,8 +129,8 @@ SELECT MessageId FROM @added
 -- name: outbox_oldest
 -- Returns who wrote the oldest rows that are dispatched.
 -- out: version of the writer, number of its rows among the 1,000 oldest ones
--- The index on DispatchedAt finds these rows, however many rows there are. READUNCOMMITTED: the statement must neither wait
--- for anyone nor make anyone wait; a row that is not committed yet is none of the oldest.
+-- The index on DispatchedAt finds these rows, however many rows there are. READUNCOMMITTED: the statement
+-- must neither wait for anyone nor make anyone wait; a row that is not committed yet is none of the oldest.
 SELECT o.PersistenceVersion, COUNT(*)
 FROM (
     SELECT TOP (1000) PersistenceVersion
@@ -137,15 +143,16 @@ GROUP BY o.PersistenceVersion
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.
 -- in: seconds that an id is kept     out: number of rows
--- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold. READPAST steps
--- over rows that others hold, so that nobody waits. READPAST must meet these locks while the statement looks for rows,
--- because the delete itself would wait. So the statement asks for the length of Operations: that condition is always true,
--- and makes the server look at the row and not only at an index key. 2,400 rows: message ids come in no order, so each has a
--- page of the primary key to itself. That is 4,800 locks on one index, fewer than the 5,000 that may escalate to a table
--- lock. GETUTCDATE() has the column's own type and is the database's clock. FORCESEEK may stand in a FROM clause, but not
--- beside DELETE. DEADLOCK_PRIORITY LOW lasts until the batch ends. An endpoint that looks up an id goes from the key to the
--- row, and the cleanup goes the other way; the endpoint must not lose. MAXDOP 1: the threads of a parallel plan would lock
--- rows that stay.
+-- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold.
+-- READPAST steps over rows that others hold, so that no session waits. READPAST must meet these locks while
+-- the statement looks for rows, because the delete itself would wait. So the statement asks for the length of
+-- Operations: that condition is always true, and makes the server look at the row and not only at an index
+-- key. 2,400 rows: message ids come in no order, so each has a page of the primary key to itself. That is
+-- 4,800 locks on one index, fewer than the 5,000 that may escalate to a table lock. GETUTCDATE() has the
+-- column's own type and is the database's clock. FORCESEEK may stand in a FROM clause, but not beside DELETE.
+-- DEADLOCK_PRIORITY LOW lasts until the batch ends. An endpoint that looks up an id goes from the key to the
+-- row, and the cleanup goes the other way; the endpoint must not lose. MAXDOP 1: the threads of a parallel
+-- plan would lock rows that stay.
 SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (
     SELECT TOP (2400) MessageId

@@ -3,9 +3,10 @@
 -- name: ends
 -- Returns the lowest and the highest RowVersion that are in the queue now.
 -- out: lowest RowVersion, highest RowVersion; NULL when the queue is empty
--- The statement is two probes of the index. As one query over the table, MIN and MAX together would scan the whole index. A
--- row that somebody sends between the two probes gets a higher RowVersion than the rows that are looked at. So no old row
--- is left out because of it. READUNCOMMITTED: both values are only bounds, and the statement must not wait for anyone.
+-- The statement is two probes of the index. As one query over the table, MIN and MAX together would scan the
+-- whole index. A row that is sent between the two probes gets a higher RowVersion than the rows that are
+-- looked at. So no old row is left out because of it. READUNCOMMITTED: both values are only bounds, and the
+-- statement must not wait for anyone.
 SELECT (SELECT MIN(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
        (SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED))
 
@@ -17,16 +18,20 @@ SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)
 
 -- name: claim
 -- Locks the next rows in RowVersion order.
--- in: after which RowVersion, up to which, how many     out: RowVersion, expired, bytes, whether it may be a message in transit
--- READPAST steps over rows other receivers hold; UPDLOCK keeps what is read until the transaction ends. The statement reads
--- Expires so that on a heap it locks the row itself, not only the index key. FORCESEEK: a scan with a sort would lock every
--- row of the table on the way. Where RowVersion has no index, FORCESEEK raises an error instead. FAST 1 and MAXDOP 1:
--- reading ahead on a heap, and the threads of a parallel plan, would lock rows that the statement does not return. GETUTCDATE()
--- has the column's own type; with SYSUTCDATETIME() the server would convert Expires in each row.
+-- in: after which RowVersion, up to which, how many     out: RowVersion, expired, bytes, whether it may be a
+--     message in transit
+-- READPAST steps over rows other receivers hold; UPDLOCK keeps what is read until the transaction ends. The
+-- statement reads Expires so that on a heap it locks the row itself, not only the index key. FORCESEEK: a
+-- scan with a sort would lock every row of the table on the way. Where RowVersion has no index, FORCESEEK
+-- raises an error instead. FAST 1 and MAXDOP 1: reading ahead on a heap, and the threads of a parallel plan,
+-- would lock rows that the statement does not return. GETUTCDATE() has the column's own type; with
+-- SYSUTCDATETIME() the server would convert Expires in each row.
 SELECT RowVersion,
        CAST(CASE WHEN Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired,
        COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes,
-       CAST(CASE WHEN CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination', Headers COLLATE Latin1_General_BIN2) > 0 THEN 1 ELSE 0 END AS bit) AS in_transit
+       CAST(CASE
+           WHEN CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination', Headers COLLATE Latin1_General_BIN2) >
+               0 THEN 1 ELSE 0 END AS bit) AS in_transit
 FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 WHERE RowVersion > :after AND RowVersion <= :up_to
 ORDER BY RowVersion
@@ -34,10 +39,10 @@ OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1)
 
 -- name: claim_runs
--- Locks those of some rows that nobody holds.
+-- Locks those of some rows that are free.
 -- in: RowVersions as JSON, ascending     out: RowVersion, expired, bytes, 0; the rows come in any order
--- For a claim that has stepped over rows of others and was rolled back: this statement seeks only the rows that were got, so
--- that it keeps nothing of the others. Hints as in claim; the rest as in lock.
+-- For a claim that has stepped over rows of others and was rolled back: this statement seeks only the rows
+-- that were got, so that it keeps nothing of the others. Hints as in claim; the rest as in lock.
 SELECT q.RowVersion,
        CAST(CASE WHEN q.Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired,
        COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes,
@@ -47,10 +52,11 @@ INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON q.R
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: count_range
--- Returns how many rows stand in a range, whoever holds them.
+-- Returns how many rows stand in a range, free or held.
 -- in: after which RowVersion, up to which     out: rows
--- READUNCOMMITTED counts rows that others hold, and waits for nobody. Where a claim has looked and got fewer rows, it has
--- stepped over some. FORCESEEK: the keys are counted, because a deleter removes the row of a heap before its key.
+-- READUNCOMMITTED counts rows that others hold, and waits for no lock. Where a claim has looked and got fewer
+-- rows, it has stepped over some. FORCESEEK: the keys are counted, because a deleter removes the row of a
+-- heap before its key.
 SELECT COUNT_BIG(*)
 FROM {queue} WITH (READUNCOMMITTED, FORCESEEK)
 WHERE RowVersion > :after AND RowVersion <= :up_to
@@ -60,14 +66,15 @@ WHERE RowVersion > :after AND RowVersion <= :up_to
 
 -- name: oldest
 -- Looks which of the oldest rows are free, and keeps no lock.
--- in: after which RowVersion, up to which; above which RowVersion it goes on, over at most how many rows; how many
---     free rows are wanted
--- out: free rows of the first range, 0, first RowVersion, last RowVersion, free rows, rows of the second range, 0, 0
--- The statement reads keys of the index, each under a shared lock that it gives back before the next one. READPAST steps over
--- rows that somebody has deleted and not committed. It cannot tell who that is, so it says that neighbours hold 0 rows, that
--- there are 0 other streams, and that 0 neighbours look for a row. Rows under an update lock count as free. With
--- READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside READCOMMITTEDLOCK (error 650). MAXDOP 1: one thread reads the keys
--- in their order, and ends early.
+-- in: after which RowVersion, up to which; above which RowVersion it goes on, over at most how many rows; how
+--     many free rows are wanted
+-- out: free rows of the first range, 0, first RowVersion, last RowVersion, free rows, rows of the second
+--     range, 0, 0
+-- The statement reads keys of the index, each under a shared lock that it gives back before the next one.
+-- READPAST steps over rows that are deleted and not committed. It cannot tell who that is, so it says that
+-- neighbours hold 0 rows, that there are 0 other streams, and that 0 neighbours look for a row. Rows under an
+-- update lock count as free. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside READCOMMITTEDLOCK
+-- (error 650). MAXDOP 1: one thread reads the keys in their order, and ends early.
 SELECT COALESCE(SUM(CASE WHEN s.RowVersion <= :left_to THEN 1 ELSE 0 END), 0),
        0,
        MIN(s.RowVersion),
@@ -99,15 +106,18 @@ OPTION (MAXDOP 1)
 
 -- name: look
 -- Returns the next rows in RowVersion order, and locks each row only while it is read.
--- in: after which RowVersion, up to which, how many     out: RowVersion, 0, bytes, whether it may be a message in transit
--- This is for workers that take rows without a claim. The statement also returns rows under an update lock; the statement
--- take steps over them later. Only take judges which rows have expired. READPAST steps over rows that others are just
--- sending or deleting. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside READCOMMITTEDLOCK (error 650). FAST 1
--- as in read.
+-- in: after which RowVersion, up to which, how many     out: RowVersion, 0, bytes, whether it may be a
+--     message in transit
+-- This is for workers that take rows without a claim. The statement also returns rows under an update lock;
+-- the statement take steps over them later. Only take judges which rows have expired. READPAST steps over
+-- rows that others are just sending or deleting. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only
+-- beside READCOMMITTEDLOCK (error 650). FAST 1 as in read.
 SELECT RowVersion,
        CAST(0 AS bit) AS expired,
        COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes,
-       CAST(CASE WHEN CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination', Headers COLLATE Latin1_General_BIN2) > 0 THEN 1 ELSE 0 END AS bit) AS in_transit
+       CAST(CASE
+           WHEN CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination', Headers COLLATE Latin1_General_BIN2) >
+               0 THEN 1 ELSE 0 END AS bit) AS in_transit
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
 WHERE RowVersion > :after AND RowVersion <= :up_to
 ORDER BY RowVersion
@@ -117,13 +127,14 @@ OPTION (FAST 1)
 -- name: read
 -- Reads the first rows of a range.
 -- in: first RowVersion, last RowVersion     out: the eight columns of a message
--- The statement may keep the shared lock of each row until it ends, because it reads (max) columns. So it reads at most 2,400
--- rows, which is too few for a lock on the table, and the client fetches them all before it gives any away (windows.py). The
--- shared locks pass the driver's update locks. READPAST steps over rows that others are just deleting; these rows are not in
--- the claim. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside READCOMMITTEDLOCK (error 650). FORCESEEK: on a
--- heap, the server may think a scan of the whole backlog with a sort cheaper than the read of a wide range. FAST 1 keeps the
--- server from reading ahead on a heap. Headers are varchar or nvarchar, depending on the table's age. Columns that the table
--- does not have arrive as NULL.
+-- The statement may keep the shared lock of each row until it ends, because it reads (max) columns. So it
+-- reads at most 2,400 rows, which is too few for a lock on the table, and the client fetches them all before
+-- it gives any away (windows.py). The shared locks pass the driver's update locks. READPAST steps over rows
+-- that others are just deleting; these rows are not in the claim. With READ_COMMITTED_SNAPSHOT on, READPAST
+-- is legal only beside READCOMMITTEDLOCK (error 650). FORCESEEK: on a heap, the server may think a scan of
+-- the whole backlog with a sort cheaper than the read of a wide range. FAST 1 keeps the server from reading
+-- ahead on a heap. Headers are varchar or nvarchar, depending on the table's age. Columns that the table does
+-- not have arrive as NULL.
 SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
@@ -157,10 +168,11 @@ OPTION (FAST 1)
 -- name: read_versions
 -- Reads the first rows of a range as they were committed last, and locks nothing.
 -- in: first RowVersion, last RowVersion     out: the eight columns of a message
--- For a database with READ_COMMITTED_SNAPSHOT: the claim has deleted its rows in a transaction that is still open, and row
--- versions show them all the same. Without hints for locks the statement takes none, so it holds nobody up, and no lock can
--- escalate. It reads at most 10,000 rows, which are one batch of Spark's: it is fetched whole as in read, so that the version
--- store does not have to wait for Spark. FORCESEEK and FAST 1 as in read.
+-- For a database with READ_COMMITTED_SNAPSHOT: the claim has deleted its rows in a transaction that is still
+-- open, and row versions show them all the same. Without hints for locks the statement takes none, so it
+-- holds no session up, and no lock can escalate. It reads at most 10,000 rows, which are one batch of
+-- Spark's: it is fetched whole as in read, so that the version store does not have to wait for Spark.
+-- FORCESEEK and FAST 1 as in read.
 SELECT TOP (10000) LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
@@ -178,13 +190,14 @@ OPTION (FAST 1)
 -- Deletes the rows of a range and returns them.
 -- in: first RowVersion, last RowVersion, how many
 -- out: the eight columns of a message, and whether it has expired; the rows come in any order
--- READPAST steps over rows that others hold: they stay, and nobody waits. READPAST must meet these locks while the
--- statement looks for rows, because the delete itself would wait. So the statement asks for the length of Headers: that
--- condition is always true, and makes the server look at the row and not only at an index key. FORCESEEK: a scan with a
--- sort would lock every row. The hint may stand in a FROM clause, but not beside DELETE (error 10724). The statement
--- deletes at most as many rows as were planned, because other rows may have appeared in the range since. Messages in transit
--- stay, but for those that the plan has counted among the others. Columns as in read; OUTPUT may name a column of the common table expression only where it is a plain expression (error 4186 forbids
--- subqueries). MAXDOP 1 as in claim.
+-- READPAST steps over rows that others hold: they stay, and no session waits. READPAST must meet these locks
+-- while the statement looks for rows, because the delete itself would wait. So the statement asks for the
+-- length of Headers: that condition is always true, and makes the server look at the row and not only at an
+-- index key. FORCESEEK: a scan with a sort would lock every row. The hint may stand in a FROM clause, but not
+-- beside DELETE (error 10724). The statement deletes at most as many rows as were planned, because other rows
+-- may have appeared in the range since. Messages in transit stay, but for those that the plan has counted
+-- among the others. Columns as in read; OUTPUT may name a column of the common table expression only where it
+-- is a plain expression (error 4186 forbids subqueries). MAXDOP 1 as in claim.
 WITH batch AS (
     SELECT TOP (:count)
            Id,
@@ -197,7 +210,8 @@ WITH batch AS (
            RowVersion
     FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
     WHERE RowVersion BETWEEN :first AND :last AND COALESCE(DATALENGTH(Headers), 0) >= 0
-      AND (COALESCE(CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination', Headers COLLATE Latin1_General_BIN2), 0) = 0
+      AND (COALESCE(CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination',
+          Headers COLLATE Latin1_General_BIN2), 0) = 0
            OR RowVersion IN ({in_transit}))
     ORDER BY RowVersion
 )
@@ -216,8 +230,8 @@ OPTION (MAXDOP 1)
 -- name: ids
 -- Returns the row ids of some rows, to prove that a claim still has the same rows.
 -- in: RowVersions as JSON     out: RowVersion, Id; the rows come in any order
--- READPAST with READCOMMITTEDLOCK is legal with READ_COMMITTED_SNAPSHOT on and off. It never steps over rows that we have
--- locked ourselves. The rest as in lock.
+-- READPAST with READCOMMITTEDLOCK is legal with READ_COMMITTED_SNAPSHOT on and off. It never steps over rows
+-- that we have locked ourselves. The rest as in lock.
 SELECT q.RowVersion, LOWER(CONVERT(char(36), q.Id)) AS Id
 FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
 INNER LOOP JOIN {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
@@ -233,7 +247,7 @@ INNER LOOP JOIN {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK) ON q.
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: lock_in_transit
--- Locks those of some rows that nobody holds, and reads them whole.
+-- Locks those of some rows that are free, and reads them whole.
 -- in: RowVersions as JSON, ascending
 -- out: RowVersion, Id, CorrelationId, ReplyToAddress, Expires, headers, body; the rows come in any order
 -- READPAST steps over rows that others hold. The rest as in lock. Columns as in read.
@@ -251,14 +265,15 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- name: lock
 -- Locks again what is left of a claim, and waits for rows that others hold.
 -- in: RowVersions as JSON, ascending     out: RowVersion, bytes, Expires; the rows come in any order
--- No READPAST: if the statement stepped over a row that another transaction holds and then rolls back, the row would later
--- be deleted unprocessed. The statement reads Expires so that on a heap it locks the row itself. OPENJSON needs
--- compatibility level 130. CAST: pyodbc sends a long text as ntext, which OPENJSON refuses.
--- Each row is sought by its own number, which has the column's type. The server takes the JSON for 50 rows, and of a range
--- between two of its columns it believes that a part of the whole table lies in it; the plan would be one for millions of
--- rows. There is no ORDER BY: it would be a sort, behind the locks, with memory for as many rows as were believed; the client
--- sorts what it gets. MAXDOP 1 and FAST 1: one thread locks the rows in the order of the JSON, as everybody does who waits
--- for rows, and reads none ahead. MAX_GRANT_PERCENT as in stage_count, should the server sort for the join after all.
+-- No READPAST: if the statement stepped over a row that another transaction holds and then rolls back, the
+-- row would later be deleted unprocessed. The statement reads Expires so that on a heap it locks the row
+-- itself. OPENJSON needs compatibility level 130. CAST: pyodbc sends a long text as ntext, which OPENJSON
+-- refuses. Each row is sought by its own number, which has the column's type. The server takes the JSON for
+-- 50 rows, and of a range between two of its columns it believes that a part of the whole table lies in it;
+-- the plan would be one for millions of rows. There is no ORDER BY: it would be a sort, behind the locks,
+-- with memory for as many rows as were believed; the client sorts what it gets. MAXDOP 1 and FAST 1: one
+-- thread locks the rows in the order of the JSON, as all statements that wait for rows do, and reads none
+-- ahead. MAX_GRANT_PERCENT as in stage_count, should the server sort for the join after all.
 SELECT q.RowVersion, COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes, q.Expires
 FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
 INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
@@ -267,7 +282,8 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- name: lock_range
 -- Locks again what is left of one run of a claim, and waits for rows that others hold.
 -- in: first RowVersion, last RowVersion     out: RowVersion, bytes, Expires
--- It does what lock does, for the usual claim, which is a single run. The index has its order, so that nothing is sorted.
+-- It does what lock does, for the usual claim, which is a single run. The index has its order, so that
+-- nothing is sorted.
 SELECT q.RowVersion, COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes, q.Expires
 FROM {queue} AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE q.RowVersion BETWEEN :first AND :last
@@ -277,9 +293,10 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- name: holders
 -- Returns who holds locks on rows of a table.
 -- in: object id of the table, database     out: session, login, host, program
--- The server names locks by hashes, so the statement cannot tell on which rows they lie. It needs VIEW SERVER STATE;
--- without that right the caller says that it may not look. The statement considers only locks of this database. Parts of
--- tables in other databases have the same numbers, and whoever reads a session's name here may end that session.
+-- The server names locks by hashes, so the statement cannot tell on which rows they lie. It needs VIEW SERVER
+-- STATE; without that right the caller says that it may not look. The statement considers only locks of this
+-- database. Parts of tables in other databases have the same numbers, and a person who reads a session's name
+-- here may end that session.
 SELECT DISTINCT s.session_id, s.login_name, s.host_name, s.program_name
 FROM sys.dm_tran_locks AS l
 JOIN {catalog}.sys.partitions AS p ON p.hobt_id = l.resource_associated_entity_id
@@ -291,9 +308,9 @@ WHERE l.resource_type IN ('KEY', 'RID') AND l.request_status = 'GRANT' AND l.req
 -- name: delete
 -- Deletes a claim that this transaction has locked.
 -- in: RowVersions as JSON     out: number of rows
--- At most 2,400 rows a statement: where each row has a page to itself, they take 4,800 locks on one index, and 5,000 may
--- escalate to a table lock. Each row is sought by its number as in lock. MAX_GRANT_PERCENT as in stage_count: the server may
--- sort what it deletes by the key of another index.
+-- At most 2,400 rows a statement: where each row has a page to itself, they take 4,800 locks on one index,
+-- and 5,000 may escalate to a table lock. Each row is sought by its number as in lock. MAX_GRANT_PERCENT as
+-- in stage_count: the server may sort what it deletes by the key of another index.
 DELETE q
 FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
 INNER LOOP JOIN {queue} AS q WITH (ROWLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
@@ -302,8 +319,8 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- name: delete_range
 -- Deletes one run of a claim that this transaction has locked.
 -- in: first RowVersion, last RowVersion     out: number of rows
--- It does what delete does, for the usual claim, which is a single run: consecutive numbers that were all claimed, so that no
--- other row can stand between its ends. At most 2,400 rows a statement.
+-- It does what delete does, for the usual claim, which is a single run: consecutive numbers that were all
+-- claimed, so that no other row can stand between its ends. At most 2,400 rows a statement.
 DELETE q
 FROM {queue} AS q WITH (ROWLOCK, FORCESEEK)
 WHERE q.RowVersion BETWEEN :first AND :last
@@ -313,10 +330,11 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- Returns what waits behind a row, by two probes of the index.
 -- in: after which RowVersion
 -- out: the first RowVersion that waits, the highest, headers of the oldest, the database's clock in UTC
--- The caller counts from the first number to the highest. This is the most that can wait, because it also counts numbers of
--- rows that were taken out of order; an exact count would read the whole backlog. The statement does not count: the two
--- numbers can be further apart than a bigint can say (error 8115). Headers are not read under READUNCOMMITTED: a value that
--- lies off its row may be moved meanwhile, and error 7105 ends the connection, which holds a claim. Hints as in read.
+-- The caller counts from the first number to the highest. This is the most that can wait, because it also
+-- counts numbers of rows that were taken out of order; an exact count would read the whole backlog. The
+-- statement does not count: the two numbers can be further apart than a bigint can say (error 8115). Headers
+-- are not read under READUNCOMMITTED: a value that lies off its row may be moved meanwhile, and error 7105
+-- ends the connection, which holds a claim. Hints as in read.
 SELECT TOP (1) q.RowVersion, (SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
        CAST(q.Headers AS nvarchar(max)), SYSUTCDATETIME()
 FROM {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)

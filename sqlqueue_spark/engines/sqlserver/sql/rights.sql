@@ -2,14 +2,16 @@
 
 -- name: rights
 -- Returns what the connected user may do with a table, among the rights of grants_receiver and grants_sender.
--- in: database, object id of the table     out: user, role, right, whether the user has it (NULL: the server does not say)
--- Rights that come by roles, by ownership or from above count too. HAS_PERMS_BY_NAME takes a name of at most 128 characters,
--- and says nothing of a longer one.
+-- in: database, object id of the table     out: user, role, right, whether the user has it (NULL: the server
+--     does not say)
+-- Rights that come by roles, by ownership or from above count too. HAS_PERMS_BY_NAME takes a name of at most
+-- 128 characters, and says nothing of a longer one.
 SELECT USER_NAME(),
        r.role,
        r.name,
        CAST(HAS_PERMS_BY_NAME(
-           CONCAT(QUOTENAME(CAST(:database AS sysname)), N'.', QUOTENAME(s.name), N'.', QUOTENAME(t.name)), N'OBJECT', r.name
+           CONCAT(QUOTENAME(CAST(:database AS sysname)), N'.', QUOTENAME(s.name), N'.', QUOTENAME(t.name)),
+               N'OBJECT', r.name
        ) AS bit)
 FROM {catalog}.sys.tables AS t
 JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
@@ -20,20 +22,20 @@ WHERE t.object_id = :object_id
 
 -- name: grants_database
 -- For people: goes to the database of the tables whose rights follow.
--- A right is given in the database of its table, by a name of two parts. On Azure SQL a connection has one database: there
--- people run the script in that database, without this line.
+-- A right is given in the database of its table, by a name of two parts. On Azure SQL a connection has one
+-- database: there people run the script in that database, without this line.
 USE {catalog};
 
 -- name: grants_receiver
--- For people: gives all the rights that a receiver needs to its queue, one a line.
--- Locks need no right of their own. The catalogue shows a table to whoever has any right to it, so there is no VIEW
+-- For people: gives all the rights that a receiver needs to its queue, one a line. Locks need no right of
+-- their own. The catalogue shows a table to each login that has any right to it, so there is no VIEW
 -- DEFINITION.
 GRANT SELECT ON {queue} TO {user};
 GRANT DELETE ON {queue} TO {user};
 
 -- name: grants_sender
 -- For people: gives all the rights that a sender needs to a destination.
--- A sender needs no SELECT. As for a receiver, there is no VIEW DEFINITION: INSERT is a right to the table too.
+-- A sender needs no SELECT. As for a receiver, there is no VIEW DEFINITION: INSERT is a right to it.
 GRANT INSERT ON {queue} TO {user};
 
 -- name: grants_outbox
@@ -43,8 +45,8 @@ GRANT INSERT ON {outbox} TO {user};
 GRANT DELETE ON {outbox} TO {user};
 
 -- name: grants_stage
--- For people: gives all the rights that an atomic pipeline needs to its stage, one a line.
--- Source and sink get them together, because they are one login. UPDATE is needed to change the mark, which stands in
+-- For people: gives all the rights that an atomic pipeline needs to its stage, one a line. Source and sink
+-- get them together, because they are one login. UPDATE is needed to change the mark, which stands in
 -- Headers. TRUNCATE needs ALTER.
 GRANT SELECT ON {stage} TO {user};
 GRANT INSERT ON {stage} TO {user};
@@ -64,8 +66,8 @@ GRANT UPDATE ON {subscriptions} TO {user};
 GRANT DELETE ON {subscriptions} TO {user};
 
 -- name: grants_installer
--- For people: gives all the rights that an installer needs to a schema, one a line.
--- To create a table, the installer needs both CREATE TABLE in the database and ALTER on the schema. ALTER also lets the
--- installer change and drop what is there already, and by ALTER the catalogue shows the schema's tables.
+-- For people: gives all the rights that an installer needs to a schema, one a line. To create a table, the
+-- installer needs both CREATE TABLE in the database and ALTER on the schema. ALTER also lets the installer
+-- change and drop what is there already, and by ALTER the catalogue shows the schema's tables.
 GRANT CREATE TABLE TO {user};
 GRANT ALTER ON SCHEMA::{schema} TO {user};

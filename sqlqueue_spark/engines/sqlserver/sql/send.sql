@@ -13,19 +13,21 @@ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ
 SET TRANSACTION ISOLATION LEVEL SERIALIZABLE
 
 -- name: isolation_snapshot
--- Isolates the transactions of a connection: a transaction sees what was committed when it began.
--- The server refuses it with error 3952 until the database allows it (ALTER DATABASE … SET ALLOW_SNAPSHOT_ISOLATION ON).
+-- Isolates the transactions of a connection: a transaction sees what was committed when it began. The server
+-- refuses it with error 3952 until the database allows it (ALTER DATABASE … SET ALLOW_SNAPSHOT_ISOLATION ON).
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 
 -- name: insert
 -- Sends messages.
--- in: the messages as JSON [[n, id, time of expiry, headers, body, correlation id, reply-to address, recoverable],…]
+-- in: the messages as JSON [[n, id, time of expiry, headers, body, correlation id, reply-to address,
+--     recoverable],…]
 -- out: number of rows
--- The sender needs INSERT on the table, but not SELECT. {columns} are those of the seven columns that the table has, quoted;
--- the same list stands in the text twice. Not every table has all seven: Recoverable is being removed, some tables lack
--- older columns, and a computed column takes no value. CAST: a long text arrives as ntext, which OPENJSON refuses. OPENJSON
--- decodes Base64 where varbinary is asked for. ORDER BY makes the identity follow the list. MAX_GRANT_PERCENT as in
--- stage_count. Times are in UTC, or NULL. Where nothing says whether a message is recoverable, as a sender's messages do not, it is.
+-- The sender needs INSERT on the table, but not SELECT. {columns} are those of the seven columns that the
+-- table has, quoted; the same list stands in the text twice. Not every table has all seven: Recoverable is
+-- being removed, some tables lack older columns, and a computed column takes no value. CAST: a long text
+-- arrives as ntext, which OPENJSON refuses. OPENJSON decodes Base64 where varbinary is asked for. ORDER BY
+-- makes the identity follow the list. MAX_GRANT_PERCENT as in stage_count. Times are in UTC, or NULL. Where
+-- nothing says whether a message is recoverable, as a sender's messages do not, it is.
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM (

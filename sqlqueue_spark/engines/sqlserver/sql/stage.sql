@@ -1,9 +1,9 @@
 -- stage.sql · SQL Server · the stage of an atomic pipeline
 
 -- name: stage_create
--- Creates the table in which an atomic pipeline puts what it sends, until the batch is settled.
--- The caller has seen, under the lock, that the table is not there. One row, the mark, has no task. Its headers say which
--- claim the stage belongs to and whose rows count. Latin1_General_BIN2 tells every two names apart.
+-- Creates the table in which an atomic pipeline puts what it sends, until the batch is settled. The caller
+-- has seen, under the lock, that the table is not there. One row, the mark, has no task. Its headers say
+-- which claim the stage belongs to and whose rows count. Latin1_General_BIN2 tells every two names apart.
 CREATE TABLE {stage} (
     Task varchar(36) COLLATE Latin1_General_BIN2 NOT NULL,
     Destination nvarchar(776) COLLATE Latin1_General_BIN2 NOT NULL,
@@ -28,10 +28,11 @@ CREATE UNIQUE NONCLUSTERED INDEX Index_Mark ON {stage} (Task) WHERE Task = ''
 -- name: stage_hold
 -- Takes a stage for a source, for as long as the session lives.
 -- in: the stage's full name, quoted
--- The lock belongs to the session, not to the transaction: a sink wants to know that a source lives also while it holds no
--- batch. The statement waits for LOCK_TIMEOUT, because the session of a process that has just died may not have ended yet.
--- sp_getapplock reports a refused lock as a return code, and THROW makes it an error; the server says 1222 only of other
--- locks. The words in front keep the name apart from that of create_lock.
+-- The lock belongs to the session, not to the transaction: a sink wants to know that a source lives also
+-- while it holds no batch. The statement waits for LOCK_TIMEOUT, because the session of a process that has
+-- just died may not have ended yet. sp_getapplock reports a refused lock as a return code, and THROW makes it
+-- an error; the server says 1222 only of other locks. The words in front keep the name apart from that of
+-- create_lock.
 DECLARE @resource nvarchar(255) = LEFT(N'source of ' + CAST(:name AS nvarchar(max)), 255), @got int
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Session'
 IF @got = -1
@@ -45,17 +46,21 @@ END
 
 -- name: stage_held
 -- Returns which other sessions hold a stage.
--- in: the stage's full name, quoted     out: session (NULL: only with VIEW SERVER STATE could we know who it is)
+-- in: the stage's full name, quoted     out: session (NULL: only with VIEW SERVER STATE could we know who it
+--     is)
 -- APPLOCK_TEST says 0 where the lock could not be had at once. The lock's name is that of stage_hold.
 SELECT CAST(NULL AS int)
-WHERE APPLOCK_TEST(N'public', LEFT(N'source of ' + CAST(:name AS nvarchar(max)), 255), N'Exclusive', N'Session') = 0
+WHERE
+    APPLOCK_TEST(N'public', LEFT(N'source of ' + CAST(:name AS nvarchar(max)), 255), N'Exclusive', N'Session')
+        = 0
 
 -- name: stage_mark
 -- Returns the mark of a stage, and locks it.
--- out: the mark, as JSON; no row when nobody has opened the stage
--- UPDLOCK makes two sinks of one batch add to the mark one after the other. INDEX: a plan that was made while the stage was
--- empty scans the table. On a full stage it would lock every row, and wait for rows that are just being staged. RECOMPILE:
--- where the database makes a parameter of every literal, the index would not serve.
+-- out: the mark, as JSON; no row when the stage was never opened
+-- UPDLOCK makes two sinks of one batch add to the mark one after the other. INDEX: a plan that was made while
+-- the stage was empty scans the table. On a full stage it would lock every row, and wait for rows that are
+-- just being staged. RECOMPILE: where the database makes a parameter of every literal, the index would not
+-- serve.
 SELECT Headers
 FROM {stage} WITH (UPDLOCK, ROWLOCK, INDEX (Index_Mark))
 WHERE Task = ''
@@ -78,18 +83,21 @@ WHERE s.Task = ''
 -- name: stage_last
 -- Returns the number of the last row on a stage.
 -- out: the last RowVersion or NULL
--- The number is read from the end of the clustered index. READUNCOMMITTED: a task of a dead attempt may still be staging.
--- The statement must not wait for that task, and what the task adds later does not count either.
+-- The number is read from the end of the clustered index. READUNCOMMITTED: a task of a dead attempt may still
+-- be staging. The statement must not wait for that task, and what the task adds later does not count either.
 SELECT MAX(RowVersion) FROM {stage} WITH (READUNCOMMITTED)
 
 -- name: stage_insert
 -- Puts messages on the stage.
--- in: the task; the messages as JSON [[n, id, time of expiry, headers, body, correlation id, reply-to, destination],…]
+-- in: the task; the messages as JSON [[n, id, time of expiry, headers, body, correlation id, reply-to,
+--     destination],…]
 -- out: number of rows
--- It reads the JSON as insert does. Recoverable is 1, because every queue that has this column wants 1. The parameter has the
--- type of its column.
-INSERT INTO {stage} (Task, Destination, Id, CorrelationId, ReplyToAddress, Recoverable, Expires, Headers, Body)
-SELECT CAST(:task AS varchar(36)), j.Destination, j.Id, j.CorrelationId, j.ReplyToAddress, CAST(1 AS bit), j.Expires, j.Headers,
+-- It reads the JSON as insert does. Recoverable is 1, because every queue that has this column wants 1. The
+-- parameter has the type of its column.
+INSERT INTO {stage}
+    (Task, Destination, Id, CorrelationId, ReplyToAddress, Recoverable, Expires, Headers, Body)
+SELECT CAST(:task AS varchar(36)), j.Destination, j.Id, j.CorrelationId, j.ReplyToAddress, CAST(1 AS bit),
+    j.Expires, j.Headers,
        j.Body
 FROM OPENJSON(CAST(:messages AS nvarchar(max))) WITH (
     n int '$[0]',
@@ -107,9 +115,10 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- name: stage_count
 -- Returns how many messages tasks have on a stage.
 -- in: tasks as JSON, after which RowVersion     out: task, messages
--- The names of the tasks get type and collation of the column, once for each task. Otherwise the server would convert the
--- column in each row of the stage. MAX_GRANT_PERCENT: a sort or a hash for which the server expects wide rows may ask for a
--- quarter of the memory for queries, and then waits for it and keeps it from others.
+-- The names of the tasks get type and collation of the column, once for each task. Otherwise the server would
+-- convert the column in each row of the stage. MAX_GRANT_PERCENT: a sort or a hash for which the server
+-- expects wide rows may ask for a quarter of the memory for queries, and then waits for it and keeps it from
+-- others.
 -- https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-query#max_grant_percent--numeric_value
 SELECT Task, COUNT_BIG(*)
 FROM {stage}
@@ -143,11 +152,11 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- name: stage_move
 -- Sends staged messages to their destination, in the order of the stage.
 -- in: destination, tasks as JSON, after which RowVersion, up to which     out: number of rows
--- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have left other
--- rows. {columns} are those of the destination, and {values} what they get: the
--- columns of the same names, but the time of expiry where a table of delayed messages has due. At most 2,400 rows a statement: where each row has a page to itself, they
--- take 4,800 locks, and 5,000 may escalate to a table lock. ORDER BY makes the identity follow the stage. Types and
--- MAX_GRANT_PERCENT as in stage_count.
+-- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have
+-- left other rows. {columns} are those of the destination, and {values} what they get: the columns of the
+-- same names, but the time of expiry where a table of delayed messages has due. At most 2,400 rows a
+-- statement: where each row has a page to itself, they take 4,800 locks, and 5,000 may escalate to a table
+-- lock. ORDER BY makes the identity follow the stage. Types and MAX_GRANT_PERCENT as in stage_count.
 INSERT INTO {queue} ({columns})
 SELECT {values}
 FROM {stage}
@@ -163,8 +172,8 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
 -- in: destination, tasks as JSON     out: number of rows
--- So we find before the batch is done what a destination refuses: a missing right, a column that must be filled, a trigger.
--- Any message will do, so there is no order, and nothing to sort. Types as in stage_count.
+-- So we find before the batch is done what a destination refuses: a missing right, a column that must be
+-- filled, a trigger. Any message will do, so there is no order, and nothing to sort. Types as in stage_count.
 INSERT INTO {queue} ({columns})
 SELECT TOP (1) {values}
 FROM {stage}
@@ -176,6 +185,7 @@ WHERE Destination = CAST(:destination AS nvarchar(776))
 
 -- name: stage_clear
 -- Empties a stage.
--- TRUNCATE takes no lock for each row. It waits for everybody who has the table open, even only to read. So we run it where
--- nothing depends on it, and under a lock_timeout that keeps it from waiting. It needs ALTER on the table.
+-- TRUNCATE takes no lock for each row. It waits for every session that has the table open, even only to read.
+-- So we run it where nothing depends on it, and under a lock_timeout that keeps it from waiting. It needs
+-- ALTER on the table.
 TRUNCATE TABLE {stage}

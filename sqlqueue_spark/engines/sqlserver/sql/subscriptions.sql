@@ -13,9 +13,10 @@ CREATE TABLE {subscriptions} (
 -- name: subscribers
 -- Returns who has subscribed to some types.
 -- in: types as JSON     out: type, as it was asked for, address
--- One look for all types of a chunk. The table has a row for an endpoint and type, and no index that begins with the type: the
--- transport's own publishers read it whole, too. nvarchar(4000): a type of more than 200 characters is nobody's, and must not be
--- cut to one that is. BIN2 compares code by code, whatever the two collations are; trailing blanks it leaves out of account.
+-- One look for all types of a chunk. The table has a row for an endpoint and type, and no index that begins
+-- with the type: the transport's own publishers read it whole, too. nvarchar(4000): a type of more than 200
+-- characters has no subscriber, and must not be cut to one that is. BIN2 compares code by code, whatever the
+-- two collations are; trailing blanks it leaves out of account.
 SELECT j.Topic, s.QueueAddress
 FROM {subscriptions} AS s
 JOIN OPENJSON(CAST(:topics AS nvarchar(max))) WITH (Topic nvarchar(4000) '$') AS j
@@ -34,12 +35,13 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- name: subscribe
 -- Lets a queue have the events of some types, for an endpoint.
 -- in: address, endpoint, types as JSON     out: number of rows
--- An endpoint has one queue a type, so another address takes the place of the one that is there, as with the transport. TABLOCK and
--- HOLDLOCK, as the transport's own statement has them: whoever subscribes waits for the others, and nobody inserts in between. BIN2
--- as in subscribers.
+-- An endpoint has one queue a type, so another address takes the place of the one that is there, as with the
+-- transport. TABLOCK and HOLDLOCK, as the transport's own statement has them: each session that subscribes
+-- waits for the others, and no other one inserts in between. BIN2 as in subscribers.
 MERGE {subscriptions} WITH (HOLDLOCK, TABLOCK) AS s
 USING (
-    SELECT CAST(:address AS nvarchar(200)) AS QueueAddress, CAST(:endpoint AS nvarchar(200)) AS Endpoint, j.Topic
+    SELECT CAST(:address AS nvarchar(200)) AS QueueAddress, CAST(:endpoint AS nvarchar(200)) AS Endpoint,
+        j.Topic
     FROM OPENJSON(CAST(:topics AS nvarchar(max))) WITH (Topic nvarchar(200) '$') AS j
 ) AS n
     ON s.Endpoint = n.Endpoint COLLATE Latin1_General_BIN2 AND s.Topic = n.Topic COLLATE Latin1_General_BIN2
@@ -63,7 +65,8 @@ WHERE s.Endpoint = CAST(:endpoint AS nvarchar(200)) COLLATE Latin1_General_BIN2
 -- name: subscription_tables
 -- Returns the tables of subscriptions that this login may read.
 -- out: schema, table
--- Endpoints may call their table as they like, so its columns tell it. COLLATE: the catalogue's columns have collations of their own.
+-- Endpoints may call their table as they like, so its columns tell it. COLLATE: the catalogue's columns have
+-- collations of their own.
 SELECT s.name, t.name
 FROM sys.tables AS t
 JOIN sys.schemas AS s ON s.schema_id = t.schema_id
@@ -85,7 +88,8 @@ SELECT a.value, b.value
 FROM OPENJSON(CAST(:schemas AS nvarchar(max))) AS a
 JOIN OPENJSON(CAST(:tables AS nvarchar(max))) AS b ON b.[key] = a.[key]
 JOIN sys.schemas AS s ON s.name = CAST(a.value AS nvarchar(128)) COLLATE CATALOG_DEFAULT
-JOIN sys.tables AS t ON t.schema_id = s.schema_id AND t.name = CAST(b.value AS nvarchar(776)) COLLATE CATALOG_DEFAULT
+JOIN sys.tables AS t ON t.schema_id = s.schema_id
+    AND t.name = CAST(b.value AS nvarchar(776)) COLLATE CATALOG_DEFAULT
 
 -- name: remedy_subscriptions
 -- Nothing to do, as in unquoted_subscriptions.

@@ -9,8 +9,8 @@ WHERE t.table_schema = COALESCE(:schema, DATABASE()) AND t.table_name = :name AN
 
 -- name: outbox_create
 -- Creates an endpoint's outbox table: that of the .NET persistence.
--- Where the table is there already, the statement does nothing. In a race one session waits for the other. The statement
--- commits by itself.
+-- Where the table is there already, the statement does nothing. In a race one session waits for the other.
+-- The statement commits by itself.
 CREATE TABLE IF NOT EXISTS {outbox} (
     MessageId nvarchar(200) NOT NULL,
     Dispatched bit NOT NULL DEFAULT 0,
@@ -31,12 +31,13 @@ CREATE TABLE IF NOT EXISTS {outbox} (
 -- name: outbox_seen
 -- Returns which of some message ids are there.
 -- in: message ids as JSON     out: message id, as it was asked for
--- The character sets: without them the server would convert the ids to the connection's character set and to the schema's,
--- and mangle letters that one of these does not know. nvarchar is utf8mb3, and the key does not serve a text of another
--- character set. STRAIGHT_JOIN makes the server look up each id in the primary key. The second condition leaves out an id that
--- only the column's collation takes for the same.
+-- The character sets: without them the server would convert the ids to the connection's character set and to
+-- the schema's, and mangle letters that one of these does not know. nvarchar is utf8mb3, and the key does not
+-- serve a text of another character set. STRAIGHT_JOIN makes the server look up each id in the primary key.
+-- The second condition leaves out an id that only the column's collation takes for the same.
 SELECT j.id
-FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS j
+FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$'))
+    AS j
 STRAIGHT_JOIN {outbox} AS o
     ON o.MessageId = CONVERT(j.id USING utf8mb3)
     AND CAST(CONVERT(o.MessageId USING utf8mb4) AS BINARY) = CAST(j.id AS BINARY)
@@ -47,36 +48,40 @@ STRAIGHT_JOIN {outbox} AS o
 -- name: outbox_add
 -- Remembers message ids.
 -- in: version of the writer, message ids as JSON     out: number of rows
--- An id that is there already is error 1062. DISTINCT works in the column's character set: ids that are the same to its
--- collation become one row. ORDER BY: twins insert in the same order, so they do not deadlock. Character sets as in
--- outbox_seen.
+-- An id that is there already is error 1062. DISTINCT works in the column's character set: ids that are the
+-- same to its collation become one row. ORDER BY: twins insert in the same order, so they do not deadlock.
+-- Character sets as in outbox_seen.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT i.id, 1, UTC_TIMESTAMP(), :version, '[]'
 FROM (
     SELECT DISTINCT CONVERT(j.id USING utf8mb3) AS id
-    FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS j
+    FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]'
+        COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS j
 ) AS i
 ORDER BY i.id
 
 -- name: outbox_add_new
 -- Remembers those of some message ids that are not there; outbox_added returns which.
 -- in: a mark of this call, message ids as JSON     out: nothing
--- The statement waits for an id that somebody else has inserted and not committed. A duplicate changes nothing. INSERT
--- IGNORE will not do: where the column cannot keep an id, it makes that a mere warning too, and so stores a wrong id. ORDER
--- BY: twins insert in the same order, so they do not deadlock. Character sets as in outbox_seen.
+-- The statement waits for an id that another transaction has inserted and not committed. A duplicate changes
+-- nothing. INSERT IGNORE will not do: where the column cannot keep an id, it makes that a mere warning too,
+-- and so stores a wrong id. ORDER BY: twins insert in the same order, so they do not deadlock. Character sets
+-- as in outbox_seen.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT i.id, 1, UTC_TIMESTAMP(), :version, '[]'
-FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS i
+FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$'))
+    AS i
 ORDER BY i.id
 ON DUPLICATE KEY UPDATE MessageId = MessageId
 
 -- name: outbox_added
 -- Returns which of some message ids outbox_add_new has inserted.
 -- in: message ids as JSON, the mark of that call     out: message id, as it was asked for
--- No INSERT returns here what it has inserted, and the number of rows depends on the connection. The statement sees rows of
--- our own transaction under every isolation level. All else is as in outbox_seen.
+-- No INSERT returns here what it has inserted, and the number of rows depends on the connection. The
+-- statement sees rows of our own transaction under every isolation level. All else is as in outbox_seen.
 SELECT j.id
-FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS j
+FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$'))
+    AS j
 STRAIGHT_JOIN {outbox} AS o ON o.MessageId = CONVERT(j.id USING utf8mb3)
 WHERE o.PersistenceVersion = :version
 
@@ -86,8 +91,9 @@ WHERE o.PersistenceVersion = :version
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.
 -- in: seconds that an id is kept     out: number of rows
--- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold. SKIP LOCKED
--- steps over rows that others hold, so that nobody waits. The database's clock decides what is old.
+-- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold.
+-- SKIP LOCKED steps over rows that others hold, so that no session waits. The database's clock says what is
+-- old.
 DELETE o
 FROM (
     SELECT MessageId

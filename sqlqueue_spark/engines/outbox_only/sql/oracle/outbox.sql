@@ -8,9 +8,9 @@ FROM all_tables t
 WHERE t.owner = COALESCE(:schema, SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')) AND t.table_name = :name
 
 -- name: outbox_create
--- Creates an endpoint's outbox table: that of the .NET persistence, with its index.
--- Where table and index are there already, the statement does nothing. It does not look first, but passes over the server's
--- error (ORA-00955), so it is safe in a race. Each statement in it commits by itself.
+-- Creates an endpoint's outbox table: that of the .NET persistence, with its index. Where table and index are
+-- there already, the statement does nothing. It does not look first, but passes over the server's error
+-- (ORA-00955), so it is safe in a race. Each statement in it commits by itself.
 DECLARE
     exists_already EXCEPTION;
     PRAGMA EXCEPTION_INIT(exists_already, -955);
@@ -43,8 +43,8 @@ END;
 -- name: outbox_seen
 -- Returns which of some message ids are there.
 -- in: message ids as JSON     out: message id, as it was asked for
--- TO_NCHAR gives the id the column's own type; without it the key would not serve. The hint makes the server look up each id
--- in the primary key.
+-- TO_NCHAR gives the id the column's own type; without it the key would not serve. The hint makes the server
+-- look up each id in the primary key.
 SELECT /*+ LEADING(j) USE_NL(o) */ j.id
 FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 JOIN {outbox} o ON o.MessageId = TO_NCHAR(j.id)
@@ -55,7 +55,7 @@ JOIN {outbox} o ON o.MessageId = TO_NCHAR(j.id)
 -- name: outbox_add
 -- Remembers message ids.
 -- in: version of the writer, message ids as JSON     out: number of rows
--- An id that is there already is ORA-00001. ORDER BY: twins insert in the same order, so they do not deadlock.
+-- An id that is there already is ORA-00001. ORDER BY: twins insert in one order, so they do not deadlock.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), :version, TO_CLOB('[]')
 FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
@@ -64,8 +64,9 @@ ORDER BY j.id
 -- name: outbox_add_new
 -- Remembers those of some message ids that are not there; outbox_added returns which.
 -- in: a mark of this call, message ids as JSON     out: nothing
--- The statement waits for an id that somebody else has inserted and not committed. The hint is no advice but an order: the
--- server passes over a duplicate. ORDER BY: twins insert in the same order, so they do not deadlock.
+-- The statement waits for an id that another transaction has inserted and not committed. The hint is no
+-- advice but an order: the server passes over a duplicate. ORDER BY: twins insert in one order, so they do
+-- not deadlock.
 INSERT /*+ IGNORE_ROW_ON_DUPKEY_INDEX(o (MessageId)) */ INTO {outbox} o
     (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), :version, TO_CLOB('[]')
@@ -87,9 +88,9 @@ WHERE o.PersistenceVersion = :version
 -- name: outbox_clean
 -- Forgets some message ids that are old enough.
 -- in: seconds that an id is kept     out: number of rows
--- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold. The database's
--- clock decides what is old. No DELETE steps over locked rows here, so a second cleanup waits for the first. Senders insert
--- other rows and wait for neither.
+-- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold.
+-- The database's clock decides what is old. No DELETE steps over locked rows here, so a second cleanup waits
+-- for the first. Senders insert other rows and wait for neither.
 DELETE FROM {outbox}
 WHERE Dispatched = 1
   AND DispatchedAt < SYS_EXTRACT_UTC(SYSTIMESTAMP) - NUMTODSINTERVAL(:seconds, 'SECOND')

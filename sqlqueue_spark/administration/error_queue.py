@@ -1,0 +1,198 @@
+"""Reads an error queue: which messages failed, where and why, and which rows stop ServiceControl.
+
+:func:`look` and :func:`show` lock nothing and change nothing. Retry and discard use :class:`ErrorQueue` to
+    lock
+and delete rows, one batch and transaction at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.errors import QueueError, TryAgain
+from sqlqueue_spark.messages.addresses import Naming
+from sqlqueue_spark.messages.error_row import ErrorRow, Selection
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.row_set import LOWEST, RowSet
+from sqlqueue_spark.tables import database_facts, queues
+from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
+from sqlqueue_spark.tables.queues import InTransit, Queue
+
+#: The default error queue.
+ERROR = "error"
+
+#: Rows of one page. Headers of failed messages hold stack traces, of up to a megabyte.
+_LOOK = 500
+#: Maximum rows and bytes of one batch. A larger row is a batch of its own.
+BATCH_ROWS, _BATCH_BYTES = 250, 32 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """One row in full, and what its headers tell about the failure."""
+
+    message: Message
+    row: ErrorRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorQueue:
+    """An error queue on an open connection, and the selection of its rows."""
+
+    queue: Queue
+    admin: QueueAdmin
+    naming: Naming
+    #: Whether a row is selected.
+    meant: Callable[[ErrorRow], bool]
+    #: The highest RowVersion at the beginning; later rows are left alone. None if the queue was empty.
+    up_to: int | None
+    #: Is called with the number of rows read since its last call.
+    looked: Callable[[int], object] = lambda _: None
+
+    @property
+    def connection(self) -> Connection:
+        return self.queue.connection
+
+    @property
+    def name(self) -> str:
+        return self.queue.table.name
+
+    def rows(self) -> Iterator[ErrorRow]:
+        """Yield the selected rows in RowVersion order."""
+        if self.up_to is None:
+            return
+        after, more = LOWEST, True
+        while more:
+            with self.connection.transaction():
+                found = self.admin.envelopes(after, self.up_to, _LOOK)
+            more = len(found) == _LOOK
+            self.looked(len(found))
+            for each in found:
+                after = each.row_version
+                row = self.judged(each)
+                if self.meant(row):
+                    yield row
+
+    def judged(self, row: Envelope) -> ErrorRow:
+        """Interpret the headers of a row."""
+        return ErrorRow.of(
+            row.row_version,
+            row.id,
+            expired=row.expired,
+            headers=row.headers,
+            size=row.body_bytes or 0,
+            unreadable_body=row.body_bytes is None and self.connection.dialect.null_body_stops,
+        )
+
+    def batches(self, most: int) -> Iterator[list[ErrorRow]]:
+        """Yield the selected failed messages, in batches of limited rows and bytes."""
+        batch: list[ErrorRow] = []
+        size = 0
+        for row in self.rows():
+            if not row.is_failure:
+                continue
+            if len(batch) == most or (batch and size + row.bytes > _BATCH_BYTES):
+                yield batch
+                batch, size = [], 0
+            batch.append(row)
+            size += row.bytes
+        if batch:
+            yield batch
+
+    def lock(self, batch: list[ErrorRow]) -> list[tuple[InTransit, ErrorRow]]:
+        """Lock the rows of a batch that are free, and read them whole.
+
+        The rows are checked once more, because the table may have been emptied and filled again since the
+        look.
+        """
+        found = self.queue.lock_in_transit([row.row_version for row in batch])
+        locked = [(each, self.judged(_without_body(each))) for each in found]
+        return [(each, row) for each, row in locked if row.is_failure and self.meant(row)]
+
+    def delete(self, rows: list[InTransit]) -> None:
+        """Delete rows that this transaction has locked.
+
+        :raises TryAgain: some rows were gone although they were locked; the batch must not be committed.
+        """
+        numbers = RowSet.of(sorted(row.row_version for row in rows))
+        if rows and (deleted := self.queue.delete(numbers)) != len(rows):
+            raise TryAgain(
+                f"Of {len(rows)} locked rows of {self.name} only {deleted} were there to delete; nothing was "
+                "done with them. Look for a trigger or a rule on the table, and try again."
+            )
+
+
+@contextlib.contextmanager
+def opened(
+    options: ConnectionOptions,
+    queue: str,
+    selection: Selection,
+    *,
+    looked: Callable[[int], object] = lambda _: None,
+) -> Iterator[ErrorQueue]:
+    """Open an error queue on its own connection.
+
+    :param looked: is called with the number of rows read since its last call.
+    :raises QueueError: the table does not exist.
+    """
+    target = Target.of(options)
+    naming = options.naming(target.dialect)
+    with connect(target) as connection:
+        with connection.transaction():
+            found = queues.get(connection, queue, naming)
+            meant = selection.test(naming, database_facts.now(connection))
+            up_to = found.highest()
+        yield ErrorQueue(
+            queue=found,
+            admin=QueueAdmin(connection, found.table),
+            naming=naming,
+            meant=meant,
+            up_to=up_to,
+            looked=looked,
+        )
+
+
+def look(
+    options: ConnectionOptions,
+    queue: str,
+    selection: Selection,
+    *,
+    looked: Callable[[int], object] = lambda _: None,
+) -> Iterator[ErrorRow]:
+    """Yield the selected rows of an error queue in RowVersion order, including rows that are no failures.
+
+    :param looked: is called with the number of rows read since its last call.
+    """
+    with opened(options, queue, selection, looked=looked) as error_queue:
+        yield from error_queue.rows()
+
+
+def show(
+    options: ConnectionOptions, queue: str, selection: Selection, *, row_version: int | None = None
+) -> list[Shown]:
+    """Return the selected rows in full.
+
+    :param row_version: return the row with this RowVersion instead.
+    :raises QueueError: no row was found.
+    """
+    with opened(options, queue, selection) as error_queue:
+        wanted = [row.row_version for row in error_queue.rows()] if row_version is None else [row_version]
+        with error_queue.connection.transaction():
+            found = [message for each in wanted if (message := error_queue.admin.message(each)) is not None]
+        if not found:
+            raise QueueError(
+                f"There is no such message in {error_queue.name}, or another session is taking it; "
+                "see which are there with: sqlqueue errors list."
+            )
+        return [
+            Shown(message=each, row=error_queue.judged(_without_body(each, expired=each.expired)))
+            for each in found
+        ]
+
+
+def _without_body(row: InTransit | Message, *, expired: bool = False) -> Envelope:
+    size = None if row.body is None else len(row.body)
+    return Envelope(row.row_version, row.id, expired, row.headers, size)

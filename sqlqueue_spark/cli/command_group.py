@@ -1,0 +1,132 @@
+"""How commands begin and end: shell completion, errors as one sentence, exit codes, and a missing Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sqlqueue_spark.cli import shells
+from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.plain_text import holds_password, is_unicode, plain
+
+#: The key in a click context that says whether errors are shown with a traceback.
+DEBUG = "sqlqueue_spark.debug"
+#: The modules that come with Spark.
+_SPARK = ("pyspark", "py4j", "delta")
+#: Exit codes after Ctrl-C and after a closed pipe: 128 plus the number of the signal, as in a shell.
+INTERRUPTED, PIPE_CLOSED = 130, 141
+#: The errors of the operating system when a file cannot grow.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class CommandGroup(click.Group):
+    """A group of commands. A refused request ends with one sentence on stderr and exit code 1."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command, or answer a shell that asks for completions; then errors are not shown."""
+        if not shells.asks():
+            return super().main(*args, **extra)
+        _say_nothing()
+        with contextlib.suppress(Exception, click.exceptions.Exit):
+            click.echo(shells.answer(self))
+        return None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for given in args:
+            if not is_unicode(given):
+                shown = "" if holds_password(given) else f" {plain(given)!r}"
+                raise click.UsageError(
+                    f"The argument{shown} holds bytes that are no UTF-8; write it in UTF-8.", ctx
+                )
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if os.environ.get("NO_COLOR"):  # https://no-color.org
+            ctx.color = False
+        try:
+            return super().invoke(ctx)
+        except SqlQueueError as error:
+            if ctx.meta.get(DEBUG):
+                raise
+            raise click.ClickException(str(error)) from error
+        except KeyboardInterrupt:
+            click.echo(err=True)  # behind the ^C of the terminal
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            _leave_stdout()
+            ctx.exit(PIPE_CLOSED)
+        except OSError as error:
+            if error.errno not in _FULL or ctx.meta.get(DEBUG):
+                raise
+            _leave_stdout()  # the rest cannot be written either
+            raise click.ClickException(
+                f"The output cannot be written ({error.strerror}), so what is there of it is not all; make "
+                "room, and try again."
+            ) from error
+
+
+class Job(click.Command):
+    """A command that needs Spark. Its module is imported when it runs, because that takes a second.
+
+    :param where: ``module:command``.
+    """
+
+    def __init__(self, name: str, where: str, help: str) -> None:  # noqa: A002 -- click's name
+        super().__init__(name, help=help)
+        self._where = where
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        here = str(Path.cwd())
+        if here not in sys.path:  # so that modules with a user's functions are found, as with python -m
+            sys.path.append(here)
+        return self._command().make_context(info_name, args, parent, **extra)
+
+    def _command(self) -> click.Command:
+        with needing_spark():
+            command: click.Command = pkgutil.resolve_name(self._where)
+        return command
+
+
+@contextmanager
+def needing_spark(extra: str = "spark") -> Iterator[None]:
+    """In this block, an import that fails without Spark becomes an error that says what to install.
+
+    :param extra: the extra of this package that installs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _SPARK:
+            raise
+        raise click.ClickException(
+            f"Spark is not installed ({error}); install it with: pip install 'sqlqueue_spark[{extra}]'."
+        ) from error
+
+
+def _say_nothing() -> None:
+    """Discard stderr: a shell would show it within the line that is being typed."""
+    _to_nowhere(lambda: 2)
+
+
+def _leave_stdout() -> None:
+    """Discard the rest of stdout: its reader, for example ``head``, has ended, or its disk is full."""
+    _to_nowhere(sys.stdout.fileno)
+
+
+def _to_nowhere(descriptor: Callable[[], int]) -> None:
+    """:param descriptor: returns the file descriptor of a stream, or raises if it has none."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor())
+        os.close(nowhere)

@@ -1,0 +1,209 @@
+"""What ``sqlqueue errors`` prints: rows of an error queue and what was done with them, as text or JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sqlqueue_spark.administration.error_discard import Discarded
+from sqlqueue_spark.administration.error_queue import Shown
+from sqlqueue_spark.administration.failed_retry import Retried
+from sqlqueue_spark.administration.message_lines import to_json
+from sqlqueue_spark.cli.output import counted, indented, iso
+from sqlqueue_spark.cli.text_table import printable, table
+from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
+from sqlqueue_spark.messages.message import parse_headers
+from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Verdict
+
+#: Shown in place of a failed queue or an exception's type that the row does not tell.
+NONE = "-"
+
+_LONGEST_MESSAGE = 60
+_LONGEST_BODY = 2_000
+#: Maximum number of queues that a question names.
+_NAMED = 5
+_STACK_TRACE = f"{EXCEPTION_INFO}StackTrace"
+_MARKS = {
+    Verdict.STOPS: "stops ServiceControl: ",
+    Verdict.REFUSED: "refused by ServiceControl: ",
+    Verdict.DROPPED: "",
+}
+
+
+class Summary:
+    """Counts rows by failed queue and exception."""
+
+    def __init__(self) -> None:
+        self.groups: Counter[tuple[str | None, str | None]] = Counter()
+        self.others: Counter[str] = Counter()
+        self.stopping = 0
+
+    def add(self, row: ErrorRow) -> None:
+        if row.kind == FAILURE:
+            self.groups[row.failed_queue, row.exception_type] += 1
+        else:
+            self.others[row.kind] += 1
+        self.stopping += row.stops
+
+    def json(self) -> Iterator[dict[str, Any]]:
+        for (queue, exception), count in self.groups.most_common():
+            yield {"kind": "group", "failedQueue": queue, "exceptionType": exception, "count": count}
+
+    def text(self) -> Iterator[str]:
+        rows = [
+            (f"{count:,}", printable(queue or NONE), printable(exception or NONE))
+            for (queue, exception), count in self.groups.most_common()
+        ]
+        yield from table(("count", "failed queue", "exception type"), rows, names=(1,))
+        for kind, count in self.others.items():
+            failures = "failure" if count == 1 else "failures"
+            yield f"{counted(count, kind)} {_is(count)} no {failures}: neither retry nor discard takes them"
+        if self.stopping:
+            stop, them = ("stops", "it") if self.stopping == 1 else ("stop", "them")
+            yield (
+                f"{counted(self.stopping, 'row')} {stop} ServiceControl; to take {them} out, type: "
+                "sqlqueue errors discard --stopping --to-file FILE"
+            )
+
+
+def row_json(row: ErrorRow) -> dict[str, Any]:
+    return {
+        "kind": row.kind,
+        "rowVersion": row.row_version,
+        "messageId": row.message_id,
+        "failedQueue": row.failed_queue,
+        "exceptionType": row.exception_type,
+        "exceptionMessage": row.exception_message,
+        "timeOfFailure": iso(row.time_of_failure),
+        "bytes": row.bytes,
+        "serviceControl": row.ingestion.verdict.value,
+        "why": row.ingestion.why or None,
+    }
+
+
+def rows_text(rows: Iterable[ErrorRow]) -> Iterator[str]:
+    """Yield the lines of a table with one line for each row."""
+    heads = ("number", "failed", "message id", "failed queue", "exception type", "message", "")
+    yield from table(heads, [_row(row) for row in rows], names=(3, 4), texts=(5,))
+
+
+def shown_json(shown: Shown) -> dict[str, Any]:
+    found = shown.row.ingestion
+    return {
+        **to_json(shown.message),
+        "kind": shown.row.kind,
+        "serviceControl": found.verdict.value,
+        "why": found.why or None,
+    }
+
+
+def shown_text(shown: Shown) -> Iterator[str]:
+    """Yield the lines of a message in full; a long body is cut."""
+    row, message = shown.row, shown.message
+    yield f"row {row.row_version}, message {printable(row.message_id)}"
+    if mark := _mark(row):
+        yield f"  {mark}"
+    headers = parse_headers(message.headers)
+    if headers is None:
+        yield "headers, which are not a JSON object of strings"
+        yield from indented((message.headers or "").splitlines())
+    else:
+        yield "headers"
+        told = [
+            (f"  {printable(name)}", printable(value))
+            for name, value in headers.items()
+            if name != _STACK_TRACE
+        ]
+        yield from list(table(("", ""), told, whole=True))[1:]
+        if trace := headers.get(_STACK_TRACE):
+            yield "stack trace"
+            yield from indented(trace.splitlines())
+    yield from _body(message.body)
+
+
+def plan_text(plan: Retried) -> Iterator[str]:
+    for queue, count in plan.went.items():
+        yield f"{counted(count, 'message')} would go to {printable(queue)}"
+    yield from _stays(plan, "would stay")
+    if not plan.went and not plan.stayed:
+        yield nothing(plan.queue)
+
+
+def retried_text(retried: Retried) -> Iterator[str]:
+    for queue, count in retried.went.items():
+        yield f"put {counted(count, 'message')} back into {printable(queue)}"
+    yield from _stays(retried, "stayed")
+    yield from _held(retried.held)
+    if not retried.went and not retried.stayed:
+        yield nothing(retried.queue)
+
+
+def retried_json(retried: Retried) -> dict[str, Any]:
+    return {
+        "queue": retried.queue,
+        "retried": [{"queue": queue, "count": count} for queue, count in retried.went.items()],
+        "stayed": [{"why": why, "count": count} for why, count in retried.stayed.items()],
+        "held": retried.held,
+    }
+
+
+def discarded_json(discarded: Discarded) -> dict[str, Any]:
+    return {"queue": discarded.queue, "discarded": discarded.count, "held": discarded.held}
+
+
+def discarded_text(discarded: Discarded, file: str) -> Iterator[str]:
+    messages = counted(discarded.count, "message")
+    yield f"discarded {messages} from {printable(discarded.queue)}; they stand in {printable(file)}"
+    yield from _held(discarded.held)
+
+
+def nothing(queue: str) -> str:
+    return f"no such failed message is in {printable(queue)}"
+
+
+def destinations(plan: Retried) -> str:
+    """Say for a question how many messages go into which queue."""
+    named = [f"{count:,} into {queue}" for queue, count in plan.went.most_common(_NAMED)]
+    more = len(plan.went) - len(named)
+    return ", ".join([*named, f"the others into {counted(more, 'more queue')}"] if more else named)
+
+
+def _stays(retried: Retried, stayed: str) -> Iterator[str]:
+    for why, count in retried.stayed.items():
+        yield f"{counted(count, 'message')} {stayed}: {printable(why)}"
+
+
+def _held(count: int) -> Iterator[str]:
+    if count:
+        yield f"{counted(count, 'message')} {_is(count)} held or was taken by others, and left to them"
+
+
+def _row(row: ErrorRow) -> tuple[str, ...]:
+    failed = "" if row.time_of_failure is None else f"{row.time_of_failure:%Y-%m-%d %H:%M:%S}"
+    said = (row.exception_message or "").strip().partition("\n")[0]
+    message = said if len(said) <= _LONGEST_MESSAGE else f"{said[: _LONGEST_MESSAGE - 1]}…"
+    told = (row.message_id, row.failed_queue or NONE, row.exception_type or NONE, message)
+    return (str(row.row_version), failed, *map(printable, told), _mark(row))
+
+
+def _mark(row: ErrorRow) -> str:
+    """Say what is unusual about a row."""
+    verdict, why = row.ingestion
+    odd = [] if row.kind == FAILURE else [f"{row.kind}, no failure"]
+    odd += [] if verdict is Verdict.TAKEN else [f"{_MARKS[verdict]}{why}"]
+    return "; ".join(odd)
+
+
+def _body(body: bytes | None) -> Iterator[str]:
+    if body is None:
+        yield "no body (NULL)"
+        return
+    text = body.decode("utf-8-sig", errors="replace")
+    more = len(text) > _LONGEST_BODY
+    yield f"body, {len(body):,} bytes{', of which this is the beginning' if more else ''}"
+    yield from indented(text[:_LONGEST_BODY].splitlines())
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"

@@ -1,0 +1,118 @@
+"""What ``sqlqueue peek`` prints for people: a line for each message and, if wanted, its body.
+
+A body that is UTF-8 text is printed as text, any other in hexadecimal digits. Terminal control characters are
+replaced. On a terminal, table lines are no wider than it is.
+"""
+
+from __future__ import annotations
+
+import codecs
+import enum
+from collections.abc import Iterator, Sequence
+
+from sqlqueue_spark.administration.message_lines import message_id
+from sqlqueue_spark.cli.text_table import NARROWEST, joined, printable
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, TIME_SENT, parse_headers
+from sqlqueue_spark.tables.queue_admin import Message
+
+_HEADS = ("number", "sent", "message id", "type", "body", "")
+#: The column of the type, which is made narrower to fit the terminal.
+_TYPE = 3
+#: Maximum characters of the beginning of a body, and maximum bytes that are read for it.
+_BEGINNING, _LOOKED_AT = 2_000, 8_000
+#: Bytes in a line of hexadecimal digits.
+_HEX_LINE = 32
+
+
+class Bodies(enum.Enum):
+    """How much of the bodies is shown."""
+
+    NONE = enum.auto()
+    BEGINNING = enum.auto()
+    WHOLE = enum.auto()
+
+
+class MessageTable:
+    """A table that grows while messages arrive: number, time, id, type, size, and what is unusual."""
+
+    def __init__(self, bodies: Bodies = Bodies.NONE, width: int | None = None) -> None:
+        """:param width: width of the terminal; None if stdout is none."""
+        self._bodies = bodies
+        self._width = width
+        self._widths = [0] * len(_HEADS)
+        self._begun = False
+
+    def lines(self, messages: Sequence[Message]) -> Iterator[str]:
+        """Yield the lines of these messages, the first time below the heads of the columns."""
+        rows = [_row(message) for message in messages]
+        known = rows if self._begun else [_HEADS, *rows]
+        self._widths = [
+            max(width, *map(len, cells)) for width, *cells in zip(self._widths, *known, strict=True)
+        ]
+        widths = self._fitting()
+        if not self._begun:
+            self._begun = True
+            yield joined(_HEADS, widths)
+        for message, row in zip(messages, rows, strict=True):
+            yield joined(row, widths)
+            if self._bodies is Bodies.WHOLE:
+                yield from (f"  {line}" for line in whole_body(message.body))
+            elif self._bodies is Bodies.BEGINNING:
+                yield f"  {beginning(message.body, None if self._width is None else self._width - 2)}"
+
+    def _fitting(self) -> list[int]:
+        """Return the widths of the columns, fitted to the terminal."""
+        widths = list(self._widths)
+        if self._width is not None:
+            over = sum(widths) + 2 * (sum(map(bool, widths)) - 1) - self._width
+            widths[_TYPE] = min(widths[_TYPE], max(NARROWEST, widths[_TYPE] - max(0, over)))
+        return widths
+
+
+def beginning(body: bytes | None, width: int | None) -> str:
+    """Return a line with the beginning of a body.
+
+    :param width: maximum characters of the line.
+    """
+    if not body:
+        return "(no body: NULL)" if body is None else "(empty)"
+    most = min(width or _BEGINNING, _BEGINNING)
+    text = _text(body[:_LOOKED_AT], whole=len(body) <= _LOOKED_AT)
+    shown = f"hex {body[:_BEGINNING].hex()}" if text is None else printable(" ".join(text.split()))
+    more = len(body) > (_BEGINNING if text is None else _LOOKED_AT)
+    return shown if len(shown) <= most and not more else f"{shown[: most - 1]}…"
+
+
+def whole_body(body: bytes | None) -> Iterator[str]:
+    """Yield the lines of a body."""
+    if not body:
+        yield beginning(body, None)
+        return
+    text = _text(body, whole=True)
+    if text is None:
+        yield from (f"hex {body[at : at + _HEX_LINE].hex()}" for at in range(0, len(body), _HEX_LINE))
+    else:
+        yield from (printable(line.expandtabs()) for line in text.splitlines() or [""])
+
+
+def _text(body: bytes, *, whole: bool) -> str | None:
+    """Return the text of a body without a byte-order mark; None if it is no UTF-8 or has control characters.
+
+    :param whole: False if the last character may be cut.
+    """
+    try:
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(body, final=whole)
+    except UnicodeDecodeError:
+        return None
+    return None if any(c < " " and c not in "\t\n\r\f" for c in text) else text
+
+
+def _row(message: Message) -> tuple[str, ...]:
+    headers = parse_headers(message.headers)
+    odd = ["expired"] if message.expired else []
+    odd += ["headers are not a JSON object of strings"] if headers is None else []
+    known = headers or {}
+    size = "none" if message.body is None else f"{len(message.body):,} B"
+    message_type = known.get(ENCLOSED_MESSAGE_TYPES, "").partition(",")[0]
+    shown = (known.get(TIME_SENT, ""), message_id(headers, message.id), message_type)
+    return (str(message.row_version), *map(printable, shown), size, ", ".join(odd))

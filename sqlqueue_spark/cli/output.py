@@ -1,0 +1,272 @@
+"""What the commands print: text for people, or one JSON object a line for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from sqlqueue_spark.administration.database_overview import TableOverview
+from sqlqueue_spark.administration.delayed_tables import Length as DelayedLength
+from sqlqueue_spark.administration.length_probe import ASKED, Probe
+from sqlqueue_spark.administration.message_lines import to_line
+from sqlqueue_spark.administration.outbox_tables import Report
+from sqlqueue_spark.administration.queue_tables import Inspection, Length
+from sqlqueue_spark.cli.text_table import printable, table
+from sqlqueue_spark.inspection.doctor import Check, State
+from sqlqueue_spark.options.fields import Described, camel
+from sqlqueue_spark.plain_text import age, plain
+
+_MARKS = {
+    State.FINE: click.style("✓", fg="green"),
+    State.WRONG: click.style("✗", fg="red"),
+    State.OPEN: "-",
+}
+
+
+def as_json(value: dict[str, Any]) -> str:
+    return to_line(value)
+
+
+def say(text: str) -> None:
+    """Print a line, with terminal control characters escaped."""
+    click.echo(plain(text))
+
+
+def lines(texts: Iterable[str]) -> None:
+    """Print lines as they are."""
+    for text in texts:
+        click.echo(text)
+
+
+def show(json_: bool, value: dict[str, Any], text: Iterable[str]) -> None:
+    """Print a value as JSON, or else as the lines of a text."""
+    lines([as_json(value)] if json_ else text)
+
+
+def created(table: str, *, new: bool) -> None:
+    """Print whether a table was created or had existed before."""
+    say(f"created {table}" if new else f"{table} was there already")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is one."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def check_text(check: Check) -> str:
+    """Return a check as a line. Its colours are dropped by click if stdout is no terminal."""
+    return f"{_MARKS[check.state]} {check.name:10}  {printable(check.said)}"
+
+
+def check_json(check: Check) -> dict[str, Any]:
+    return {"name": check.name, "state": check.state.name.lower(), "said": check.said}
+
+
+def length_json(length: Length) -> dict[str, Any]:
+    return {
+        "queue": length.queue,
+        "rows": length.rows,
+        "expired": length.expired,
+        "bytes": length.bytes,
+        "oldestSent": iso(length.oldest_sent),
+        "oldestSeconds": _seconds(length.oldest_age),
+    }
+
+
+def length_text(length: Length) -> Iterator[str]:
+    yield printable(length.queue)
+    yield f"  rows     {length.rows:,}"
+    yield f"  expired  {length.expired:,}"
+    yield f"  bytes    {length.bytes:,}"
+    if length.oldest_sent is not None and length.oldest_age is not None:
+        yield f"  oldest   sent {length.oldest_sent:%Y-%m-%d %H:%M:%S} UTC, {age(length.oldest_age)} ago"
+
+
+def probe_json(probe: Probe) -> dict[str, Any]:
+    beyond = {"rows": probe.too_many, "age": probe.too_old or probe.age_unknown}
+    return {
+        "queue": probe.queue,
+        "within": probe.within,
+        "beyond": [name for name, is_so in beyond.items() if is_so],
+        "rows": probe.rows,
+        "maxRows": probe.max_rows,
+        "oldestSent": iso(probe.oldest_sent),
+        "oldestSeconds": _seconds(probe.oldest_age),
+        "maxAgeSeconds": _seconds(probe.max_age),
+    }
+
+
+def probe_text(probe: Probe) -> str:
+    """Return one line: what was found, and whether it is beyond a limit."""
+    said = []
+    if probe.rows is not None:
+        said.append(
+            f"more than {probe.max_rows:,} messages wait"
+            if probe.too_many
+            else f"{counted(probe.rows, 'message')} wait{'s' if probe.rows == 1 else ''}"
+        )
+    if probe.age_unknown:
+        said.append(f"none of the first {ASKED} messages tells when it was sent")
+    elif probe.oldest_age is not None and probe.max_age is not None:
+        over = f", more than {age(probe.max_age)}" if probe.too_old else ""
+        said.append(f"the oldest was sent {age(probe.oldest_age)} ago{over}")
+    elif probe.max_age is not None and probe.rows is None:
+        said.append("no message waits")
+    return f"{printable(probe.queue)}: {'ok' if probe.within else 'beyond'}: {'; '.join(said)}"
+
+
+def overview_json(found: TableOverview) -> dict[str, Any]:
+    return {
+        "kind": found.kind,
+        "table": found.table,
+        "rows": found.rows,
+        "exact": found.exact,
+        "oldestSent": iso(found.oldest_sent),
+        "oldestSeconds": _seconds(found.oldest_age),
+        "overdueSeconds": _seconds(found.overdue),
+        "problem": found.problem,
+    }
+
+
+def overview_text(tables: Iterable[TableOverview]) -> Iterator[str]:
+    """Yield the lines of an overview, one for each table of the database."""
+    rows = [_overview_row(each) for each in tables]
+    yield from table(("kind", "table", "rows", "oldest sent", ""), rows) if rows else ["no table of a queue"]
+
+
+def inspection_json(inspection: Inspection) -> Any:
+    columns = [column._asdict() for column in inspection.columns]
+    return _camel_cased({**asdict(inspection), "columns": columns})
+
+
+def inspection_text(inspection: Inspection) -> Iterator[str]:
+    yield printable(inspection.queue)
+    columns = [
+        (
+            f"  {printable(c.name)}",
+            printable(c.type),
+            "" if c.nullable else "not null",
+            "computed" if c.computed else "",
+        )
+        for c in inspection.columns
+    ]
+    yield from table(("  column", "type", "", ""), columns)
+    indexes = [
+        (
+            f"  {printable(i.name)}",
+            printable(", ".join(i.columns)),
+            "unique" if i.unique else "",
+            i.kind,
+            printable(i.filter or ""),
+        )
+        for i in inspection.indexes
+    ]
+    yield from table(("  index", "columns", "", "kind", ""), indexes)
+    settings = [
+        (f"  {printable(each.name)}", printable(each.value), each.meaning) for each in inspection.settings
+    ]
+    yield from table(("  setting", "value", "meaning"), settings)
+    for setting in inspection.settings:
+        if setting.remedy_sql:
+            yield f"to change {setting.name}:"
+            yield from indented(setting.remedy_sql.split("\n"))
+    for finding in inspection.findings:
+        yield f"finding: {printable(finding.message)}"
+        yield from indented(finding.remedy_sql.split("\n"))
+    if not inspection.findings:
+        yield "nothing found"
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    oldest, now = report.found.oldest_dispatched_at, report.found.now
+    return {
+        "outbox": report.outbox,
+        "rows": report.found.rows,
+        "undispatched": report.found.undispatched,
+        "oldestDispatchedAt": iso(oldest),
+        "oldestSeconds": None if oldest is None else round((now - oldest).total_seconds(), 3),
+    }
+
+
+def report_text(report: Report) -> Iterator[str]:
+    found = report.found
+    yield printable(report.outbox)
+    yield f"  rows          {found.rows:,}"
+    yield f"  undispatched  {found.undispatched:,}"
+    if found.oldest_dispatched_at is not None:
+        ago = age(max(found.now - found.oldest_dispatched_at, timedelta(0)))
+        yield f"  oldest        dispatched {found.oldest_dispatched_at:%Y-%m-%d %H:%M:%S} UTC, {ago} ago"
+    if found.undispatched:
+        yield (
+            "finding: rows that are not dispatched hold messages that a .NET endpoint stored and has not "
+            "sent; no cleanup deletes them. If their number does not fall while the endpoint runs, see its "
+            "logs."
+        )
+
+
+def delayed_json(length: DelayedLength) -> dict[str, Any]:
+    first = length.first_due_in
+    return {
+        "table": length.table,
+        "rows": length.rows,
+        "due": length.due,
+        "firstDueInSeconds": None if first is None else round(first.total_seconds(), 3),
+    }
+
+
+def delayed_text(length: DelayedLength) -> Iterator[str]:
+    yield printable(length.table)
+    yield f"  rows   {length.rows:,}"
+    yield f"  due    {length.due:,}"
+    if length.first_due_in is not None:
+        overdue = length.first_due_in <= timedelta(0)
+        yield f"  first  due {'since' if overdue else 'in'} {age(abs(length.first_due_in))}"
+
+
+def options_text(described: Iterable[Described]) -> Iterator[str]:
+    rows = [
+        (each.name, each.kind, each.default.replace("`", ""), each.meaning.replace("`", ""))
+        for each in described
+    ]
+    yield from table(("option", "value", "default", "meaning"), rows)
+
+
+def options_markdown(described: Iterable[Described]) -> Iterator[str]:
+    """Yield the lines of a table of docs/options.md."""
+    yield "| option | value | default | meaning |"
+    yield "|---|---|---|---|"
+    for each in described:
+        yield f"| `{each.name}` | {each.kind} | {each.default} | {each.meaning} |"
+
+
+def _overview_row(found: TableOverview) -> tuple[str, ...]:
+    ago = "" if found.oldest_age is None else f"{age(found.oldest_age)} ago"
+    odd = [] if found.problem is None else [found.problem]
+    if found.overdue is not None and found.overdue > timedelta(0):
+        odd.append(f"due {age(found.overdue)} ago")
+    count = f"{'' if found.exact else '~'}{found.rows:,}"
+    return (found.kind, printable(found.table), count, ago, printable("; ".join(odd)))
+
+
+def indented(texts: Iterable[str]) -> Iterator[str]:
+    """Yield lines for a terminal, indented by two spaces."""
+    yield from (f"  {printable(text)}" for text in texts)
+
+
+def _camel_cased(value: Any) -> Any:
+    """Return the value with all its names in camelCase."""
+    if isinstance(value, dict):
+        return {camel(name): _camel_cased(each) for name, each in value.items()}
+    return [_camel_cased(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
+
+
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else round(span.total_seconds(), 3)

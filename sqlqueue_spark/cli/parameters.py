@@ -1,0 +1,279 @@
+"""The arguments and options that several commands share, and questions to the user."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from sqlqueue_spark.administration.completion import endpoint_names, queue_names
+from sqlqueue_spark.cli.command_group import DEBUG
+from sqlqueue_spark.engines.hosts import hosts, same_server
+from sqlqueue_spark.engines.registry import dialect_of
+from sqlqueue_spark.errors import ConfigurationError, NoPassword
+from sqlqueue_spark.messages.outgoing import COMPLETED
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.options.fields import camel, duration
+from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.tables.ddl import CLASSIC, SHAPES
+from sqlqueue_spark.tables.rights import RECEIVER, SENDER
+
+Command = Callable[..., Any]
+Completion = Callable[[click.Context, click.Parameter, str], list[click.shell_completion.CompletionItem]]
+
+
+def some_text(value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("it is empty; leave it out, or say something.")
+    return value
+
+
+def _no_url(what: str) -> Callable[[str], str]:
+    """Return a parser of names. It refuses a url without repeating it, because it may hold a password."""
+
+    def name(value: str) -> str:
+        some_text(value)
+        try:
+            dialect_of(value)
+        except ConfigurationError:
+            return value
+        raise click.BadParameter(f"a url stands where {what} is expected; give it as --url.")
+
+    return name
+
+
+class _Completed(click.types.FuncParamType):  # type: ignore[type-arg] # older versions of click take none
+    """The type of a name that a shell can complete."""
+
+    def __init__(self, read: Callable[[str], str], complete: Completion) -> None:
+        super().__init__(read)
+        self._complete = complete
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        return self._complete(ctx, param, incomplete)
+
+
+queue_address = _Completed(_no_url("a queue's name"), queue_names)
+endpoint_name = _Completed(_no_url("an endpoint's name"), endpoint_names)
+
+
+def time_span(value: str) -> timedelta:
+    try:
+        return duration(value)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{value!r} is no duration such as 500ms, 30s, 10m or 7d.") from None
+
+
+def header(value: str) -> tuple[str, str]:
+    name, equals, text = value.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"{value!r} is no header; write NAME=VALUE.")
+    if name in COMPLETED and not text.strip():
+        raise click.BadParameter(
+            f"{name} cannot be empty; leave it out to have it filled in, or give a value."
+        )
+    return name, text
+
+
+def wanted_header(value: str) -> tuple[str, str | None]:
+    """Parse a header to filter by. Without a value any value fits."""
+    name, equals, text = value.partition("=")
+    if not name:
+        raise click.BadParameter(f"{value!r} is no header; write NAME or NAME=VALUE.")
+    return name, text if equals else None
+
+
+def body(value: str) -> bytes:
+    """Return a text as the body, or the content of ``@file``; ``@-`` is standard input."""
+    if not value.startswith("@"):
+        return value.encode()
+    try:
+        return sys.stdin.buffer.read() if value == "@-" else Path(value[1:]).read_bytes()
+    except OSError as error:
+        raise click.BadParameter(f"{value[1:]!r} cannot be read: {error.strerror}.") from None
+
+
+def place(options: ConnectionOptions) -> str:
+    """Return host and port of a database for a question; empty if the url does not tell them."""
+    return "".join(f" at {host}:{port}" for host, port in hosts(options.url)[:1])
+
+
+def confirmed(question: str, answer: str, otherwise: str) -> None:
+    """Ask the user to confirm a deletion by typing a name.
+
+    :param otherwise: the end of the error if something else is typed: what was not done.
+    """
+    if click.prompt(plain(question), err=True) != answer:
+        raise click.ClickException(plain(f"That is not {answer!r}, so {otherwise}."))
+
+
+def _on_terminal() -> bool:
+    """Whether a user can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _names(value: str) -> list[str]:
+    return [name.strip() for name in value.split(",") if name.strip()]
+
+
+def _goes_with_the_url(ctx: click.Context, parameter: click.Parameter, password: str | None) -> str | None:
+    """Return the password, or None if it is that of the environment and ``--url`` leads to another server.
+
+    Click parses the parameters that are typed before those of the environment, so ``--url`` is known here.
+    """
+    url, kept = ctx.params.get("url"), os.environ.get("SQLQUEUE_URL")
+    told = ctx.get_parameter_source(parameter.name or "") is ParameterSource.ENVIRONMENT
+    return None if told and url and kept and not same_server(url, kept) else password
+
+
+def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.meta[DEBUG] = value
+
+
+def _all(*parts: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Combine several arguments and options into one decorator. The help lists them in this order."""
+
+    def added(command: Command) -> Command:
+        for part in reversed(parts):
+            command = part(command)
+        return command
+
+    return added
+
+
+queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True, type=queue_address)
+queue = click.argument("queue", metavar="QUEUE", type=queue_address)
+endpoint = click.argument("endpoint", metavar="ENDPOINT", type=endpoint_name)
+as_json = click.option("--json", "json_", is_flag=True, help="One JSON object a line.")
+debug = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember_debug,
+    help="Show where an error came from.",
+)
+role = click.option(
+    "--role",
+    type=click.Choice((RECEIVER, SENDER)),
+    help="The role of the login: a missing right of this role is a finding.",
+)
+#: The schema of an outbox table.
+schema = click.option(
+    "--schema", "default_schema", type=some_text, help="Schema of the outbox table.", metavar="NAME"
+)
+#: How addresses are read.
+naming = _all(
+    click.option("--default-schema", type=some_text, help="Schema of queues that name none.", metavar="NAME"),
+    click.option("--legacy-addresses", is_flag=True, help="Ignore what follows the first @ of a name."),
+)
+also_created = _all(
+    click.option(
+        "--instance",
+        "instances",
+        multiple=True,
+        type=some_text,
+        metavar="X",
+        help="Also create the callback queue of this instance: Sales.X for the queue Sales.",
+    ),
+    click.option(
+        "--with",
+        "companions",
+        metavar="NAME,…",
+        default="",
+        type=_names,
+        help="Also create these queues, for example error,audit.",
+    ),
+    click.option(
+        "--stream",
+        type=some_text,
+        metavar="NAME",
+        help="Also create the table NAME.Outgoing of this atomic pipeline.",
+    ),
+    click.option(
+        "--subscriptions",
+        is_flag=True,
+        help="Also create the table SubscriptionRouting of the schema.",
+    ),
+)
+
+
+def engine(engines: Iterable[str]) -> Callable[[Command], Command]:
+    """Return the option that names one of these engines."""
+    choice = click.Choice(sorted(engines))
+    return click.option("--engine", required=True, type=choice, help="The engine of the script.")
+
+
+shape = click.option(
+    "--shape",
+    type=click.Choice(SHAPES),
+    default=CLASSIC,
+    show_default=True,
+    help="On SQL Server: with a clustered index, or the heap that the .NET installer makes since 2020.",
+)
+#: The parameters that lead to a database. The options of the same names are in camelCase.
+_CONNECTION = ("url", "user", "password", "access_token_provider", "default_schema", "legacy_addresses")
+
+
+def _connected(names: Callable[[Command], Command], *, required: bool = True) -> Callable[[Command], Command]:
+    """Add the options that lead to a database. The command gets them as ``options``: None without a url."""
+    options = _all(
+        click.option(
+            "--url",
+            required=required,
+            envvar="SQLQUEUE_URL",
+            show_envvar=True,
+            help="postgresql://…; for SQL Server mssql://… or an ODBC connection string.",
+        ),
+        click.option("--user", type=some_text, help="Login, kept out of the url.", metavar="NAME"),
+        click.option(
+            "--access-token-provider",
+            metavar="NAME",
+            help="Where a Microsoft Entra token comes from: module:function or azure-identity.",
+        ),
+        click.option(
+            "--password",
+            envvar="SQLQUEUE_PASSWORD",
+            show_envvar=True,
+            callback=_goes_with_the_url,
+            help="Password; better in the environment than here.",
+        ),
+        debug,
+        names,
+    )
+
+    def connected(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_options(**given: Any) -> Any:
+            told = {camel(name): given.pop(name, None) for name in _CONNECTION}
+            if told["url"] is None:
+                return command(options=None, **given)
+            parsed = ConnectionOptions.parse(
+                {name: str(value) for name, value in told.items() if value is not None}
+            )
+            try:
+                return command(options=parsed, **given)
+            except NoPassword:  # raised by the first connection, before anything was done
+                if not _on_terminal():
+                    raise
+            who = f" of {parsed.user}" if parsed.user else ""
+            password = click.prompt(plain(f"Password{who}{place(parsed)}"), hide_input=True, err=True)
+            return command(options=replace(parsed, password=password), **given)
+
+        return options(with_options)
+
+    return connected
+
+
+connected = _connected(naming)
+perhaps_connected = _connected(naming, required=False)
+connected_to_outbox = _connected(schema)

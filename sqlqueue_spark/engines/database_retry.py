@@ -1,0 +1,120 @@
+"""How long we wait for a database that gives way, and when the log says so."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import stamina
+
+from sqlqueue_spark.errors import SqlQueueError, TryAgain
+from sqlqueue_spark.plain_text import logger
+
+log = logger(__name__)
+
+T = TypeVar("T")
+E = TypeVar("E", bound=SqlQueueError)
+
+#: A database that is restarted or fails over must be back within this time, or the caller fails.
+RETRY_SECONDS = 60.0
+#: After this time without success the log says so. The .NET transport's circuit breaker waits as long.
+BREAKER_SECONDS = 30.0
+#: The first and the longest pause in seconds. Pauses double, with up to ``JITTER`` seconds by chance.
+FIRST_PAUSE, LONGEST_PAUSE, JITTER = 0.05, 5.0, 1.0
+
+
+_ours = threading.local()
+
+
+def _of_others(_: logging.LogRecord) -> bool:
+    """Whether a record of stamina is about a step of another package.
+
+    Of our steps it would warn at each pause, several times a second and without a reason.
+    """
+    return not getattr(_ours, "retrying", False)
+
+
+logging.getLogger("stamina").addFilter(_of_others)
+
+
+@contextmanager
+def _retrying() -> Iterator[None]:
+    before = getattr(_ours, "retrying", False)
+    _ours.retrying = True
+    try:
+        yield
+    finally:
+        _ours.retrying = before
+
+
+class Retry:
+    """Repeats steps when a database gives way, with pauses that grow and vary, within a time limit."""
+
+    def __init__(
+        self, what: str, clock: Callable[[], float] = time.monotonic, *, seconds: float | None = None
+    ) -> None:
+        """:param what: what the steps are for; the log says it.
+        :param seconds: for how long a step is repeated.
+        """
+        self._what = what
+        self._clock = clock
+        self._seconds = RETRY_SECONDS if seconds is None else seconds
+        self._failing_since: float | None = None
+        self._told = False
+
+    def retried(
+        self,
+        action: Callable[[], T],
+        worth_it: Callable[[E], bool] = lambda _: True,
+        *,
+        on_failure: Callable[[E], object] = lambda _: None,
+        kind: type[E] = TryAgain,  # type: ignore[assignment] # mypy knows no default of a type variable
+    ) -> T:
+        """Run a step, and repeat it while that is worth it. The step's last error is raised.
+
+        :param on_failure: what to do after each failure, before the pause.
+        :param kind: the errors after which to repeat.
+        """
+        with _retrying():
+            for attempt in stamina.retry_context(
+                on=lambda error: isinstance(error, kind) and worth_it(error),
+                attempts=None,
+                timeout=self._seconds,
+                wait_initial=FIRST_PAUSE,
+                wait_max=LONGEST_PAUSE,
+                wait_jitter=JITTER,
+            ):
+                with attempt:
+                    try:
+                        done = action()
+                    except kind as error:
+                        self._failed(error)
+                        on_failure(error)
+                        raise
+                    self._succeeded()
+                    return done
+        raise AssertionError("unreachable: retry_context ends by return or raise")
+
+    def _failed(self, error: SqlQueueError) -> None:
+        now = self._clock()
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - self._failing_since >= BREAKER_SECONDS and not self._told:
+            self._told = True
+            log.error(
+                "still_failing %s seconds=%d: nothing has succeeded for so long; check that the server runs "
+                "and can be reached from here, whether it fails over or is throttled, and who holds locks; "
+                "last said: %s",
+                self._what,
+                now - self._failing_since,
+                error,
+            )
+
+    def _succeeded(self) -> None:
+        if self._told:
+            log.warning("works_again %s", self._what)
+        self._failing_since, self._told = None, False

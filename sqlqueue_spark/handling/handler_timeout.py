@@ -1,0 +1,137 @@
+"""How long a call of a handler may take (``handlerTimeout``): an alarm ends a call that takes longer.
+
+A call that hears no alarm is ended by killing its process, after a grace (:func:`grace`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout
+from sqlqueue_spark.options.fields import duration
+
+#: The seconds after which the alarm rings again, where a function has swallowed it.
+_AGAIN_SECONDS = 1.0
+#: A child that hears no alarm is killed this many seconds after it should have heard one.
+_LEAST_GRACE, _MOST_GRACE = 1.0, 5.0
+
+
+def seconds(given: str | timedelta) -> float:
+    """The seconds that ``handlerTimeout`` stands for.
+
+    :raises ConfigurationError: it is no length of time, or 0 or less.
+    """
+    try:
+        timeout = given if isinstance(given, timedelta) else duration(given)
+    except ValueError as error:
+        raise ConfigurationError(f"handlerTimeout is {given!r}; write {error}.") from error
+    if timeout <= timedelta(0):
+        raise ConfigurationError(f"handlerTimeout is {given!r}; give more than 0.")
+    return timeout.total_seconds()
+
+
+def grace(timeout: float) -> float:
+    """The seconds from the timeout to the end of a child process that heard no alarm."""
+    return min(max(timeout, _LEAST_GRACE), _MOST_GRACE)
+
+
+def killed() -> HandlerTimeout:
+    """The failure of a message whose handler heard no alarm, so that its process was killed."""
+    return HandlerTimeout(
+        "The handler took longer than handlerTimeout, and as it heard no alarm its process was killed."
+    )
+
+
+class Watch:
+    """Ends calls that take too long, and shows a parent process which message is handled, and until when.
+
+    An alarm ends Python code and calls into the system. Only another process can end a loop in the C code of
+    a library. An alarm reaches the main thread only, on which Spark's workers call handlers.
+    """
+
+    def __init__(self, timeout: float, seen: Seen | None = None) -> None:
+        """:param seen: what the parent process sees."""
+        self.seen = seen or Seen(bytearray(Seen.SIZE))
+        self._timeout = timeout
+        self._until = math.inf
+        self._hears = False
+        self._alarm: Any = self._ring  # one object, so that it is known again
+
+    @contextlib.contextmanager
+    def alarms(self) -> Iterator[None]:
+        """In this block, calls that take too long are ended. A call is a block of the watch itself."""
+        self._hears = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+        if not self._hears:
+            yield
+            return
+        before = signal.getsignal(signal.SIGALRM)
+        try:
+            self.listen()
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def listen(self) -> None:
+        """Set the alarm. Call it again now and then, because a handler may have set an alarm, too."""
+        if self._hears:
+            if signal.getsignal(signal.SIGALRM) is not self._alarm:
+                signal.signal(signal.SIGALRM, self._alarm)
+            signal.setitimer(signal.ITIMER_REAL, self._timeout)
+
+    def __enter__(self) -> None:
+        self._until = self.seen.until = time.monotonic() + self._timeout
+
+    def __exit__(self, *_: object) -> None:
+        self._until = math.inf
+
+    def rest(self) -> None:
+        """No call is made now."""
+        self._until = math.inf
+
+    def _ring(self, _: int, __: object) -> None:
+        """End a late call. One alarm serves many calls: to set it takes as long as a quick handler."""
+        left = self._until - time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS if left <= 0 else min(left, self._timeout))
+        if left <= 0:
+            raise HandlerTimeout("The handler took longer than handlerTimeout.")
+
+
+class Seen:
+    """A few bytes that a child process shares with its parent: which message it handles, and until when."""
+
+    SIZE = 16
+    #: The position while no message was begun.
+    NOTHING = -1
+
+    def __init__(self, shared: Any) -> None:
+        self._numbers = memoryview(shared)[: self.SIZE].cast("d")
+
+    @property
+    def position(self) -> int:
+        """Of the message that was begun last."""
+        return int(self._numbers[0])
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._numbers[0] = position
+
+    @property
+    def until(self) -> float:
+        """When the step under way should be done, by the clock that all processes share."""
+        return self._numbers[1]
+
+    @until.setter
+    def until(self, moment: float) -> None:
+        self._numbers[1] = moment
+
+    def is_overdue(self, grace: float) -> bool:
+        """Whether the step under way has lasted this many seconds longer than it may."""
+        return time.monotonic() > self.until + grace

@@ -1,0 +1,210 @@
+"""The headers of a message that has failed, as a .NET endpoint writes them and ServiceControl reads them.
+
+Format: the failure headers of NServiceBus, FailedQ among them. ServiceControl refuses some rows, and others
+stop its reading of an error queue. Observed on its error instance 6.19: a value that is no string, a lone
+surrogate, an id that does not fit, a time in another form, a NUL in the message of the exception, the id of a
+retry that is no GUID.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Self
+
+from sqlqueue_spark.errors import UnreadableHeaders, type_name
+from sqlqueue_spark.messages.host import HOST, host_headers
+from sqlqueue_spark.messages.message import (
+    FORWARD_DESTINATION,
+    GIVE_UP_AT,
+    MESSAGE_ID,
+    RETRIES,
+    TIME_SENT,
+    WAITS_FOR,
+    changed_headers,
+    format_headers,
+    format_time,
+    parse_headers,
+)
+from sqlqueue_spark.messages.outgoing import CONVERSATION_ID, TIME_TO_BE_RECEIVED
+from sqlqueue_spark.messages.servicecontrol import (
+    EXCEPTION_INFO,
+    FAILED_QUEUE,
+    LONGEST_ID,
+    LONGEST_NAME,
+    PROCESSING_ENDPOINT,
+    RETRY_ID,
+    TIME_OF_FAILURE,
+    is_guid,
+    is_wire_time,
+)
+
+__all__ = [
+    "EXCEPTION_INFO",
+    "FAILED_QUEUE",
+    "RAW_HEADERS",
+    "Failure",
+    "failed_headers",
+    "poison",
+]
+
+#: The headers as they were, where they could not go to an error queue so.
+RAW_HEADERS = "sqlqueue.RawHeaders"
+
+#: The UTF-16 code units that a .NET endpoint writes of an exception's message, and that we write of other
+#: texts.
+_LONGEST_MESSAGE, _LONGEST_TEXT = 16_384, 65_536
+#: How a line begins that tells a frame as .NET writes it.
+FRAME = "   at "
+_MOST_DATA = 50
+#: Headers that a message loses or gets anew. With the others it would expire, or be moved on, in the error
+#: queue.
+_LOST = {
+    *(TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE),
+    *(PROCESSING_ENDPOINT, *HOST, WAITS_FOR, GIVE_UP_AT),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a message failed. Texts may have any length and character: they are cut and cleaned on the way out.
+
+    :param exception_type: the full name, by which people group failures: ``package.module.Error``.
+    :param data: what else is known, as the headers ``NServiceBus.ExceptionInfo.Data.<name>``.
+    :param time: when it failed; None for now.
+    :param retry_after: after how long it is tried again; None where it goes to the error queue at once.
+    :param error_queue: the address of that; None for the one of the sink.
+    :param waits_for: the database for which the message waits, because it is down; None where it does not
+        wait.
+    :param give_up_after: how long it waits.
+    """
+
+    exception_type: str
+    message: str = ""
+    stack_trace: str = ""
+    inner_exception_type: str | None = None
+    help_link: str | None = None
+    source: str | None = None
+    data: Mapping[str, str] = field(default_factory=dict)
+    time: datetime | None = None
+    retry_after: timedelta | None = None
+    error_queue: str | None = None
+    waits_for: str | None = None
+    give_up_after: timedelta = timedelta()
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """The failure by an exception, without a stack trace: an error of ours names the remedy."""
+        inner = error.__cause__
+        return cls(
+            exception_type=type_name(error),
+            message=_cut(said_by(error), _LONGEST_MESSAGE),
+            inner_exception_type=None if inner is None else type_name(inner),
+        )
+
+
+def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: str, row_id: str) -> str:
+    """The headers with which a message goes to an error queue, as JSON.
+
+    The headers of the message stay byte for byte where ServiceControl can read them. Else they are written so
+    that it can, and :data:`RAW_HEADERS` keeps them as they were. Headers that are poison stand there alone.
+
+    :param text: the message's headers as they were received.
+    :param queue: the full address of the queue that it failed for, to which a retry sends it, and
+        ``endpoint``, whose queue that is. Both are cut where they are longer than the address of any table.
+    :param row_id: the Id of the received row, by which a message is known that has no id.
+    """
+    headers = parse_headers(text)
+    added = _added(failure, queue, endpoint)
+    if headers is None:
+        return format_headers({MESSAGE_ID: row_id, **added, RAW_HEADERS: text or ""})
+    lost = _LOST | {name for name in headers if name.startswith(EXCEPTION_INFO)}
+    if not headers.get(MESSAGE_ID):
+        lost |= {MESSAGE_ID}
+        added[MESSAGE_ID] = row_id
+    kept = {name: value for name, value in headers.items() if name not in lost}
+    readable = _readable(kept)
+    if readable != kept:
+        return format_headers({MESSAGE_ID: row_id, **readable, **added, RAW_HEADERS: text or ""})
+    return changed_headers(text, lost, added)
+
+
+def poison(text: str | None) -> Failure:
+    """The failure of a row whose headers cannot be read."""
+    return Failure.of(
+        UnreadableHeaders(
+            "The headers of the message are not a JSON object of strings; they stand in the header "
+            f"{RAW_HEADERS}, and the body is as it was: {(text or '')[:80]!r}."
+        )
+    )
+
+
+def _readable(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of the headers that ServiceControl can read, as it can read them."""
+    made = {_clean(name): _clean(value) for name, value in headers.items()}
+    unreadable = {
+        MESSAGE_ID: len(made.get(MESSAGE_ID, "")) > LONGEST_ID,
+        TIME_SENT: TIME_SENT in made and not is_wire_time(made[TIME_SENT]),
+        CONVERSATION_ID: len(made.get(CONVERSATION_ID, "")) > LONGEST_NAME,
+        RETRY_ID: RETRY_ID in made and not is_guid(made[RETRY_ID]),
+    }
+    return {name: value for name, value in made.items() if not unreadable.get(name)}
+
+
+def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
+    """The headers that say why, where and when."""
+    told = {
+        "ExceptionType": failure.exception_type[:LONGEST_NAME],
+        "InnerExceptionType": failure.inner_exception_type,
+        "HelpLink": failure.help_link,
+        "Message": _cut(failure.message, _LONGEST_MESSAGE),
+        "Source": failure.source,
+        "StackTrace": cut_stack_trace(failure.stack_trace),
+    }
+    data = {f"Data.{name}": value for name, value in list(failure.data.items())[:_MOST_DATA]}
+    exception = {
+        EXCEPTION_INFO + _clean(name): _clean(_cut(value, _LONGEST_TEXT))
+        for name, value in {**told, **data}.items()
+        if value is not None
+    }
+    endpoint = _clean(_cut(endpoint, LONGEST_NAME))
+    return {
+        **host_headers(endpoint),
+        PROCESSING_ENDPOINT: endpoint,
+        FAILED_QUEUE: _clean(_cut(queue, LONGEST_NAME)),
+        **exception,
+        TIME_OF_FAILURE: format_time(failure.time or datetime.now(UTC)),
+    }
+
+
+def _cut(text: str, units: int, *, end: bool = False) -> str:
+    """At most this number of UTF-16 code units of a text, of its beginning or of its end."""
+    if 2 * len(text) <= units:
+        return text
+    encoded = text.encode("utf-16-le", "surrogatepass")
+    kept = encoded[-2 * units :] if end else encoded[: 2 * units]
+    return kept.decode("utf-16-le", "ignore")
+
+
+def cut_stack_trace(text: str) -> str:
+    """A stack trace that fits into a header: its end, and its first line where that is a frame of .NET."""
+    first = ""
+    if text.startswith(FRAME):
+        line, end, text = text.partition("\n")
+        first = _cut(line, _LONGEST_TEXT // 2) + end
+    return first + _cut(text, _LONGEST_TEXT - len(first.encode("utf-16-le", "surrogatepass")) // 2, end=True)
+
+
+def _clean(text: str) -> str:
+    """The text without NUL and halves of astral characters, which not every reader can take."""
+    return re.sub("[\0\ud800-\udfff]", "", text)
+
+
+def said_by(error: BaseException) -> str:
+    """The text of an exception. Its class may be a user's."""
+    try:
+        return str(error)
+    except Exception as another:  # noqa: BLE001 -- the class is a user's, and may do anything
+        return f"(its text cannot be had: {type(another).__name__})"

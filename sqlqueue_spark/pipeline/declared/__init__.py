@@ -1,0 +1,1 @@
+"""What the five jobs differ in, declared once, and what each runs."""

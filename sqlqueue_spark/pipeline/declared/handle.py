@@ -1,0 +1,125 @@
+"""Handles each message of a stream by a Python function, which the options name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+
+from sqlqueue_spark.administration import event_subscriptions
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.handling import each_message, recoverability
+from sqlqueue_spark.messages.message import type_names
+from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.options.fields import Options, boolean, duration, option, text
+from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
+
+_HALF_A_MINUTE, _TEN_SECONDS = timedelta(seconds=30), timedelta(seconds=10)
+
+
+def _retries(value: str) -> int:
+    if not value.isdecimal():
+        raise ValueError("a number, 0 or more")
+    return int(value)
+
+
+def events(value: str) -> tuple[str, ...]:
+    """Parse full names of types, with or without their assemblies, a ``;`` between them."""
+    names = type_names(value)
+    if not names:
+        raise ValueError("full names of types, such as Shop.OrderPlaced;Shop.OrderCancelled")
+    return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandleOptions(Options):
+    """How each message of a queue is handled."""
+
+    checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
+    handler: str = option(
+        "`module:function`, called for each message; it returns what is to be sent.", parse=function_name
+    )
+    subscribe: tuple[str, ...] = option(
+        "Types of events, a `;` between them; when the job starts, its queue subscribes to them under the "
+        "name of `endpoint`.",
+        parse=events,
+        default=(),
+    )
+    available_now: bool = option(
+        "Take what is there now and end, instead of running on.", parse=boolean, default=False
+    )
+    immediate_retries: int = option(
+        "How often a function that fails is called again at once.", parse=_retries, kind="number", default=5
+    )
+    handler_timeout: timedelta = option(  # noqa: RUF009 -- it declares a field
+        "How long a call may take.", parse=duration, default=_HALF_A_MINUTE
+    )
+    delayed_retries: int = option(
+        "How often a message that has failed is tried again later; `0` for never.",
+        parse=_retries,
+        kind="number",
+        default=3,
+    )
+    delayed_retries_increase: timedelta = option(  # noqa: RUF009 -- likewise
+        "How much longer each of these waits than the one before.", parse=duration, default=_TEN_SECONDS
+    )
+
+
+def check_error_queue(sink: SinkOptions) -> None:
+    """:raises ConfigurationError: the sink has no error queue for messages for which the handler raises."""
+    if sink.error_queue is None:
+        raise ConfigurationError(
+            "There is no option errorQueue of the sink, where a message goes for which its handler raises; "
+            "name a queue: --error-queue error."
+        )
+
+
+def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *, create: bool) -> list[str]:
+    """Subscribe the source's queue to events of these types, under the sink's name; returns a line for each.
+
+    Subscriptions that the queue has to other types stay.
+
+    :param create: whether to create the table of subscriptions if it is not there.
+    :raises QueueError: there is no such queue, or no such table.
+    """
+    if not events:
+        return []
+    if source.queue is None:
+        raise ConfigurationError(
+            "Events come to one queue, and the source has several; subscribe each with sqlqueue subscribe."
+        )
+    changes = event_subscriptions.subscribe(source, source.queue, events, sink.sender, create=create)
+    return [
+        f"subscribed event={each.topic} endpoint={each.endpoint} queue={each.address}" for each, *_ in changes
+    ]
+
+
+def handled(messages: DataFrame, options: HandleOptions, queue: str | None) -> DataFrame:
+    """The outcomes of a stream of messages, for the sink.
+
+    :param queue: the address of the queue in which they are received; None where the column ``Queue`` has it.
+    :raises ConfigurationError: the function cannot be found.
+    """
+    return outcomes_of(load_function(options.handler), messages, options, queue)
+
+
+def outcomes_of(
+    function: Callable[..., object], messages: DataFrame, options: HandleOptions, queue: str | None
+) -> DataFrame:
+    """The outcomes of a stream of messages, as a function makes them; ``queue`` as for :func:`handled`."""
+    transform = each_message(
+        function,
+        queue=queue,
+        immediateRetries=options.immediate_retries,
+        handlerTimeout=options.handler_timeout,
+    )
+    outcomes = messages.transform(transform)
+    if not options.delayed_retries:
+        return outcomes
+    return recoverability(
+        outcomes,
+        delayedRetries=options.delayed_retries,
+        delayedRetriesIncrease=options.delayed_retries_increase,
+    )

@@ -1,0 +1,204 @@
+"""The five jobs, each declared once: its flags, the keys that they stand for, its options, and what it runs.
+
+::
+
+    export SQLQUEUE_URL=postgresql://… SQLQUEUE_SINK_URL=postgresql://…
+    sqlqueue drain orders --into data/orders
+    sqlqueue forward orders --to Billing --endpoint Forward.Orders --checkpoint data/checkpoints/orders
+    sqlqueue handle orders --handler shop.orders:handle --endpoint Shop --error-queue error --checkpoint …
+    sqlqueue archive error --into data/errors --every 1m
+    sqlqueue store-and-forward outgoing --endpoint Shop.Forward --error-queue error --checkpoint data/…
+
+``spark-submit jobs/….py`` calls the same commands. Any key of the configuration can be given as
+``--set source.maxConcurrency=2``. A job stops between two batches on SIGTERM, on Ctrl-C, or when the file of
+source.stopFile appears. Exit codes: 0 done or stopped, 1 failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import click
+
+from sqlqueue_spark.administration.completion import endpoint_names, queue_names
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_error_queue, handled, subscribe
+from sqlqueue_spark.pipeline.declared.pipeline_options import agreed
+from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.declared.transform import ForwardOptions, load_function, transformed
+from sqlqueue_spark.pipeline.delta.archive import ArchiveOptions, archive_until_stopped
+from sqlqueue_spark.pipeline.delta.delta_stream import (
+    CHECKPOINT,
+    DeltaOptions,
+    drain_until_stopped,
+    with_checkpoint,
+)
+from sqlqueue_spark.pipeline.running.program import Flag, Job, Run, Sections
+from sqlqueue_spark.pipeline.running.queue_stream import as_outgoing
+from sqlqueue_spark.pipeline.running.readiness import make_ready
+from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
+from sqlqueue_spark.plain_text import plain
+
+_ERROR_QUEUE = "Address of the queue where messages go that {}."
+_FUNCTION: dict[str, Any] = {"metavar": "MODULE:FUNCTION"}
+_QUEUE: dict[str, Any] = {"shell_complete": queue_names}
+_ENDPOINT: dict[str, Any] = {"shell_complete": endpoint_names}
+_PATH = "Folder of the Delta table."
+_SINK_URL = "{}; with a password in it only as SQLQUEUE_SINK_URL."
+_SINK_LOGIN = Flag("--sink-password", "sink.password", "Its password, given as SQLQUEUE_SINK_PASSWORD.",
+                   variable="SQLQUEUE_SINK_PASSWORD")  # fmt: skip
+
+#: The flags of a job that sends in the database of its queue, or atomically.
+_SENDING = (
+    Flag("--endpoint", "sink.endpoint", "Name of the outbox, of this pipeline alone.", **_ENDPOINT),
+    Flag("--stream", "source.stream sink.stream", "Name of this pipeline, for sendsAtomicWithReceive."),
+    Flag("--transaction-mode", "source.transactionMode sink.transactionMode",
+         "receiveOnly, sendsAtomicWithReceive or none."),
+)  # fmt: skip
+_DRAIN = (
+    Flag("--path --into", "delta.path", _PATH),
+    Flag("--show", "", "Show the newest N rows of the Delta table at the end.",
+         type=int, default=0, metavar="N"),
+)  # fmt: skip
+_FORWARD = (
+    Flag("--to", "sink.queue",
+         "Address of the queue that messages go to, unless the transform gives a Destination.", **_QUEUE),
+    Flag("--sink-url", "sink.url", _SINK_URL.format("Its database, if another"),
+         variable="SQLQUEUE_SINK_URL"),
+    _SINK_LOGIN,
+    Flag("--error-queue", "source.errorQueue sink.errorQueue", _ERROR_QUEUE.format("cannot be sent on"),
+         **_QUEUE),
+    *_SENDING,
+    Flag("--sql", "forward.sql", "What goes on, and where to: SELECT … FROM messages."),
+    Flag("--function", "forward.function", "From DataFrame to DataFrame, in place of --sql.", **_FUNCTION),
+)  # fmt: skip
+_HANDLE = (
+    Flag("--error-queue", "source.errorQueue sink.errorQueue", _ERROR_QUEUE.format("fail"), **_QUEUE),
+    *_SENDING,
+    Flag("--handler", "handle.handler", "Called for each message.", **_FUNCTION),
+    Flag("--subscribe", "handle.subscribe", "Type of events that the queue is to have; may be repeated.",
+         metavar="EVENT", multiple=True, callback=lambda _, __, events: ";".join(events) or None),
+)  # fmt: skip
+_ARCHIVE = (
+    Flag("--path --into", "archive.path", _PATH),
+    Flag("--every", "archive.every", "Copy again and again, with this pause between, such as 1m.",
+         metavar="DURATION"),
+    Flag("--take", "archive.take", "Take the messages out of the queue, instead of copying them.",
+         is_flag=True),
+)  # fmt: skip
+_STORE_AND_FORWARD = (
+    Flag("--sink-url", "sink.url", _SINK_URL.format("The other database"), variable="SQLQUEUE_SINK_URL"),
+    _SINK_LOGIN,
+    Flag("--endpoint", "sink.endpoint",
+         "Name of the outboxes, one in each database, of this pipeline alone.", **_ENDPOINT),
+    Flag("--error-queue", "sink.errorQueue", _ERROR_QUEUE.format("cannot be delivered"), **_QUEUE),
+    Flag("--local-queue", "store-and-forward.localQueue",
+         "Address of the queue for messages that do not go to another database."),
+    Flag("--handler", "store-and-forward.handler",
+         "Called for such messages, in place of --local-queue.", **_FUNCTION),
+)  # fmt: skip
+
+
+@partial(
+    Job,
+    sections=("source", "delta"),
+    flags=_DRAIN,
+    example="drain_to_delta",
+    checkpoint=f"Folder of the checkpoint, else {CHECKPOINT} in the table's folder.",
+    delta=True,
+)
+def drain(sections: Sections, show: int) -> Run:
+    """Drain a queue table into a Delta table, exactly once."""
+    source, delta = sections["source"], sections["delta"]
+    own, options = SourceOptions.parse(source), DeltaOptions.parse(with_checkpoint(delta))
+    return Run(
+        title=f"drain {own.title} to Delta",
+        make_ready=lambda create: make_ready(own, create=create),
+        start=lambda spark: drain_until_stopped(spark, source, options, show),
+    )
+
+
+@partial(Job, sections=("source", "sink", "forward"), flags=_FORWARD)
+def forward(sections: Sections) -> Run:
+    """Forward the messages of a queue table to other queues, each once, or atomically with their
+    receiving.
+    """
+    source, sink = agreed(sections["source"], sections["sink"])
+    own, options = SourceOptions.parse(source), ForwardOptions.parse(sections["forward"])
+    return Run(
+        title=f"forward {own.title}",
+        make_ready=lambda create: make_ready(own, SinkOptions.parse(sink), create=create),
+        start=lambda spark: send_until_stopped(
+            spark,
+            source,
+            sink,
+            lambda messages, queue: as_outgoing(transformed(messages, options), queue),
+            options.checkpoint,
+            available_now=options.available_now,
+            doing="forwarding",
+        ),
+    )
+
+
+@partial(Job, sections=("source", "sink", "handle"), flags=_HANDLE)
+def handle(sections: Sections) -> Run:
+    """Handle each message of a queue table by a Python function, and send what it answers, each once."""
+    source, sink = agreed(sections["source"], sections["sink"])
+    options = HandleOptions.parse(sections["handle"])
+    own, there = SourceOptions.parse(source), SinkOptions.parse(sink)
+    check_error_queue(there)
+
+    def ready(create: bool) -> None:
+        make_ready(own, there, create=create, retries=options.delayed_retries > 0)
+        for line in subscribe(own, there, options.subscribe, create=create):
+            click.echo(plain(line))
+
+    return Run(
+        title=f"handle {own.title}",
+        make_ready=ready,
+        start=lambda spark: send_until_stopped(
+            spark,
+            source,
+            sink,
+            lambda messages, queue: handled(messages, options, queue),
+            options.checkpoint,
+            available_now=options.available_now,
+            doing="handling",
+            slows_down=True,
+        ),
+    )
+
+
+@partial(Job, sections=("source", "archive"), flags=_ARCHIVE, delta=True)
+def archive(sections: Sections) -> Run:
+    """Archive an error or audit queue in a Delta table, each row once; a copy, which leaves the rows to their
+    consumer.
+    """
+    source, options = sections["source"], ArchiveOptions.parse(sections["archive"])
+    own = SourceOptions.parse(source)
+    if own.several and not options.take:
+        raise ConfigurationError(
+            f"A copy looks at one queue, and several are named ({own.title}); archive each by itself, or "
+            "take their messages with --take."
+        )
+    return Run(
+        title=f"archive {own.title}",
+        make_ready=lambda create: make_ready(own, create=create, only_look=not options.take),
+        start=lambda spark: archive_until_stopped(spark, source, options),
+    )
+
+
+@partial(Job, sections=("source", "sink", "store-and-forward"), flags=_STORE_AND_FORWARD)
+def store_and_forward(sections: Sections) -> Run:
+    """Send on what senders have stored for another database, each message once, also while a database is down."""
+    options = StoreAndForwardOptions.parse(sections["store-and-forward"])
+    work = StoreAndForward.of(sections["source"], sections["sink"], options)
+    if options.handler is not None:
+        load_function(options.handler)
+    return Run(
+        title=f"store-and-forward {SourceOptions.parse(sections['source']).title}",
+        make_ready=work.make_ready,
+        start=work.run_until_stopped,
+    )

@@ -1,0 +1,244 @@
+"""Store-and-forward: messages that a sender stores in its own database go to queues of other ones, each once.
+
+A message goes to the address in its header ``$.store-and-forward.destination``, or to the subscribers of the
+type in ``$.store-and-forward.eventtype``. One with neither header goes to the handler or to the local queue.
+While a database is down, messages for it wait in the table QUEUE.Delayed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.engines.registry import dialect_of
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
+from sqlqueue_spark.handling import ReceivedMessage
+from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
+from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
+from sqlqueue_spark.options.fields import address, option
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, outcomes_of
+from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
+from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.readiness import at, make_ready
+from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
+from sqlqueue_spark.plain_text import logger, plain
+from sqlqueue_spark.send import Destinations, RemoteDatabases
+from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
+
+log = logger(__name__)
+
+#: Options of the sink that hold for one of its databases alone. All others hold for both.
+_OF_A_DATABASE = frozenset(
+    ("url", "user", "password", "accesstoken", "accesstokenprovider",
+     "defaultschema", "legacyaddresses", "locktimeout", "commandtimeout")
+)  # fmt: skip
+#: Options without which the sink cannot work: what each is, and how to give it.
+_NEEDED = {
+    "url": "the other database; give it as sink.url in the configuration, or as SQLQUEUE_SINK_URL",
+    "endpoint": "which names the outboxes, one in each database; give this pipeline a name that no other "
+    "endpoint has: --endpoint Shop.Forward",
+    "errorQueue": "where a message goes that cannot be delivered; name a queue: --error-queue error",
+}
+#: Options for messages that stay or fail. They hold in the database of the queue.
+_AT_HOME = frozenset({"queue", "errorqueue", "auditqueue", "delayedendpoint", "storeandforward"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreAndForwardOptions(HandleOptions):
+    """What happens to the messages of a store-and-forward queue."""
+
+    handler: str | None = option(  # type: ignore[assignment] # here a job may have none
+        "`module:function`, called for each message that does not say that it goes to another database.",
+        parse=function_name,
+        default=None,
+    )
+    local_queue: str | None = option(
+        "Address of the queue of this database where such messages go without a handler.",
+        parse=address,
+        default=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreAndForward:
+    """The job: what goes on in its two databases.
+
+    :param home: options of its sink for the database of the queue, in which messages stay, wait and fail.
+    :param other: options of its sink for the database that messages go to.
+    :param remote: which databases are down.
+    """
+
+    source: Mapping[str, str]
+    options: StoreAndForwardOptions
+    home: dict[str, str]
+    other: dict[str, str]
+    remote: RemoteDatabases
+
+    @classmethod
+    def of(
+        cls, source: Mapping[str, str], sink: Mapping[str, str], options: StoreAndForwardOptions
+    ) -> StoreAndForward:
+        """Split the options of the configuration.
+
+        :raises ConfigurationError: they cannot be those of a store-and-forward job.
+        """
+        own = SourceOptions.parse(source)
+        _check_given({name.lower(): value for name, value in sink.items()}, options)
+        here = {name: value for name, value in source.items() if _names_a_place(name)}
+        there = {name: value for name, value in sink.items() if not _names_a_place(name)}
+        home = {**here, **there, **({} if options.local_queue is None else {"queue": options.local_queue})}
+        other = {name: value for name, value in sink.items() if name.lower() not in _AT_HOME}
+        at_home, elsewhere = SinkOptions.parse(home), SinkOptions.parse(other)
+        _check(own, at_home, elsewhere)
+        if own.queue is None:
+            raise ConfigurationError(
+                "A store-and-forward job has one queue, in whose table of delayed messages they wait; give "
+                "the option queue, and start a job for each queue."
+            )
+        remote = RemoteDatabases(elsewhere, at_home, own.queue)
+        return cls(source=source, options=options, home=home, other=other, remote=remote)
+
+    def make_ready(self, create: bool) -> None:
+        """Look for what the job needs, and put back the messages that wait for a database that is up.
+
+        Another database may be down.
+
+        :param create: create what is missing first, and print a line for each; in the other databases that
+            are up, the outbox.
+        """
+        source, home = SourceOptions.parse(self.source), SinkOptions.parse(self.home)
+        make_ready(source, home, create=create, retries=True)
+        for line in self._create_outboxes() if create else ():
+            click.echo(plain(line))
+        self.remote.look()
+
+    def _create_outboxes(self) -> list[str]:
+        other, lines = SinkOptions.parse(self.other), []
+        for target in Destinations(other).everywhere():
+            try:
+                made = outbox_tables.create(at(target, other), other.sender or "")
+            except ConnectionLost as error:
+                log.warning("not_created outbox=%s: %s", other.sender, error)
+            else:
+                lines += [f"created outbox={made.outbox}"] if made.new else []
+        return lines
+
+    def run_until_stopped(self, spark: SparkSession) -> Totals:
+        """Send on, and print how it goes."""
+        return send_until_stopped(
+            spark,
+            self.source,
+            self.home,
+            lambda messages, queue: with_outcomes(messages, self.options, queue),
+            self.options.checkpoint,
+            available_now=self.options.available_now,
+            doing="storing and forwarding",
+            queues=StoreAndForwardSink(
+                SinkOptions.parse(self.home), SinkOptions.parse(self.other), self.remote
+            ),
+        )
+
+
+def _names_a_place(name: str) -> bool:
+    """Whether an option says where a database is, how to log in, or how its queues are named."""
+    lowered = name.lower()
+    return lowered in _OF_A_DATABASE or (lowered.startswith(("queue.", "endpoint.")) and "." in lowered)
+
+
+def _check_given(sink: Mapping[str, str], options: StoreAndForwardOptions) -> None:
+    """Refuse missing or contradicting options; the names in ``sink`` are in lower case."""
+    for name, told in _NEEDED.items():
+        if name.lower() not in sink:
+            raise ConfigurationError(f"There is no option {name} of the sink, {told}.")
+    if "queue" in sink:
+        raise ConfigurationError(
+            "The sink has the option queue, and a message says itself where it goes, by its header "
+            f"{STORED_FOR}; name the queue for messages that have none as localQueue."
+        )
+    if options.handler is not None and options.local_queue is not None:
+        raise ConfigurationError(
+            "There are a handler and a localQueue, and a message that does not go to another database goes "
+            "to one of them; leave one out."
+        )
+
+
+def _check(source: SourceOptions, home: SinkOptions, other: SinkOptions) -> None:
+    modes = [each.transaction_mode for each in (source, home, other) if each.transaction_mode != RECEIVE_ONLY]
+    if modes:
+        raise ConfigurationError(
+            f"transactionMode is {modes[0]!r}, and no transaction reaches two databases; leave it out: with "
+            "receiveOnly and an outbox each message arrives once."
+        )
+    if home.outbox == NO_OUTBOX:
+        raise ConfigurationError(
+            "outbox is 'none', and without one a message would arrive again whenever a batch is repeated; "
+            "set it to optimistic."
+        )
+    if home.url == other.url:
+        raise ConfigurationError(
+            "The url of the sink is that of the queue's own database, and messages go to another one; give "
+            "that one's as sink.url or SQLQUEUE_SINK_URL, or take jobs/forward.py, which sends within a "
+            "database."
+        )
+    naming = source.naming(dialect_of(source.url))
+    if (
+        home.queue is not None
+        and source.queue is not None
+        and naming.table(home.queue) == naming.table(source.queue)
+    ):
+        raise ConfigurationError(
+            f"localQueue is {home.queue}, the queue of the job itself, so its messages would go round for "
+            "ever; name another queue."
+        )
+
+
+def store_and_forward(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    sink: Mapping[str, str],
+    options: StoreAndForwardOptions,
+    *,
+    create: bool = False,
+) -> Totals:
+    """Run the job in a session of your own: until stopped, or with ``availableNow`` until nothing is left.
+
+    :param source: as [source] of conf/store_and_forward.toml, and ``sink`` as [sink].
+    :param create: create the tables that are missing.
+    :raises ConfigurationError: the options cannot be those of a store-and-forward job.
+    :raises QueueError: a table is missing or may not be used.
+    """
+    job = StoreAndForward.of(source, sink, options)
+    job.make_ready(create)
+    return job.run_until_stopped(spark)
+
+
+def with_outcomes(messages: DataFrame, options: StoreAndForwardOptions, queue: str | None) -> DataFrame:
+    """The messages of a stream with the outcomes of the handler, as the sink of the job takes them.
+
+    :param queue: the address of the queue in which they are received.
+    :raises ConfigurationError: the handler cannot be found.
+    """
+    if options.handler is not None:
+        return outcomes_of(_for_those_that_stay(load_function(options.handler)), messages, options, queue)
+    received = messages.withColumn("Queue", F.lit(queue))
+    nothing = "Outgoing" if options.local_queue is None else "Failure"
+    return received.withColumn(nothing, F.lit(None))
+
+
+def _for_those_that_stay(
+    function: Callable[[ReceivedMessage], object],
+) -> Callable[[ReceivedMessage], object]:
+    """The function, which is not called for messages that go to another database."""
+
+    @functools.wraps(function)
+    def handle(message: ReceivedMessage) -> object:
+        headers = message.headers
+        return None if headers.get(STORED_FOR) or headers.get(STORED_EVENT) else function(message)
+
+    return handle

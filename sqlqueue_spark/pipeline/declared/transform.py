@@ -1,0 +1,120 @@
+"""Transforms messages between two queues: by SQL over a view, by a Python function, or not at all."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
+from sqlqueue_spark.options.fields import Options, boolean, option, text
+from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
+
+#: The view that the SQL reads. It replaces a view of this name in the session.
+VIEW = "messages"
+
+
+def function_name(value: str) -> str:
+    if not re.fullmatch(r"[\w.]+:\w+", value):
+        raise ValueError("a module and a function in it, such as shop.routing:to_billing")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardOptions(Options):
+    """What happens to messages on their way from queue to queue."""
+
+    checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
+    available_now: bool = option(
+        "Take what is there now and end, instead of running on.", parse=boolean, default=False
+    )
+    sql: str | None = option(
+        "`SELECT … FROM messages`: what goes on, and where to.", parse=text, default=None
+    )
+    function: str | None = option(
+        "`module:function`, from DataFrame to DataFrame, in place of `sql`.",
+        parse=function_name,
+        default=None,
+    )
+
+    def check(self) -> None:
+        if self.sql is not None and self.function is not None:
+            raise ConfigurationError("Both sql and function are given; drop one of them.")
+
+
+def transformed(messages: DataFrame, options: ForwardOptions) -> DataFrame:
+    """Transform a stream of messages as the options say.
+
+    The SQL or the function sees the columns of the table and those of ``with_message_columns``.
+
+    :raises ConfigurationError: the SQL or the function cannot be run, or does not return a stream of them.
+    """
+    if options.sql is not None:
+        return _by_sql(with_message_columns(messages), options.sql)
+    if options.function is not None:
+        return _by_function(with_message_columns(messages), options.function)
+    return messages
+
+
+def _by_sql(messages: DataFrame, query: str) -> DataFrame:
+    messages.createOrReplaceTempView(VIEW)
+    try:
+        result = messages.sparkSession.sql(query)
+    except PySparkException as error:
+        raise ConfigurationError(
+            f"The SQL of the transform cannot be run ({_reason(error)}); correct it, and note that the "
+            f"messages are the view {VIEW}."
+        ) from error
+    return _streaming(result, "The SQL of the transform")
+
+
+def _by_function(messages: DataFrame, name: str) -> DataFrame:
+    function = load_function(name)
+    try:
+        result = function(messages)
+    except SqlQueueError:
+        raise
+    except Exception as error:  # it is the user's, and may raise anything
+        raise ConfigurationError(
+            f"The function {name} failed ({type(error).__name__}: {_reason(error)}); correct it."
+        ) from error
+    if not isinstance(result, DataFrame):
+        raise ConfigurationError(
+            f"The function {name} returned {type(result).__name__}, not a DataFrame; return the messages to "
+            "send."
+        )
+    return _streaming(result, f"The function {name}")
+
+
+def load_function(name: str) -> Callable[..., object]:
+    """The function of this name, ``module:function``.
+
+    :raises ConfigurationError: the module cannot be imported, or has no such function.
+    """
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # likewise
+        raise ConfigurationError(
+            f"The module of the function {name} cannot be imported ({type(error).__name__}: "
+            f"{_reason(error)}); put it on PYTHONPATH or give it to spark-submit with --py-files, and "
+            "correct the name."
+        ) from error
+    function: Callable[..., object] | None = getattr(module, attribute, None)
+    if not callable(function):
+        raise ConfigurationError(f"The module {module_name} has no function {attribute}; correct the name.")
+    return function
+
+
+def _streaming(result: DataFrame, whose: str) -> DataFrame:
+    if not result.isStreaming:
+        raise ConfigurationError(f"{whose} does not read the stream of messages; select from it.")
+    return result
+
+
+def _reason(error: BaseException) -> str:
+    return sentence_of(error).rstrip(".")

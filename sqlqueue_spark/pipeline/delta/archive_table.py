@@ -1,0 +1,119 @@
+"""A Delta table in which each row of a queue stands once, though several programs write it again.
+
+Rows are merged by their Id, which a row keeps while it is in its queue. A merge reads the whole table. So
+Delta refuses one of two merges that run at once, and the refused one looks again. All that write into the
+table must merge: appended rows are seen, but Delta does not refuse a merge because of them.
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.errors import TryAgain
+
+#: Delta's errors when another commit was first. All that a transaction did is undone then.
+_CONFLICT = re.compile(
+    r"DELTA_CONCURRENT_(?:APPEND|DELETE|WRITE)|DELTA_(?:METADATA|PROTOCOL)_CHANGED"
+    r"|Concurrent(?:Append|Delete\w+|Write)Exception|(?:Metadata|Protocol)ChangedException"
+)
+#: What Delta's writer takes as options, a merge takes from the session.
+_SETTINGS = {
+    "txnAppId": "spark.databricks.delta.write.txnAppId",
+    "txnVersion": "spark.databricks.delta.write.txnVersion",
+    "userMetadata": "spark.databricks.delta.commitInfo.userMetadata",
+}
+_NOTHING: Mapping[str, str] = {}
+
+T = TypeVar("T")
+
+
+class ArchiveTable:
+    """The archive of a path; the table need not be there yet."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self._path = path
+
+    def missing(self, ids: list[str]) -> set[str]:
+        """Which of these Ids no row of the table has; reads no other column."""
+        if not self._exists():
+            return set(ids)
+        asked = self._spark.createDataFrame(pa.table({"Id": pa.array(ids, pa.string())}))
+        there = self._spark.read.format("delta").load(self._path).select("Id")
+        return {row.Id for row in asked.join(there, "Id", "left_anti").collect()}
+
+    def merge(self, rows: DataFrame, once: Mapping[str, str] = _NOTHING) -> int:
+        """Add those rows whose Id the table does not have; of several with one Id, one.
+
+        :param once: Delta's options that make a batch once. Where the table has the batch, nothing is done.
+        :returns: how many were added.
+        """
+        return _again_after_conflicts(self._path, lambda: self._merged(rows, once))
+
+    def _merged(self, rows: DataFrame, once: Mapping[str, str]) -> int:
+        from delta.tables import DeltaTable
+
+        if not self._exists():
+            # Of two programs that create it at once, one is refused.
+            rows.limit(0).write.format("delta").mode("append").save(self._path)
+        columns: dict[str, str | Column] = {name: f"new.`{name}`" for name in rows.columns}
+        with _set(self._spark, {_SETTINGS[name]: value for name, value in once.items()}):
+            merged = (
+                DeltaTable.forPath(self._spark, self._path).alias("there")
+                .merge(rows.dropDuplicates(["Id"]).alias("new"), "there.Id = new.Id")
+                .whenNotMatchedInsert(values=columns)
+                .withSchemaEvolution()  # a later version may have more columns
+                .execute()
+            )  # fmt: skip
+        return sum(
+            row.num_inserted_rows for row in merged.collect()
+        )  # a batch that is there already says nothing
+
+    def _exists(self) -> bool:
+        from delta.tables import DeltaTable
+
+        return bool(DeltaTable.isDeltaTable(self._spark, self._path))
+
+
+def merge(df: DataFrame, table: str, once: Mapping[str, str]) -> None:
+    """Write a batch of a stream into an archive, for ``write_delta``."""
+    ArchiveTable(df.sparkSession, table).merge(df, once)
+
+
+def _again_after_conflicts(path: str, action: Callable[[], T]) -> T:
+    def tried() -> T:
+        try:
+            return action()
+        except Exception as error:  # Spark raises many kinds
+            if _CONFLICT.search(str(error)) is None and _CONFLICT.search(type(error).__name__) is None:
+                raise
+            raise TryAgain(
+                f"Another program has written into the Delta table {path} again and again while we did; "
+                "start this one again."
+            ) from error
+
+    return Retry(f"writing into {path}").retried(tried)
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Within the block a session has these settings."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, was)

@@ -1,0 +1,120 @@
+"""A stream of messages goes into a Delta table, exactly once; as a job, until it is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options.fields import Options, boolean, option, said, text
+from sqlqueue_spark.pipeline.delta.delta_writer import DeltaWriter, Write, append
+from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.delta_lake import check_delta, is_reachable
+from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
+from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
+from sqlqueue_spark.plain_text import logger, plain
+
+log = logger(__name__)
+
+#: Options of a source whose rows go into Delta; the user's own win. Any commit costs about a second.
+INTO_DELTA: Mapping[str, str] = MappingProxyType({"targetBatchDuration": "10s"})
+
+#: The folder of the checkpoint within the table's, unless one is named. Delta leaves folders alone whose
+#: names begin with an underscore: it never takes their files for the table's, and VACUUM keeps them.
+#: https://docs.delta.io/latest/delta-streaming.html
+CHECKPOINT = "_checkpoints"
+
+#: The characters of a message that could steer a terminal.
+_UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaOptions(Options):
+    """Where a stream's rows go."""
+
+    path: str = option("Folder of the Delta table (--into).", parse=text)
+    checkpoint: str = option(
+        "Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.", parse=text
+    )
+    available_now: bool = option(
+        "Take what is there now and end, instead of running on.", parse=boolean, default=False
+    )
+
+
+def with_checkpoint(delta: Mapping[str, str]) -> dict[str, str]:
+    """The options of [delta], with a checkpoint in the table's folder if they name none."""
+    path = said(delta, "path")
+    if path is None or said(delta, "checkpoint") is not None:
+        return dict(delta)
+    return {**delta, "checkpoint": f"{path.rstrip('/')}/{CHECKPOINT}"}
+
+
+def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append) -> StreamingQuery:
+    """Start writing a stream into a Delta table, exactly once.
+
+    When Spark repeats a batch that Delta has, the batch is not written again. A checkpoint that has gone back
+    is refused, because Delta would drop new batches under the numbers that it has: see
+    :mod:`sqlqueue_spark.pipeline.delta.checkpoint`. Through Spark Connect, and where Delta Lake is not the
+    open one, we cannot ask Delta. A line in the log then says so.
+
+    :param write: how a batch goes into the table: by default all its rows are added.
+    :raises ConfigurationError: the checkpoint has gone back, or the session has no Delta Lake. The first
+        error also ends the query of a copy that runs beside its original.
+    """
+    spark = messages.sparkSession
+    writer = messages.writeStream.outputMode("append").option("checkpointLocation", delta.checkpoint)
+    check_delta(spark)
+    if is_reachable(spark):
+        writer = writer.foreachBatch(DeltaWriter(spark, delta.path, delta.checkpoint, write))
+    else:
+        log.warning(
+            "checkpoint_not_checked checkpoint=%s table=%s: if it is older than the table, new messages are "
+            "lost",
+            delta.checkpoint,
+            delta.path,
+        )
+        writer = (
+            writer.format("delta").option("path", delta.path)
+            if write is append
+            else writer.foreachBatch(lambda df, _: write(df, delta.path, {}))
+        )
+    if delta.available_now:
+        writer = writer.trigger(availableNow=True)
+    return writer.start()
+
+
+def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions) -> StreamingQuery:
+    """Start draining a queue into a Delta table with the columns of a message, as ``sqlqueue drain`` does.
+
+    :param source: options of the source; ``INTO_DELTA`` completes them. Errors as :func:`write_delta`.
+    """
+    return write_delta(with_message_columns(read_queue(spark, {**INTO_DELTA, **source})), delta)
+
+
+def drain_until_stopped(
+    spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions, show: int = 0
+) -> Totals:
+    """Drain a queue, and print how it goes.
+
+    :param show: how many of the newest rows of the table to print at the end.
+    """
+    title = SourceOptions.parse(source).title
+    with stoppable(source) as (stopping, stop_file, done_file):
+        query = drain_to_delta(spark, stopping, delta)
+        click.echo(plain(f"draining queue={title} into={delta.path}"))
+        totals = run_until_stopped(spark, query, stop_file, click.echo, done_file=done_file)
+    click.echo(f"drained={totals.messages} {totals}")
+    if show:
+        table = spark.read.format("delta").load(delta.path)
+        click.echo(f"rows in Delta: {table.count()}")
+        texts = (
+            F.regexp_replace(name, _UNSEEN, "\ufffd").alias(name) for name in ("MessageType", "MessageId")
+        )
+        table.orderBy(F.desc("RowVersion")).select("RowVersion", *texts, "SentAt").show(show, truncate=60)
+    return totals

@@ -1,0 +1,201 @@
+"""Reports the batches of a query: a line for each, totals at the end, and logged batches to its source.
+
+A listener that fails shows a stack trace in place of a line. So the report never fails: what it cannot read
+it shows as ``?`` or leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sqlqueue_spark.plain_text import logger
+
+log = logger(__name__)
+
+Details = Callable[[int], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """What a finished run did.
+
+    :param steady: messages a second after the first batch, which starts the workers.
+    """
+
+    messages: int
+    batches: int
+    seconds: float
+    steady: float | None
+
+    def __str__(self) -> str:
+        """Everything but the number of messages, as ``key=value``."""
+        rate = round(self.messages / self.seconds) if self.seconds else 0
+        steady = "" if self.steady is None else f" steady={round(self.steady)}/s"
+        return f"batches={self.batches} seconds={self.seconds:.1f} rate={rate}/s{steady}"
+
+
+def progress_line(progress: StreamingQueryProgress) -> str:
+    """One batch as ``key=value``: messages, messages a second, messages waiting, age of the oldest.
+
+    In a replay Spark has not asked yet how many messages wait; the line then has ``?``.
+    """
+    seconds = _seconds(progress)
+    rate = round(progress.numInputRows / seconds) if seconds else 0
+    waiting = _reported(progress)
+    return (
+        f"batch={progress.batchId} messages={progress.numInputRows} rate={rate}/s "
+        f"waiting={waiting.get('rows', '?')} oldest={waiting.get('oldestSeconds', '?')}s"
+    )
+
+
+def moved_on(progress: StreamingQueryProgress) -> int:
+    """How many messages in transit the source of a query has moved on so far; 0 where it does not say."""
+    found = _reported(progress).get("movedOn", 0)
+    return found if isinstance(found, int) else 0
+
+
+def ends_of(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
+    """The end offsets of a batch that are JSON objects, as those of a queue are."""
+    return [end for source in progress.sources if (end := _object(source.endOffset)) is not None]
+
+
+class BatchReport(StreamingQueryListener):
+    """Reports the batches of one query that had rows, and tells its source which batches Spark has logged.
+
+    It writes the end of each logged batch into the source's ``doneFile``. Spark reports a batch when its
+    commit log has it.
+
+    :param report: is called with a line for each batch.
+    :param details: given the number of a batch, adds to its line.
+    """
+
+    def __init__(
+        self,
+        query_id: str,
+        report: Callable[[str], None],
+        *,
+        done_file: Path | None = None,
+        details: Details | None = None,
+    ) -> None:
+        self._query_id = query_id
+        self._report = report
+        self._done_file = done_file
+        self._details = details
+        self._lock = threading.Lock()  # events come on one thread, and catch_up is called on another
+        self._last = -1
+        self._told = (-1, "")
+        self._ends: list[dict[str, Any]] = []
+        self._batches = 0
+        self._first = self._sum = _Work()
+        self._moved_on = 0
+        self.ended = threading.Event()
+
+    def catch_up(self, query: StreamingQuery) -> None:
+        """Add the batches of which the listener has not heard."""
+        for progress in query.recentProgress:
+            self._add(progress)
+
+    def totals(self, seconds: float) -> Totals:
+        later = _Work(self._sum.messages - self._first.messages, self._sum.seconds - self._first.seconds)
+        return Totals(
+            messages=self._sum.messages,
+            batches=self._batches,
+            seconds=seconds,
+            steady=later.messages / later.seconds if later.messages and later.seconds else None,
+        )
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        if str(event.progress.id) == self._query_id:
+            self._add(event.progress)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        if str(event.id) == self._query_id:
+            self.ended.set()
+
+    def _add(self, progress: StreamingQueryProgress) -> None:
+        with self._lock:
+            self._tell_source(progress)
+            if not progress.numInputRows or progress.batchId <= self._last:
+                return
+            self._last = progress.batchId
+            self._batches += 1
+            work = _Work(progress.numInputRows, _seconds(progress))
+            self._first = self._first if self._batches > 1 else work
+            self._sum = _Work(self._sum.messages + work.messages, self._sum.seconds + work.seconds)
+            self._report(progress_line(progress) + self._moved(progress) + self._more(progress.batchId))
+
+    def _moved(self, progress: StreamingQueryProgress) -> str:
+        """How many messages in transit were moved on since the last line; empty where none was."""
+        more = moved_on(progress) - self._moved_on
+        self._moved_on += max(more, 0)
+        return f" moved_on={more}" if more > 0 else ""
+
+    def _tell_source(self, progress: StreamingQueryProgress) -> None:
+        """Write where the last logged batch ends.
+
+        A trigger without data has the number of the next batch, and the same end as the last one.
+        """
+        if self._done_file is None or (progress.batchId, progress.timestamp) <= self._told:
+            return
+        self._told = progress.batchId, progress.timestamp
+        ends = ends_of(progress)
+        if ends == self._ends:
+            return
+        self._ends = ends
+        try:
+            new = self._done_file.with_name(self._done_file.name + ".new")
+            new.write_text(json.dumps(ends), encoding="utf-8")
+            new.replace(self._done_file)
+        except OSError as error:  # the source settles when Spark asks for the next batch
+            log.warning("done_file_not_written file=%s: %s", self._done_file, error)
+
+    def _more(self, batch: int) -> str:
+        if self._details is None:
+            return ""
+        try:
+            said = self._details(batch)
+        except Exception:  # the caller's function may raise anything, and the line must appear
+            log.warning("no_details batch=%d", batch, exc_info=True)
+            return ""
+        return f" {said}" if said else ""
+
+
+class _Work(NamedTuple):
+    messages: int = 0
+    seconds: float = 0.0
+
+
+def _seconds(progress: StreamingQueryProgress) -> float:
+    return float(progress.durationMs.get("triggerExecution", 0)) / 1000
+
+
+def _reported(progress: StreamingQueryProgress) -> dict[str, Any]:
+    """What the source of a query reports of what waits; empty where Spark does not say it."""
+    said = [_object(source.latestOffset) for source in progress.sources]
+    return next((each for each in said if each is not None and "rows" in each), {})
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    """A JSON object; None if it is anything else."""
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,102 @@
+"""The configuration of a job: flags win over ``--set``, and ``--set`` over the TOML file."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlqueue_spark.errors import ConfigurationError
+
+
+def configuration(
+    names: Sequence[str],
+    config: Path | None,
+    settings: Sequence[str],
+    given: Mapping[str, str | bool | None],
+) -> dict[str, dict[str, str]]:
+    """The options of each section.
+
+    :param names: the names of the sections.
+    :param config: the TOML file.
+    :param settings: the values of ``--set``, each ``section.key=value``.
+    :param given: the values of the flags by ``section.key``; None or False for one not given.
+    :raises ConfigurationError: the file or a ``--set`` is malformed. Values are not checked here.
+    """
+    sections: dict[str, dict[str, str]] = {name: {} for name in names}
+    for name, values in ({} if config is None else _loaded(config)).items():
+        assert config is not None, "its values were loaded"
+        _check_section(config, name, values, names)
+        for key, value in _flat(values):
+            if (
+                key.lower() == "queues"
+                and isinstance(value, list)
+                and all(isinstance(each, str) for each in value)
+            ):
+                value = json.dumps(value)  # noqa: PLW2901 -- an option is a text
+            if not isinstance(value, str | bool | int | float):
+                kind = "a list" if isinstance(value, list) else "a date or time"
+                raise ConfigurationError(
+                    f"The value of {key} in [{name}] of the configuration {config} is {kind}; "
+                    "write one text, number, true or false."
+                )
+            _put(sections[name], key, value)
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        section, dot, key = name.partition(".")
+        if not (equals and dot) or section not in sections:
+            said = f"--set {name}=…" if equals else "A --set without ="  # the value may be a secret
+            *some, last = (f"{each}.KEY=VALUE" for each in names)
+            raise ConfigurationError(f"{said} cannot be read; write {', '.join(some)} or {last}.")
+        _put(sections[section], key, value)
+    for place, told in given.items():
+        if told is not None and told is not False:  # an empty text is put, and the option refuses it
+            section, _, key = place.partition(".")
+            _put(sections[section], key, told)
+    return sections
+
+
+def _loaded(config: Path) -> dict[str, Any]:
+    try:
+        # Windows' editors write a byte-order mark.
+        return tomllib.loads(config.read_text(encoding="utf-8-sig"))
+    except ValueError as error:  # it is no TOML, or no UTF-8
+        raise ConfigurationError(
+            f"The configuration {config} is not valid TOML ({error}); correct it."
+        ) from error
+
+
+def _check_section(config: Path, name: str, values: object, names: Sequence[str]) -> None:
+    """Refuse what is no table of one of these names."""
+    known = ", ".join(f"[{each}]" for each in names)
+    # TOML makes this of [[name]].
+    is_tables = isinstance(values, list) and any(isinstance(each, dict) for each in values)
+    if name in names and is_tables:
+        raise ConfigurationError(
+            f"The configuration {config} has a list in the place of the section [{name}]; write [{name}] "
+            "once."
+        )
+    if name not in names and (isinstance(values, dict) or is_tables):
+        raise ConfigurationError(f"The configuration {config} has no section [{name}]; there are {known}.")
+    if not isinstance(values, dict):
+        raise ConfigurationError(
+            f"The key {name} of the configuration {config} stands in no section; put it below one of {known}."
+        )
+
+
+def _flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
+    """Turn tables in tables back into names with dots: TOML reads ``endpoint.Billing.schema`` as tables."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield before + key, value
+
+
+def _put(options: dict[str, str], key: str, value: object) -> None:
+    """Set an option, and drop one whose name differs only by upper and lower case."""
+    for same in [each for each in options if each.lower() == key.lower()]:
+        del options[same]
+    options[key] = str(value).lower() if isinstance(value, bool) else str(value)

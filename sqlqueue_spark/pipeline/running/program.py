@@ -1,0 +1,200 @@
+"""Runs a job as a command: its options come from flags and a TOML file, and an error is one sentence."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships neither
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from sqlqueue_spark.administration.completion import queue_names
+from sqlqueue_spark.engines.hosts import same_server
+from sqlqueue_spark.errors import SqlQueueError, sentence_of
+from sqlqueue_spark.pipeline.running.configuration import configuration
+from sqlqueue_spark.pipeline.running.session import check_machine, session
+from sqlqueue_spark.pipeline.running.spark_defaults import CONF
+from sqlqueue_spark.plain_text import holds_password
+
+#: The options of each section of a configuration.
+Sections = Mapping[str, Mapping[str, str]]
+
+#: To these PySpark logs a query that it refuses, with a stack trace, before it raises the error that we show.
+_LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+#: The ends of the names of options that are passwords, in lower case.
+_PASSWORDS = (".password", ".accesstoken")
+_ON_THE_COMMAND_LINE = (
+    "The password in {name} would stand in the list of processes and in Spark's event log, which keeps the "
+    "whole command line; give it in the environment ({variable}) or in the file of --config."
+)
+
+
+class Flag(click.Option):
+    """A flag of a job.
+
+    :param names: its names, a blank between them.
+    :param keys: the keys of the configuration that it stands for, each ``section.key``, a blank between them.
+        The value of a flag without a key is given to the job by the flag's name.
+    :param variable: the environment variable of a url or a password; a password is taken from there alone.
+    """
+
+    def __init__(self, names: str, keys: str, help_: str, *, variable: str | None = None, **how: Any) -> None:
+        if variable is not None:
+            how |= {"envvar": variable, "callback": _check_secret}
+        super().__init__(names.split(), help=help_, **how)
+        self.keys = keys.split()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a job, whose options have been understood.
+
+    :param title: the name of its Spark application.
+    :param make_ready: looks for what the run needs in its databases; given True, creates it first.
+    :param start: runs until it is done or stopped.
+    """
+
+    title: str
+    make_ready: Callable[[bool], None]
+    start: Callable[[SparkSession], Any]
+
+
+class Job(click.Command):
+    """A job as a click command.
+
+    :param understood: makes a run of the sections of the configuration and of the flags without a key, or
+        raises ConfigurationError. Its name is the job's, and its docstring is for --help.
+    :param sections: the names of the sections. The last one is the job's own, with ``checkpoint`` and
+        ``availableNow``.
+    :param flags: its own ones; all jobs have those of ``_common_params`` too.
+    :param example: the name of its file in conf/, unless it is its own.
+    :param checkpoint: what --help says of --checkpoint.
+    :param delta: whether it writes into a Delta table.
+    """
+
+    def __init__(
+        self,
+        understood: Callable[..., Run],
+        sections: Sequence[str],
+        flags: Sequence[Flag],
+        *,
+        example: str | None = None,
+        checkpoint: str = "Folder of the checkpoint.",
+        delta: bool = False,
+    ) -> None:
+        self.understood, self._sections, self._delta = understood, sections, delta
+        name = understood.__name__
+        params = [*_common_params(sections[-1], example or name, checkpoint), *flags]
+        super().__init__(name.replace("_", "-"), params=params, callback=self._run, help=understood.__doc__)
+
+    def _run(
+        self,
+        *,
+        named: str | None,
+        config: Path | None,
+        settings: tuple[str, ...],
+        create: bool,
+        debug: bool,
+        **values: Any,
+    ) -> None:
+        if named is not None and values["queue"] not in (None, named):
+            raise click.UsageError("QUEUE and --queue name two queues; give one of them.")
+        values["queue"] = values["queue"] if named is None else named
+        keys = {each.name: each.keys for each in self.params if isinstance(each, Flag)}
+        given = {key: value for name, value in values.items() for key in keys[name]}
+        others = {name: value for name, value in values.items() if not keys[name]}
+        with exiting(2, debug):  # until everything that was given is understood
+            run = self.understood(configuration(self._sections, config, settings, given), **others)
+        with exiting(1, debug):
+            check_machine(delta=self._delta)
+            run.make_ready(create)
+            spark = session(run.title, delta=self._delta)
+            run.start(spark)
+            spark.stop()
+
+
+def _common_params(own: str, example: str, checkpoint: str) -> list[click.Parameter]:
+    """The argument and the flags of every job.
+
+    :param own: the job's own section.
+    """
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
+    queue = "Address of the queue table, if QUEUE does not say it."
+    url = "Database of the queue; with a password in it only as SQLQUEUE_URL."
+    login = "Its password, given as SQLQUEUE_PASSWORD."
+
+    def show_example(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+        if asked:
+            click.echo((CONF / f"{example}.toml").read_text(encoding="utf-8"), nl=False)
+            ctx.exit()
+
+    show: dict[str, Any] = {
+        "is_flag": True,
+        "is_eager": True,
+        "expose_value": False,
+        "callback": show_example,
+    }
+    sets: dict[str, Any] = {"multiple": True, "callback": _check_settings, "metavar": "SECTION.KEY=VALUE"}
+    return [
+        click.Argument(["named"], metavar="[QUEUE]", required=False, shell_complete=queue_names),
+        Flag("--config", "", "TOML file.", type=file),
+        Flag("--example-config", "", "Print such a file to begin with, and end.", **show),
+        Flag("--url", "source.url", url, variable="SQLQUEUE_URL"),
+        Flag("--password", "source.password", login, variable="SQLQUEUE_PASSWORD"),
+        Flag("--queue", "source.queue", queue, shell_complete=queue_names),
+        Flag("--checkpoint", f"{own}.checkpoint", checkpoint),
+        Flag("--available-now", f"{own}.availableNow", "Take what is there now and end.", is_flag=True),
+        Flag("--create", "", "Create the queues and the outbox that are missing.", is_flag=True),
+        Flag("--set settings", "", "Any key of the configuration.", **sets),
+        Flag("--debug", "", "Show the stack trace of an error.", is_flag=True),
+    ]
+
+
+def _check_secret(ctx: click.Context, flag: click.Parameter, value: str | None) -> str | None:
+    """Refuse a typed password, and drop one of the environment that was given for another server."""
+    name, variable = flag.opts[0], str(flag.envvar)
+    is_password = name.endswith("password")
+    typed = ctx.get_parameter_source(flag.name or "") is ParameterSource.COMMANDLINE
+    if value and typed and (is_password or holds_password(value)):
+        raise click.UsageError(_ON_THE_COMMAND_LINE.format(name=name, variable=variable))
+    if not is_password:
+        return value
+    url = ctx.params.get((flag.name or "").replace("password", "url"))  # it was read before
+    kept = os.environ.get(variable.replace("PASSWORD", "URL"))
+    return None if url and kept and not same_server(url, kept) else value
+
+
+def _check_settings(_: click.Context, __: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:
+    for setting in settings:
+        name, _equals, value = setting.partition("=")
+        if value and (name.lower().endswith(_PASSWORDS) or holds_password(value)):
+            raise click.UsageError(_ON_THE_COMMAND_LINE.format(name=f"--set {name}", variable="SQLQUEUE_URL"))
+    return settings
+
+
+@contextmanager
+def exiting(code: int, debug: bool) -> Iterator[None]:
+    """When something fails within the block, end the program with a code and one sentence on stderr.
+
+    :param debug: raise the error as it is instead, so that its stack trace is shown.
+    """
+    for name in _LOGS_OF_ERRORS:
+        PySparkLogger.getLogger(name).setLevel(logging.NOTSET if debug else logging.CRITICAL)
+    try:
+        yield
+    except (SqlQueueError, PySparkException, Py4JError) as error:
+        if debug:
+            raise
+        click.echo(f"error: {sentence_of(error)}", err=True)
+        sys.exit(code)

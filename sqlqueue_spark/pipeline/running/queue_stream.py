@@ -1,0 +1,114 @@
+"""The pieces of a pipeline: read a queue as a stream, add or drop columns, send a stream to queues."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sqlqueue_spark import functions
+from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options.environment import with_password
+from sqlqueue_spark.options.fields import said
+from sqlqueue_spark.spark.allowed_code import named
+from sqlqueue_spark.spark.datasource import allowing
+
+#: Columns that belong to the row in which a message came, and those of :func:`with_message_columns`.
+_OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
+_ORIGIN = ("Id", "RowVersion")
+
+
+def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """A stream of a queue table's messages; the options are those of ``format("sqlqueue")``.
+
+    The options come from a program, and not from SQL. So the session allows what they name of this machine (a
+    token provider, for example). On one machine (``local[…]``) a batch is cut into at most as many slices as
+    there are cores, unless the options say ``maxConcurrency``: a slice has a fixed cost.
+    """
+    cores = _local_cores(spark)
+    if cores is not None and said(options, "maxConcurrency") is None:
+        options = {**options, "maxConcurrency": str(min(cores, SourceOptions.max_concurrency))}
+    if names := [name for _, name in named(SourceOptions.parse(with_password(options)))]:
+        spark.dataSource.register(allowing(names))
+    return spark.readStream.format("sqlqueue").options(**options).load()
+
+
+def _local_cores(spark: SparkSession) -> int | None:
+    """How many cores Spark has on one machine; None through Spark Connect, and on a cluster."""
+    context = getattr(spark, "sparkContext", None)
+    return context.defaultParallelism if context is not None and context.master.startswith("local") else None
+
+
+def with_message_columns(messages: DataFrame) -> DataFrame:
+    """Add the columns that readers look for first, and ``IngestedAt``, when Spark began the batch."""
+    # Spark makes a constant of current_timestamp() in the code that it generates. Each batch has another
+    # time, so Spark would generate and compile the code anew for each batch. It interprets a function that
+    # takes a function: this fold of nothing.
+    now = F.aggregate(F.array().cast("array<int>"), F.current_timestamp(), lambda moment, _: moment)
+    return functions.with_message_columns(messages).withColumn("IngestedAt", now)
+
+
+def as_outgoing(messages: DataFrame, queue: str | None = None) -> DataFrame:
+    """Make of received messages what the sink takes: drop the columns of the row, keep those of the message.
+
+    Headers (and with them the message id), Body, Expires, CorrelationId and ReplyToAddress stay. A message
+    without an id in its headers is sent under the Id of its row, because an outbox needs an id. The columns
+    of :func:`with_message_columns` are dropped too. ``MessageId`` stays: the caller has added it. ``Id`` and
+    ``RowVersion`` stay where both are there: together they tell the sink which row was received, and the sink
+    writes neither.
+
+    Headers of one hop, for example the number of delayed retries, are removed. The sink removes them from
+    received rows; this function removes them where ``Id`` and ``RowVersion`` are not both there.
+
+    :param queue: address of the queue of the messages. It becomes the column ``Queue``, unless there is one.
+        The sink names it in errors, and refuses a delayed message that is on its way to another queue.
+    """
+    if queue is not None and "queue" not in {name.lower() for name in messages.columns}:
+        messages = messages.withColumn("Queue", F.lit(queue))
+    types = {name.lower(): type_ for name, type_ in messages.dtypes}
+    if (types.get("id"), types.get("rowversion")) == ("string", "bigint"):
+        return messages.drop(*(name for name in _OF_THE_ROW if name not in _ORIGIN))
+    if "messageid" not in types and {"id", "headers"} <= types.keys():
+        messages = messages.withColumn("MessageId", _id_beside_headers())
+    if types.get("headers") == "string":
+        messages = messages.withColumn("Headers", _without_hops(F.col("Headers")))
+    return messages.drop(*_OF_THE_ROW)
+
+
+def send(
+    messages: DataFrame,
+    sink: Callable[[DataFrame, int], None],
+    checkpoint: str,
+    *,
+    available_now: bool = False,
+) -> StreamingQuery:
+    """Start sending a stream to queue tables.
+
+    :param checkpoint: folder of the stream's checkpoint, its own alone.
+    :param available_now: send what is there now and end, instead of running on.
+    """
+    writer = messages.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
+    if available_now:
+        writer = writer.trigger(availableNow=True)
+    return writer.start()
+
+
+def _id_beside_headers() -> Column:
+    """The message id for a row whose headers hold none; else NULL: the sink reads the id in the headers."""
+    told = F.col("Headers").rlike(f'"{re.escape(MESSAGE_ID)}":"[^"]')
+    return F.when(told, F.lit(None)).otherwise(functions.message_id())
+
+
+def _without_hops(headers: Column) -> Column:
+    """Headers without those of one hop; every other byte stays.
+
+    A quotation mark within a value is escaped, so the pattern finds members alone.
+    """
+    names = "|".join(map(re.escape, sorted(ONE_HOP)))
+    member = rf'\s*"(?:{names})"\s*:\s*"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*'
+    kept = F.regexp_replace(headers, f",{member}", F.lit(""))
+    return F.regexp_replace(kept, rf"^(\s*\{{){member},?", F.lit("$1"))

@@ -1,0 +1,176 @@
+"""Looks, before Spark starts, for what a job needs in its databases, and creates it on request.
+
+Spark takes half a minute to its first batch. What is missing is known within a second.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+import click
+
+from sqlqueue_spark.administration import delayed_tables, event_subscriptions, outbox_tables, queue_tables
+from sqlqueue_spark.engines.connect import Connection, Target, connect, one_each
+from sqlqueue_spark.errors import NoRight, QueueError
+from sqlqueue_spark.inspection.findings import of_rights
+from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
+from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.receive.claiming.queue_list import opened, shown, tables_of
+from sqlqueue_spark.row_set import HIGHEST, LOWEST
+from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
+from sqlqueue_spark.tables import delayed, queues, rights
+from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.queue_admin import QueueAdmin
+from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.rights import RECEIVER, SENDER
+
+#: How long the trial of the outbox waits for the locks of others.
+_REHEARSAL_MS = 1_000
+
+
+def make_ready(
+    source: SourceOptions,
+    sink: SinkOptions | None = None,
+    *,
+    create: bool,
+    retries: bool = False,
+    only_look: bool = False,
+) -> None:
+    """Check that what a job needs is in its databases. Errors as :func:`check_ready`.
+
+    :param create: create what is missing first, and print a line for each.
+    :param retries: whether failed messages of the source's queue are tried again later.
+    :param only_look: the job looks at the queue, and receives nothing.
+    """
+    if create:
+        for line in create_missing(source, sink, retries=retries):
+            click.echo(plain(line))
+    if only_look:
+        check_visible(source)
+    else:
+        check_ready(source, sink, retries=retries)
+
+
+def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retries: bool = False) -> None:
+    """Check that the queues and the outbox of the options are there, and that the login may use them.
+
+    This changes nothing, and waits for no lock. A destination that only the messages name is not known yet.
+
+    :param retries: whether failed messages of the source's queue are tried again later. They wait in a table.
+    :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
+    """
+    with one_each() as connected:
+        own = connected(Target.of(source))
+        naming = source.naming(own.dialect)
+        with own.transaction():
+            received = opened(own, source)
+            for queue in received:
+                _check_rights(own, queue.table, RECEIVER)
+            if source.error_queue is not None:
+                _check_rights(own, queues.get(own, source.error_queue, naming).table, SENDER)
+            if retries:
+                for queue in received:
+                    delayed.get(own, queue.table.table)
+            if sink is not None and sink.delayed_endpoint is not None:
+                delayed.get(own, Destinations(sink).owner_of_delayed(own.target))
+        if sink is not None:
+            _check_sink(sink, connected)
+
+
+def check_visible(source: SourceOptions) -> None:
+    """Look whether the queue is there, and whether the login may look at its rows. This changes nothing.
+
+    :raises QueueError: there is no such queue.
+    :raises NoRight: the login may not look.
+    """
+    with one_each() as connected:
+        own = connected(Target.of(source))
+        with own.transaction():
+            queue = queues.get(own, source.one_queue, source.naming(own.dialect))
+            try:
+                queue.look(LOWEST, HIGHEST, 1)
+            except NoRight as error:
+                where = own.dialect.table(queue.table.table)
+                raise error.needing(
+                    f"a login that looks at the queue {queue.table.name} needs SELECT ON {where}"
+                ) from error
+
+
+def create_missing(
+    source: SourceOptions, sink: SinkOptions | None = None, *, retries: bool = False
+) -> list[str]:
+    """Create the missing tables of the options; returns a line for each. ``retries`` as above."""
+    # A pattern names no queue that could be missing.
+    received = list(source.queues) if source.queue is None else [source.queue]
+    wanted = [*received, *([] if source.error_queue is None else [source.error_queue])]
+    lines = _created(queue_tables.create(source, wanted))
+    waiting = (received or _matching(source)) if retries else []
+    if sink is not None and sink.delayed_endpoint is not None:
+        waiting.append(sink.delayed_endpoint)
+    for owner in waiting:
+        made = delayed_tables.create(source, owner)
+        lines += [f"created table={made.table}"] if made.new else []
+    if sink is None:
+        return lines
+    if sink.publish:
+        name, new = event_subscriptions.create(sink)
+        lines += [f"created table={name}"] if new else []
+    for address in _addresses(sink):
+        target, _ = Destinations(sink).where(address)
+        there = at(target, sink)
+        lines += _created(queue_tables.create(there, [address]))
+        if sink.uses_outbox:
+            outbox = outbox_tables.create(there, sink.sender or "")
+            lines += [f"created outbox={outbox.outbox}"] if outbox.new else []
+    return lines
+
+
+def at(target: Target, sink: SinkOptions) -> SinkOptions:
+    """The options of a sink for another database."""
+    return replace(
+        sink, url=target.url, user=target.user, password=target.password, access_token=target.access_token,
+        access_token_provider=target.access_token_provider,
+    )  # fmt: skip
+
+
+def _matching(source: SourceOptions) -> list[str]:
+    """The addresses of the queues that a pattern matches now."""
+    with connect(Target.of(source)) as connection, connection.transaction():
+        return [shown(connection, table) for table in tables_of(connection, source)]
+
+
+def _addresses(sink: SinkOptions) -> list[str]:
+    """The queues that the options of a sink name."""
+    named = (sink.queue, sink.error_queue, sink.audit_queue, sink.store_and_forward)
+    return [each for each in named if each is not None]
+
+
+def _created(made: list[queue_tables.Created]) -> list[str]:
+    return [f"created queue={each.queue}" for each in made if each.new]
+
+
+def _check_sink(sink: SinkOptions, connected: Callable[[Target], Connection]) -> None:
+    destinations = Destinations(sink)
+    addresses = _addresses(sink)
+    if sink.transaction_mode == ATOMIC:
+        check_one_database(sink, destinations, addresses)
+    for address in addresses:
+        found = destinations.find(address, connected)
+        connection = connected(found.target)
+        with connection.transaction():
+            _check_rights(connection, found.table, SENDER)
+    if sink.publish:
+        destinations.subscribers.check(connected)
+    for target in destinations.databases() if sink.uses_outbox else ():
+        connection = connected(target)
+        check_outbox(sink, destinations, connection)
+        with connection.rehearsal(_REHEARSAL_MS):
+            OutboxTable(connection, sink.sender or "", sink.default_schema).add_new([str(uuid.uuid4())])
+
+
+def _check_rights(connection: Connection, table: QueueTable, role: str) -> None:
+    """Refuse a login that lacks a right of its role, in the open transaction."""
+    for finding in of_rights(QueueAdmin(connection, table), rights.held(connection, table), role):
+        raise QueueError(f"{finding.message} {' '.join(finding.remedy_sql.split())}")

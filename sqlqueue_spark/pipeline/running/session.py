@@ -1,0 +1,126 @@
+"""The Spark session of a job: the one that is there, else a new one in which the settings of the user win."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.inspection.doctor.machine_checks import java
+from sqlqueue_spark.pipeline.running import delta_lake
+from sqlqueue_spark.pipeline.running.delta_lake import JARS, LISTS, PACKAGES
+from sqlqueue_spark.pipeline.running.fetched_jars import fetched, remember
+from sqlqueue_spark.pipeline.running.spark_defaults import (
+    CONF,
+    has_log,
+    settings_in,
+    tunes_java,
+    users_folder,
+)
+
+#: How Spark's own launchers say that Spark runs already, or where.
+_RUNS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
+#: The options of the Java that this process starts; where else the user may give some.
+_JAVA = "spark.driver.extraJavaOptions"
+_JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_LOG = "log4j2.configurationFile"
+_ONE_MACHINE = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions", _JAVA)
+
+
+def check_machine(*, delta: bool = True) -> None:
+    """Look whether this machine has what Spark needs to start, where this process starts it.
+
+    :param delta: whether the job writes into a Delta table.
+    :raises SqlQueueError: Java is missing, or Delta Lake's package; the text says how to install it.
+    """
+    if not _runs():
+        java()
+    if delta and _is_ours():
+        delta_lake.delta_package()
+
+
+def session(name: str, *, delta: bool = True, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The session that is there, else a new one of this name.
+
+    :param delta: whether the job needs Delta Lake. The first start fetches its jars from Maven's repository.
+    :param settings: further ones, for a session that this process starts.
+    :raises ConfigurationError: Spark does not start, or it has no Delta Lake.
+    """
+    theirs, ours = dict[str, str](), dict[str, str]()
+    if _is_ours():
+        theirs = settings_in(users_folder())
+        _set_environment(theirs)
+        ours = missing_settings(theirs, delta=delta) | dict(settings or {})
+    builder = SparkSession.builder.appName(name)
+    for key, value in ours.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except PySparkException as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        hint = delta_lake.not_fetched(ours[PACKAGES]) if PACKAGES in ours else ""
+        raise ConfigurationError(f"Spark did not start; what it said stands above.{hint}") from error
+    if delta:
+        delta_lake.check_delta(spark)
+        if _fetches_delta_alone(ours, theirs):
+            remember(ours[PACKAGES], spark.conf.get(JARS, None) or "")
+    return spark
+
+
+def missing_settings(theirs: Mapping[str, str], *, delta: bool) -> dict[str, str]:
+    """What a session that this process starts is given: our settings that the user's leave open."""
+    ours = delta_lake.with_delta(settings_in(CONF), theirs, wanted=delta)
+    # Settings for one machine stay out of a cluster's way.
+    if not theirs.get("spark.master", "local").startswith("local"):
+        ours = {key: value for key, value in ours.items() if key not in _ONE_MACHINE}
+    # Java that the user has tuned is not tuned again: it would not start with two collectors.
+    said = [os.environ.get(each, "") for each in _JAVA_VARIABLES]
+    said.append(theirs.get("spark.driver.defaultJavaOptions", ""))
+    java_options = [] if any(map(tunes_java, said)) else [ours.get(_JAVA, "")]
+    # The log that the user has configured stays.
+    if not (any(_LOG in each for each in said) or has_log(users_folder())):
+        java_options.append(f"-D{_LOG}={(CONF / 'log4j2.properties').as_uri()}")
+    ours[_JAVA] = " ".join(filter(None, java_options))
+    # What the user's file says wins, and its lists are added to.
+    added = {
+        key: f"{theirs[key]},{ours[key]}"
+        for key, text in LISTS.items()
+        if key in ours and key in theirs and text not in theirs[key]
+    }
+    ours = {key: value for key, value in ours.items() if value and key not in theirs} | added
+    # Delta's jars that were fetched before are not asked for again.
+    if _fetches_delta_alone(ours, theirs) and (jars := fetched(ours[PACKAGES])) is not None:
+        del ours[PACKAGES]
+        ours[JARS] = jars
+    return ours
+
+
+def _runs() -> bool:
+    """Whether a Spark runs already for this process, or elsewhere."""
+    there = SparkContext._gateway is not None  # noqa: SLF001 -- Spark has no other word for it
+    return there or SparkSession.getActiveSession() is not None or any(each in os.environ for each in _RUNS)
+
+
+def _is_ours() -> bool:
+    """Whether this process starts Spark, and the environment does not say with which arguments."""
+    return not _runs() and "PYSPARK_SUBMIT_ARGS" not in os.environ
+
+
+def _fetches_delta_alone(ours: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
+    return PACKAGES in ours and not {PACKAGES, JARS} & theirs.keys()
+
+
+def _set_environment(theirs: Mapping[str, str]) -> None:
+    """Let Spark run its workers in this Python and listen on this machine alone, unless that is set."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts no threads in each Python process
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(name, sys.executable)
+    if "spark.master" not in theirs:
+        # Else Spark looks up its own host name, and fails where that name is odd.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

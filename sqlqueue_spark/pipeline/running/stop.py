@@ -1,0 +1,140 @@
+"""Runs a query until it is done or asked to stop: it stops between two batches, and reports each."""
+
+from __future__ import annotations
+
+import re
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sqlqueue_spark.options.fields import said
+from sqlqueue_spark.pipeline.running.batch_report import BatchReport, Details, Totals
+
+#: What Java says of a child that a signal has ended: 2 and 15 while it starts, 128 more while it is awaited.
+_CHILD_ENDED = re.compile(
+    r"Failed to exec spawn helper: pid: \d+, signal: (?:2|15)\b|ExitCodeException exitCode=(?:130|143)\b"
+)
+
+
+@contextmanager
+def stoppable(source: Mapping[str, str]) -> Iterator[tuple[dict[str, str], Path, Path]]:
+    """A source's options with a ``stopFile`` and a ``doneFile`` in them, and the paths of both files.
+
+    Files that the options do not name are temporary and last as long as the block. A ``doneFile`` of an
+    earlier run is removed: it names batches that this run may have to do again.
+    """
+    with tempfile.TemporaryDirectory(prefix="sqlqueue-") as folder:
+        stop_file = Path(said(source, "stopFile") or Path(folder) / "stop")
+        done_file = Path(said(source, "doneFile") or Path(folder) / "done")
+        done_file.unlink(missing_ok=True)
+        others = {name: each for name, each in source.items() if name.lower() not in ("stopfile", "donefile")}
+        yield {**others, "stopFile": str(stop_file), "doneFile": str(done_file)}, stop_file, done_file
+        done_file.unlink(missing_ok=True)
+
+
+def run_until_stopped(
+    spark: SparkSession,
+    query: StreamingQuery,
+    stop_file: Path,
+    report: Callable[[str], None] = print,
+    *,
+    done_file: Path | None = None,
+    details: Details | None = None,
+) -> Totals:
+    """Wait for a query, report each batch in a line, and stop it between batches on SIGTERM or SIGINT.
+
+    :param stop_file: the source's option ``stopFile``. When a signal comes, this function makes the file: the
+        source settles what it holds and claims no more. The query stops in the same way when another program
+        makes the file. At the end the file is removed.
+    :param done_file: the source's option ``doneFile``. This function writes into it which batch Spark has
+        logged, so that the source settles the batch at once and not with the next trigger.
+    :param details: given the number of a batch, adds to its line.
+    :raises pyspark.errors.StreamingQueryException: the query failed.
+    """
+    batches = BatchReport(str(query.id), report, done_file=done_file, details=details)
+    spark.streams.addListener(batches)
+    began = time.monotonic()
+    try:
+        with asked_to_stop(spark) as asked:
+            will_hear = query.isActive
+            try:
+                _wait(query, batches, lambda: asked.is_set() or stop_file.exists(), stop_file)
+            except StreamingQueryException as error:
+                if not (asked.is_set() and hit_by_the_signal(str(error))):
+                    raise
+                report(
+                    "stopped within a batch: the signal also ended a program that Spark had started; the "
+                    "next start does the batch again"
+                )
+        if will_hear:
+            batches.ended.wait(10)  # the events come on another thread, a little later
+        batches.catch_up(query)
+    finally:
+        spark.streams.removeListener(batches)
+        stop_file.unlink(missing_ok=True)
+    return batches.totals(time.monotonic() - began)
+
+
+def _wait(query: StreamingQuery, batches: BatchReport, is_asked: Callable[[], bool], stop_file: Path) -> None:
+    """Wait until a query is done, and stop it between batches when it is asked to stop."""
+    while not query.awaitTermination(1):
+        if is_asked():
+            stop_file.touch()
+            query.processAllAvailable()
+            batches.catch_up(query)  # tells the source of its last batch before it is closed
+            query.stop()
+
+
+def hit_by_the_signal(error: str) -> bool:
+    """Whether a query failed because SIGINT or SIGTERM ended a child process of Java.
+
+    Hadoop runs ``chmod`` for each file of a local checkpoint, and a terminal's Ctrl-C also goes to ``chmod``.
+    """
+    return _CHILD_ENDED.search(error) is not None
+
+
+@contextmanager
+def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
+    """Turn SIGTERM and SIGINT into a flag within the block, in this process and in the JVM of spark-submit.
+
+    Else the JVM would end the Spark context in the middle of a batch, which is safe but not clean.
+    """
+    asked = threading.Event()
+    here = threading.current_thread() is threading.main_thread()  # no other thread may handle signals
+    numbers = (signal.SIGTERM, signal.SIGINT) if here else ()
+    before = {number: signal.signal(number, lambda *_: asked.set()) for number in numbers}
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is not None:  # else it is Spark Connect, and the JVM is elsewhere and not ours
+        from pyspark.java_gateway import ensure_callback_server_started
+
+        gateway = spark.sparkContext._gateway  # noqa: SLF001 -- Spark's own foreachBatch does the same
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark left it
+        for name in ("TERM", "INT"):  # a terminal's Ctrl-C goes to every process
+            jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), _Handler(asked))
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Handler:
+    """The JVM calls it when a signal comes."""
+
+    def __init__(self, asked: threading.Event) -> None:
+        self._asked = asked
+
+    def handle(self, received: object) -> None:  # noqa: ARG002 -- the interface's parameter
+        self._asked.set()
+
+    class Java:
+        implements = ["sun.misc.SignalHandler"]  # noqa: RUF012 # py4j's protocol

@@ -1,0 +1,83 @@
+"""What is known of a database apart from its tables: its name and clock, its server, its open transactions.
+
+Every function runs inside the connection's open transaction and never commits.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.messages.addresses import Table
+
+
+class Compatibility(NamedTuple):
+    """What is measured of a server (``what``), its value (``is_``), and the least value (``needed``)."""
+
+    what: str
+    is_: int
+    needed: int
+
+
+class Server(NamedTuple):
+    """Who we are to a server, and what it is."""
+
+    login: str
+    database: str
+    version: str
+
+
+class OpenTransaction(NamedTuple):
+    """An open transaction. A prepared one has no ``session``. ``now`` is the database's clock."""
+
+    costs: str
+    session: int | None
+    login: str | None
+    host: str | None
+    program: str | None
+    since: datetime
+    now: datetime
+
+
+def database(connection: Connection) -> str:
+    """The database that the connection leads to."""
+    name: str = connection.execute(connection.dialect.statement("database"))[0][0]
+    return name
+
+
+def now(connection: Connection) -> datetime:
+    """The time by the database's clock."""
+    moment: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
+    return moment.replace(tzinfo=UTC)
+
+
+def server(connection: Connection) -> Server:
+    """The server that the connection leads to, and who we are there."""
+    return Server(*connection.execute(connection.dialect.statement("server"))[0])
+
+
+def compatibility(connection: Connection) -> Compatibility:
+    """What tells whether the server knows all the statements of this package."""
+    return Compatibility(*connection.execute(connection.dialect.statement("compatibility"))[0])
+
+
+def open_transactions(connection: Connection, seconds: int) -> list[OpenTransaction]:
+    """The oldest transactions of others in this database that this login sees, open at least this long."""
+    statement = connection.dialect.statement("open_transactions")
+    rows = connection.execute(statement, {"seconds": seconds}, doing="looking for open transactions")
+    return [
+        OpenTransaction(
+            costs, session, login, host, program, since.replace(tzinfo=UTC), now.replace(tzinfo=UTC)
+        )
+        for costs, session, login, host, program, since, now in rows
+    ]
+
+
+def schema_exists(connection: Connection, table: Table, database: str) -> bool:
+    """Whether the schema of this table is there."""
+    dialect = connection.dialect
+    statement = dialect.render("schema", catalog=dialect.quote(table.catalog or database))
+    return bool(
+        connection.execute(statement, {"schema": table.schema}, doing=f"looking for the schema of {table}")
+    )

@@ -1,0 +1,99 @@
+"""What people see of messages: a table that grows, and bodies beneath it."""
+
+import json
+
+import pytest
+
+from sqlqueue_spark.cli.message_output import Bodies, MessageTable, beginning, whole_body
+from sqlqueue_spark.tables.queue_admin import Message
+
+
+def message(number, message_type="Shop.OrderPlaced, Shop", body: bytes | None = b"{}", **more):
+    headers = {
+        "NServiceBus.MessageId": f"id-{number}",
+        "NServiceBus.EnclosedMessageTypes": message_type,
+        "NServiceBus.TimeSent": "2025-11-20 08:15:30:123456 Z",
+    }
+    return Message(
+        id="00000000-0000-4000-8000-00000000000a",
+        correlation_id=None,
+        reply_to_address=None,
+        recoverable=None,
+        expires=None,
+        headers=json.dumps(headers),
+        body=body,
+        row_version=number,
+        **{"expired": False, **more},
+    )
+
+
+def test_a_table_grows_while_messages_come():
+    """Its heads stand there once, and its columns become no narrower."""
+    table = MessageTable()
+    assert [*table.lines([message(1), message(2, expired=True, body=None)])] == [
+        "number  sent                          message id  type              body",
+        "1       2025-11-20 08:15:30:123456 Z  id-1        Shop.OrderPlaced  2 B",
+        "2       2025-11-20 08:15:30:123456 Z  id-2        Shop.OrderPlaced  none  expired",
+    ]
+    assert [*table.lines([message(3, "T")])] == [
+        "3       2025-11-20 08:15:30:123456 Z  id-3        T                 2 B"
+    ]
+
+
+def test_a_narrow_terminal_has_the_end_of_long_types():
+    """Ids stay whole, so that they can be copied; where the terminal is too narrow for all else, it wraps."""
+    table = MessageTable(width=80)
+    long = message(1, f"{'Company.Of.Many.Names.' * 5}OrderPlaced, Shop")
+    heads, line = table.lines([long])
+    assert heads == "number  sent                          message id  type                      body"
+    assert line == "1       2025-11-20 08:15:30:123456 Z  id-1        ….Many.Names.OrderPlaced  2 B"
+    (narrow,) = [*MessageTable(width=20).lines([long])][1:]
+    assert narrow == "1       2025-11-20 08:15:30:123456 Z  id-1        …mes.OrderPlaced  2 B"
+    (piped,) = [*MessageTable().lines([long])][1:]
+    assert f"{'Company.Of.Many.Names.' * 5}OrderPlaced" in piped
+
+
+@pytest.mark.parametrize(
+    "body,width,shown",
+    [
+        (None, None, "(no body: NULL)"),
+        (b"", None, "(empty)"),
+        (b'{"a":1}', None, '{"a":1}'),
+        (b"\xef\xbb\xbf<a>\r\n  <b/>\t</a>\n", None, "<a> <b/> </a>"),
+        ("größe \U0001f4e6".encode(), None, "größe \U0001f4e6"),
+        (b"\xff\x00\x1b", None, "hex ff001b"),
+        (b"a\x1b[31mb", None, "hex 611b5b33316d62"),
+        ("a\u202eb\u009bc".encode(), None, "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c"),
+        (b"0123456789", 10, "0123456789"),
+        (b"0123456789a", 10, "012345678…"),
+        (b"\xff" * 9, 10, "hex fffff…"),
+        (b"x" * 3_000, None, "x" * 1_999 + "…"),
+        (b"\xff" * 3_000, None, "hex " + "f" * 1_995 + "…"),
+        (b" " * 20_000, 10, "…"),
+        ("ä".encode() * 5_000, 10, "äääääääää…"),
+        (b"x" + "ä".encode() * 5_000, 10, "xääääääää…"),
+    ],
+)
+def test_the_beginning_of_a_body_is_one_harmless_line(body, width, shown):
+    assert beginning(body, width) == shown
+
+
+@pytest.mark.parametrize(
+    "body,lines",
+    [
+        (None, ["(no body: NULL)"]),
+        (b"", ["(empty)"]),
+        (b"one\n\ttwo\r\n", ["one", "        two"]),
+        (b"x" * 5_000, ["x" * 5_000]),
+        (bytes(range(40)), ["hex " + bytes(range(32)).hex(), "hex " + bytes(range(32, 40)).hex()]),
+    ],
+)
+def test_a_whole_body_has_its_lines(body, lines):
+    assert [*whole_body(body)] == lines
+
+
+def test_bodies_stand_beneath_their_messages():
+    two = [message(1, body=b'{"a": "long enough"}'), message(2, body=b"a\nb")]
+    assert [*MessageTable(Bodies.BEGINNING, width=14).lines(two)][2::2] == ['  {"a": "long…', "  a b"]
+    assert [*MessageTable(Bodies.WHOLE, width=14).lines(two)][2:3] == ['  {"a": "long enough"}']
+    assert [*MessageTable(Bodies.WHOLE).lines(two)][-2:] == ["  a", "  b"]

@@ -1,0 +1,310 @@
+"""The size of the package and the plainness of its texts: numbers that may only fall.
+
+``python -m tests.unit.test_structure`` prints the numbers of today. Where one has fallen, lower its constant here.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "sqlqueue_spark"
+
+#: Folders of code and single modules that a newcomer sees first.
+ROOMS = 26
+#: Modules directly in sqlqueue_spark/.
+MODULES_AT_THE_TOP = 9
+#: Modules side by side in one folder, and the folders that have more.
+MODULES_IN_A_FOLDER = 20
+LARGE_FOLDERS: dict[str, int] = {
+    "pipeline": 31,
+    "receive": 35,
+    "send": 35,
+}
+#: Modules that import each other in a circle.
+MODULES_IN_CIRCLES = 2
+#: Lines of Python and SQL in the package.
+LINES = 37_409
+
+LONGEST_LINE = 110
+#: Lines that are longer, and habit words, by where they stand; none elsewhere.
+LONG_LINES: dict[str, int] = {
+    ".": 173,
+    "benchmarks": 97,
+    "docs": 610,
+    "docs/decisions": 213,
+    "docs/sending.md": 131,
+    "docs/store-and-forward.md": 13,
+    "jobs": 4,
+    "notebooks": 36,
+    "pyspark_sqlqueue.py": 1,
+    "sqlqueue_spark/__init__.py": 4,
+    "sqlqueue_spark/administration": 6,
+    "sqlqueue_spark/demo": 26,
+    "sqlqueue_spark/embedded": 44,
+    "sqlqueue_spark/engines": 537,
+    "sqlqueue_spark/errors.py": 7,
+    "sqlqueue_spark/fail_points.py": 2,
+    "sqlqueue_spark/functions.py": 20,
+    "sqlqueue_spark/handling": 69,
+    "sqlqueue_spark/messages": 66,
+    "sqlqueue_spark/options": 56,
+    "sqlqueue_spark/pipeline": 232,
+    "sqlqueue_spark/plain_text.py": 6,
+    "sqlqueue_spark/receive": 260,
+    "sqlqueue_spark/row_set.py": 1,
+    "sqlqueue_spark/send": 267,
+    "sqlqueue_spark/spark": 54,
+    "sqlqueue_spark/tables": 163,
+    "tests": 1242,
+}
+HABIT_WORDS: dict[str, int] = {
+    "benchmarks": 12,
+    "docs": 125,
+    "docs/decisions": 15,
+    "docs/sending.md": 16,
+    "notebooks": 9,
+    "sqlqueue_spark/administration": 2,
+    "sqlqueue_spark/demo": 2,
+    "sqlqueue_spark/embedded": 14,
+    "sqlqueue_spark/engines": 84,
+    "sqlqueue_spark/errors.py": 5,
+    "sqlqueue_spark/functions.py": 1,
+    "sqlqueue_spark/handling": 12,
+    "sqlqueue_spark/messages": 14,
+    "sqlqueue_spark/options": 3,
+    "sqlqueue_spark/pipeline": 25,
+    "sqlqueue_spark/receive": 60,
+    "sqlqueue_spark/row_set.py": 1,
+    "sqlqueue_spark/send": 63,
+    "sqlqueue_spark/spark": 10,
+    "sqlqueue_spark/tables": 30,
+}
+
+WORDS = re.compile(r"\b(nobody|somebody|whoever|whichever|so many)\b", re.IGNORECASE)
+#: Code beside the package.
+BESIDE = ("jobs", "notebooks", "benchmarks")
+PAGES_OF_SEND = {"sending.md", "store-and-forward.md"}
+_BLOCK = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+
+
+@cache
+def text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+def code(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.rglob("*") if each.suffix in {".py", ".sql"})
+
+
+def modules(folder: Path) -> list[Path]:
+    """The modules of a folder, but for what a package must have."""
+    return sorted(each for each in folder.glob("*.py") if each.name != "__init__.py")
+
+
+def rooms() -> list[str]:
+    """A room is a folder of code or a module, in the package or beside it."""
+    inside = [each for each in PACKAGE.iterdir() if each.is_dir() and any(each.glob("*.py"))]
+    beside = [ROOT / each for each in (*BESIDE, "pyspark_sqlqueue.py")]
+    return sorted(str(each.relative_to(ROOT)) for each in [*inside, *PACKAGE.glob("*.py"), *beside])
+
+
+def place(file: Path) -> str:
+    """Where a text is counted: its room of the package, or its folder outside. Pages about sending stand alone."""
+    path = file.relative_to(ROOT)
+    if path.parts[0] == "sqlqueue_spark" or file.name in PAGES_OF_SEND:
+        return "/".join(path.parts[:2])
+    return str(path.parent) if file.suffix == ".md" else path.parts[0]
+
+
+def pages() -> list[Path]:
+    patterns = ("*.md", "docs/*.md", "docs/decisions/*.md", "benchmarks/*.md")
+    return [each for pattern in patterns for each in sorted(ROOT.glob(pattern))]
+
+
+def programs() -> list[Path]:
+    """What is written for users: the package, and the programs beside it."""
+    return [
+        *code(PACKAGE),
+        *(file for each in BESIDE for file in code(ROOT / each)),
+        ROOT / "pyspark_sqlqueue.py",
+    ]
+
+
+def long_lines() -> Counter[str]:
+    found: Counter[str] = Counter()
+    tests = [
+        each for each in code(ROOT / "tests") if each.parent.name != "approved"
+    ]  # SQL with long names filled in
+    for file in [*programs(), *tests]:
+        found[place(file)] += sum(map(too_long, text(file).splitlines()))
+    for file in pages():
+        prose = _BLOCK.sub("", text(file)).splitlines()
+        found[place(file)] += sum(too_long(each) for each in prose if not each.startswith("|"))
+    return +found
+
+
+def too_long(line: str) -> bool:
+    """An address does not count, because it cannot be cut."""
+    return len(re.sub(r"\S*://\S*", "", line)) > LONGEST_LINE
+
+
+def habit_words() -> Counter[str]:
+    found: Counter[str] = Counter()
+    for file in [*programs(), *pages()]:
+        found[place(file)] += len(WORDS.findall(text(file)))
+    return +found
+
+
+def large_folders() -> dict[str, int]:
+    folders = {each.parent for each in code(PACKAGE)} - {PACKAGE}
+    sizes = {str(each.relative_to(PACKAGE)): len(modules(each)) for each in folders}
+    return {name: size for name, size in sorted(sizes.items()) if size > MODULES_IN_A_FOLDER}
+
+
+def lines() -> int:
+    return sum(text(file).count("\n") for file in code(PACKAGE))
+
+
+def name_of(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(nodes: Iterable[ast.AST], known: Mapping[str, object]) -> Iterator[str]:
+    """The modules of ours that these statements import, also within functions, but not for types only."""
+    for node in nodes:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name in known)
+        elif isinstance(node, ast.ImportFrom) and (module := node.module or "") in known:
+            names = (f"{module}.{each.name}" for each in node.names)
+            yield from (each if each in known else module for each in names)
+        yield from imported(ast.iter_child_nodes(node), known)
+
+
+@cache
+def graph() -> dict[str, frozenset[str]]:
+    files = {name_of(file): file for file in code(PACKAGE) if file.suffix == ".py"}
+    return {
+        name: frozenset(imported([ast.parse(text(file))], files)) - {name} for name, file in files.items()
+    }
+
+
+def rooms_of(arrows: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    """The same arrows, between rooms."""
+
+    def room(name: str) -> str:
+        return ".".join(name.split(".")[:2])
+
+    found: dict[str, set[str]] = {room(name): set() for name in arrows}
+    for name, others in arrows.items():
+        found[room(name)] |= {room(each) for each in others} - {room(name)}
+    return {name: frozenset(others) for name, others in found.items()}
+
+
+def circles(arrows: Mapping[str, frozenset[str]]) -> list[list[str]]:
+    """The sets of nodes that reach one another."""
+
+    @cache
+    def reached(start: str) -> frozenset[str]:
+        found: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = arrows[waiting.pop()] - found
+            found |= new
+            waiting += new
+        return frozenset(found)
+
+    sets = {
+        tuple(sorted(each for each in reached(name) if name in reached(each)))
+        for name in arrows
+        if name in reached(name)
+    }
+    return sorted(map(list, sets))
+
+
+def above(found: Mapping[str, int], allowed: Mapping[str, int]) -> dict[str, str]:
+    return {
+        name: f"{count}, allowed {allowed.get(name, 0)}"
+        for name, count in sorted(found.items())
+        if count > allowed.get(name, 0)
+    }
+
+
+def test_the_rooms_are_few():
+    assert len(rooms()) <= ROOMS, f"put a new room into one of these, or merge two: {rooms()}"
+
+
+def test_few_modules_stand_outside_of_rooms():
+    there = [each.name for each in PACKAGE.glob("*.py")]
+    assert len(there) <= MODULES_AT_THE_TOP, f"move one into a room: {there}"
+
+
+def test_a_folder_has_few_modules():
+    wrong = above(large_folders(), LARGE_FOLDERS)
+    assert wrong == {}, "merge modules that are one thing, or make a folder of those that belong together"
+
+
+def test_no_modules_import_one_another_in_a_circle():
+    found = circles(graph())
+    assert sum(map(len, found)) <= MODULES_IN_CIRCLES, (
+        f"move what they share into a module below both: {found}"
+    )
+
+
+def test_no_rooms_import_one_another_in_a_circle():
+    found = circles(rooms_of(graph()))
+    assert found == [], "move what they share into a room below both"
+
+
+@pytest.mark.parametrize(
+    "found,allowed,remedy",
+    [
+        (long_lines, LONG_LINES, f"write shorter sentences, or break lines at {LONGEST_LINE} characters"),
+        (
+            habit_words,
+            HABIT_WORDS,
+            "say who does it, or how many: no session, the user, a caller, at most N rows",
+        ),
+    ],
+)
+def test_texts_are_plain(found: Callable[[], Counter[str]], allowed, remedy):
+    assert above(found(), allowed) == {}, remedy
+
+
+def test_the_package_does_not_grow():
+    assert lines() <= LINES, (
+        "a second way of doing a thing is a debt: change the first one so that it serves both"
+    )
+
+
+def test_a_circle_is_found():
+    arrows = {
+        name: frozenset(others) for name, others in {"a": "b", "b": "c", "c": "b", "d": "d", "e": ""}.items()
+    }
+    assert circles(arrows) == [["b", "c"], ["d"]]
+
+
+def main() -> None:
+    for name, value in {
+        "ROOMS": len(rooms()),
+        "MODULES_AT_THE_TOP": len(list(PACKAGE.glob("*.py"))),
+        "LARGE_FOLDERS": large_folders(),
+        "MODULES_IN_CIRCLES": sum(map(len, circles(graph()))),
+        "circles": circles(graph()),
+        "LINES": lines(),
+        "LONG_LINES": dict(sorted(long_lines().items())),
+        "HABIT_WORDS": dict(sorted(habit_words().items())),
+    }.items():
+        print(f"{name} = {value}")  # noqa: T201 -- a program prints
+
+
+if __name__ == "__main__":
+    main()
