@@ -24,8 +24,7 @@ class ReceiverBeforeSpark42:
     def __init__(self, source: StreamSource, max_rows: int) -> None:
         self._source = source
         self._max_rows = max_rows
-        #: The last batch that is done, and the last one that was planned. They count only once they are
-        #: known.
+        #: The last batch that is done, and the last one that was planned, once they are known.
         self._done: Offset | None = None
         self._planned: Offset | None = None
         self._known = False

@@ -118,8 +118,7 @@ class Offset:
         self._json = json
         self.mode: str = json.get("mode", RECEIVE_ONLY)
         self.serial: int = json.get("serial", 0)
-        #: In mode ``sendsAtomicWithReceive`` the stage: the table on which what the batch sends waits until
-        #: it is settled.
+        #: In mode ``sendsAtomicWithReceive``: the table where messages wait until the batch is settled.
         self.stage: str = json.get("stage", "")
 
     def to_json(self) -> Json:
@@ -173,8 +172,7 @@ class Offset:
 
 
 class JointOffset(Offset):
-    """The rows of a micro-batch of several queues: for each of them what an :class:`Offset` has, in the order
-    of their names.
+    """The rows of a batch of several queues: for each what an :class:`Offset` has, in the order of names.
 
     Queues that the batch has no rows of are not in it. Mode, serial and stage are the batch's, and stand in
     it once.

@@ -17,8 +17,7 @@ from sqlqueue_spark.tables.queues import Queue
 
 
 class StreamSource(ABC):
-    """The source of one stream. It opens nothing until it is first asked; every method is harmless when
-    repeated.
+    """The source of one stream. It opens nothing until it is first asked. Calls may be repeated.
 
     The offset before the first batch is None.
     """

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 from datetime import timedelta
 from unittest import mock
 
@@ -106,6 +107,20 @@ def test_a_message_ends_a_long_idle_time(engine, queue):
         idle(receiver, clock, 1, end)
         assert len([what for _, what in said if what == "claiming from"]) >= 3
         receiver.close()
+
+
+@pytest.mark.parametrize("kind", [Receiver, DestructiveReceiver])
+@pytest.mark.parametrize("several", [False, True], ids=["one queue", "a list of one"])
+def test_only_beside_others_does_a_queue_not_wait_long_for_a_lock(engine, queue, kind, several):
+    """A stream with the option queue waits for locks as long as its options say."""
+    named = {"queues": json.dumps([queue.address])} if several else {"queue": queue.address}
+    queue.insert(1)
+    with counting() as (clock, said):
+        options = SourceOptions.parse({"url": engine.url, "pollInterval": "1s", **named})
+        receiver = kind(options, clock=clock, sleep=clock.sleep)
+        assert receiver.latest(None, 10) is not None
+        receiver.close()
+    assert ("setting how" in {what for _, what in said}) is several
 
 
 class Taking:

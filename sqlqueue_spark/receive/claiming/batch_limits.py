@@ -20,8 +20,7 @@ class BatchLimits:
 
     rows: int
     bytes: int
-    #: Whether this number of rows is enough by now; asked after each statement. None: the claim goes on to
-    #: its limits.
+    #: Whether these rows are enough by now; asked after each statement. None: it goes on to its limits.
     enough: Callable[[int], bool] | None = None
 
     @classmethod

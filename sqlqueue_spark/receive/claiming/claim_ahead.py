@@ -18,8 +18,7 @@ from sqlqueue_spark.receive.claiming.next_batch import NextBatch
 
 log = plain_text.logger(__name__)
 
-#: A claim ahead that Spark does not ask for within this time is given back: the next trigger may be an hour
-#: away.
+#: A claim ahead is given back if Spark does not ask for it within this time.
 UNASKED_SECONDS = 10.0
 #: The same where a program tells when a batch is done: until it does, Spark may well ask for the claim.
 UNTOLD_SECONDS = 60.0

@@ -22,8 +22,7 @@ log = plain_text.logger(__name__)
 
 #: The most witnesses of the rows of one queue.
 _MOST_WITNESSES = 32
-#: The witnesses of all queues of a batch together. Each has some: without any its rows could not be locked
-#: again.
+#: The witnesses of all queues of a batch, and the least of one: without any it is not locked again.
 _WITNESSES, _LEAST_WITNESSES = 64, 4
 
 

@@ -74,8 +74,7 @@ class Looks(BatchMaker):
 
 
 class _QueueLook:
-    """Looks at one queue. Rows that were planned before are planned again only when one of them has become
-    free.
+    """Looks at one queue. Rows that were planned before are planned again only if one is free.
 
     If they were planned again already and the same rows are still left, they also wait for a pause. Another
     receiver may lock rows and give them back again and again, and each time they would make an empty batch.
@@ -86,8 +85,7 @@ class _QueueLook:
         self._forwarder = forwarder
         #: The highest row that was ever planned.
         self.planned_to = LOWEST
-        #: Whether the run ends when no row is found. Then :meth:`find` sleeps in the pause, and looks for no
-        #: other rows.
+        #: Whether the run ends when no row is found. Then :meth:`find` sleeps in the pause.
         self.bounded = False
         self._pace = pace
         #: The rows that were planned again the last time.

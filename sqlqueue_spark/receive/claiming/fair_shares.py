@@ -23,8 +23,7 @@ def take_turns(
     look: Look,
     looked: list[tuple[QueueScanner, QueueRows | None]],
 ) -> None:
-    """Look at each queue in the open transaction. Each may have a fair share of what those before it have
-    left.
+    """Look at each queue in the open transaction. Each has a fair share of what is left.
 
     :param looked: is given what each queue has, also where a later one fails.
     :raises QueueFails: something is wrong with one of several queues.

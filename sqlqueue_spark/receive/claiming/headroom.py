@@ -20,20 +20,17 @@ from sqlqueue_spark.tables.queues import Oldest, Queue
 
 log = plain_text.logger(__name__)
 
-#: How many rows behind a claim are remembered. If some are gone when the next claim begins, a neighbour took
-#: them.
+#: How many rows behind a claim are remembered. If some are gone later, a neighbour took them.
 _SAMPLE = 16
 #: A claim of at most this number of rows is searched for rows that a neighbour holds.
 _SEARCHED = 1_000
 #: The headroom before it is known how fast the neighbours are, and its least and its greatest size.
 _FIRST, _LEAST, _MOST = 4_000, 32, 1_000_000
-#: The greatest size beside another stream of ours: rows that it takes cannot be told from those that
-#: neighbours take.
+#: The greatest size beside another stream, whose rows look like those that neighbours take.
 _MOST_SHARED = 32_000
 #: The headroom lasts at least twice as long as a batch.
 _MARGIN = 2.0
-#: While a backlog waits, it is filled up for this time at once. Between two fillings neighbours meet no row
-#: of ours.
+#: While a backlog waits, it is filled up for this time at once: meanwhile neighbours meet no row of ours.
 _STOCK_SECONDS = 8.0
 #: Where the neighbours have taken all of it, their pace is not known: it grows by this factor.
 _GROWTH = 4
@@ -71,8 +68,7 @@ class Headroom:
         self._clock = clock
         #: How many free rows a claim leaves at least; 0 while no neighbour is seen.
         self.rows = wanted or 0
-        #: Whether the last look has found fewer, and filled the headroom up with rows behind those that the
-        #: stream had drained.
+        #: Whether the last look found fewer, and filled up with rows behind those that the stream drained.
         self.filled_up = False
         self._left: _Left | None = None
         #: When the neighbours last took a row, and how many looks ago.
@@ -217,8 +213,7 @@ class Headroom:
 
         :param looked: a look for as many rows as were ``asked`` for.
         """
-        # Never less than was asked for, so it shrinks one look later: a neighbour that pauses for a moment
-        # keeps its rows.
+        # It shrinks one look later: a neighbour that pauses for a moment keeps its rows.
         stock = max(asked, self._stock())
         self.filled_up = looked.free_before < self.rows
         if self.rows <= looked.free_before <= stock:

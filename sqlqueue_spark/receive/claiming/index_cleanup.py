@@ -21,8 +21,7 @@ from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
 
-#: How many deleted rows make a cleanup worth it, the part of the time that it may take, and its rest after an
-#: error.
+#: How many deleted rows are worth a cleanup, its part of the time, and its rest after an error.
 _ROWS, _SHARE, _REST_SECONDS = 20_000, 0.1, 60.0
 
 

@@ -47,8 +47,7 @@ class QueueScanner:
         self.backlog = Backlog(options.poll_interval, clock)
         self.headroom = Headroom(options.neighbour_headroom, clock)
         self.cleanup = IndexCleanup(Target.of(options), clock)
-        #: Whether a limit ended the last share of a batch, so that a backlog waits; and the number of that
-        #: share.
+        #: Whether a limit ended the last share: a backlog waits; and the number of that share.
         self.full, self.served = False, 0
         #: What was wrong with the queue when it was last looked at, and until when it is set aside.
         self.failure: SqlQueueError | None = None

@@ -84,14 +84,12 @@ class Scan:
     after: int
     up_to: int
     seconds: float = 0.0
-    #: Whether it goes on from the last claim. Then it leaves the oldest free rows to neighbours, if any are
-    #: seen.
+    #: Whether it goes on from the last claim, and leaves the oldest free rows to neighbours.
     leaves_headroom: bool = False
 
 
 class Scans:
-    """Lists the scans of one look after the other. Go on with a list only when the scan before has found
-    nothing.
+    """Lists the scans of one look after the other. Go on only when the scan before found nothing.
 
     :param clock: seconds of any steady clock.
     """

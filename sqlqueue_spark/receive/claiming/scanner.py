@@ -71,8 +71,7 @@ class Scanner:
         #: Whether this run ends at the rows that are there now (``Trigger.AvailableNow``).
         self._bounded = False
         self._ahead: ClaimAhead | None = None
-        #: Late rows went before the claim ahead. Now it comes next: it is locked, and there may always be
-        #: another late row.
+        #: Late rows went before the claim ahead. Now it comes next, as it is locked.
         self._ahead_waited = False
         self._limits = BatchLimits.of(options)
         self._size: BatchSize | None = None
@@ -101,8 +100,7 @@ class Scanner:
         return self._ahead is not None or not self._members or bool(self._due())
 
     def next(self, start: Offset | None, max_rows: int | None) -> NextBatch | None:
-        """Claim the next rows; None when there are none, it is not time to look, or ``stopFile`` asks to
-        stop.
+        """Claim the next rows; None if there are none, it is not time to look, or ``stopFile`` is there.
 
         :param start: the offset that the claim follows.
         :param max_rows: most rows to claim; None is everything that is there now.

@@ -23,8 +23,7 @@ log = plain_text.logger(__name__)
 
 
 class HeldBatch:
-    """Holds at most one claim at a time until its batch is settled or given back, also one that another
-    process made.
+    """Holds one claim at most until its batch is settled or given back, also one of a process before.
 
     Two threads use it, one at a time: Spark's thread, and the thread that watches ``doneFile`` and settles.
     Take ``lock`` for whatever must not be settled in between.

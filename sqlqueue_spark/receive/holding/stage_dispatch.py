@@ -33,8 +33,7 @@ _CLEARING_MS = 1
 
 
 class StageDispatch:
-    """Opens the stage for each batch, sends what is on it when the batch is settled, and clears it between
-    batches.
+    """Opens the stage for each batch, sends what is on it when that is settled, and clears it afterwards.
 
     An atomic source holds its stage on a connection of its own, from the first time it is asked for messages
     until it is closed. Otherwise two sources of one stream would stage into each other's batches.

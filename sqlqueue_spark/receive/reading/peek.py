@@ -15,8 +15,7 @@ from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue, QueueTable
 
-#: The most numbers of one range, however few rows have them: a :class:`RowSet` counts all its numbers, in 63
-#: bits.
+#: The most numbers of one range: a :class:`RowSet` counts all its numbers, in 63 bits.
 _WIDEST = 1 << 62
 
 
@@ -29,8 +28,7 @@ class Present(NamedTuple):
 
 
 def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Present]:
-    """Every row that can be seen in a queue now, in RowVersion order; none is read whole, no transaction
-    stays open.
+    """Every row that can be seen in a queue now, in RowVersion order; none is read whole.
 
     A look goes over the whole queue, because no number tells what is new: numbers are given before rows are
     committed, so a lower one may appear later. The look ends at the number that was the highest when it

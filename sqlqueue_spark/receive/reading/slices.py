@@ -33,11 +33,9 @@ JOINT_SCHEMA = SCHEMA.append(pa.field("Queue", pa.string()))
 
 #: Rows that are further apart are read by separate statements: a statement costs about as much as 200 rows.
 _GAP = 200
-#: A run of at least this many small rows is worth a statement of its own, and further ones for the rows
-#: around it.
+#: A run of this many small rows is worth a statement, and further ones for the rows around it.
 _RUN = 1_000
-#: If more than one row in 500 is large, the slice counts as having no small rows: hardly a run would be worth
-#: it.
+#: If more than one row in 500 is large, no row counts as small: hardly a run would be worth it.
 _FEW = 500
 
 
@@ -52,8 +50,7 @@ class Slice:
     address: str = ""
     #: Those of the rows that are known to be small.
     small: RowSet = field(default_factory=RowSet)
-    #: The witnesses among the rows: by RowVersion, the Id when the row was claimed. They prove that the rows
-    #: are the same.
+    #: The witnesses among the rows: by RowVersion, the Id when it was claimed. They prove the rows.
     witnesses: Mapping[int, str] = field(default_factory=dict)
 
     def above(self, row_version: int) -> Slice:
