@@ -40,21 +40,21 @@ demo-store-and-forward: java $(VENV)/.demo ## orders to a second server and answ
 setup: $(VENV)/.dev ## make .venv with everything, again only when a dependency has changed
 
 .PHONY: check
-check: packages lint ## 90 s: style, types and the unit tests, which start no server
+check: packages lint ## style, types and unit tests without a server, in 90 s
 	$(PYTEST) --tier check $(PYTEST_OPTIONS)
 
 .PHONY: test
-test: java packages lint ## 5 min: check, all engines alike, faults of the core, and a kill on real Spark for each promise of the README
+test: java packages lint ## check, then what all engines promise, faults of the core, and each promise of the README on Spark, in 5 min (PYTEST_OPTIONS='-k witness -x' for some)
 	$(PYTEST) --tier check,test $(PYTEST_OPTIONS)
 
 .PHONY: test-all
-test-all: java packages $(if $(AFTER),,lint) ## 20 min: all of Spark, the whole machine, wheel, demos, notebooks (AFTER=test: without what make test ran)
+test-all: java packages $(if $(AFTER),,lint) ## all but the night, in 20 min: Spark, the whole machine, wheel, demos, notebooks (AFTER=test: not what make test ran)
 	$(PYTEST) --tier $(if $(AFTER),all,check,test,all) $(PYTEST_OPTIONS)
 
 NIGHTLY := $(addprefix test-nightly-,harness soak postgresql spark live)
 
 .PHONY: test-nightly
-test-nightly: ## hours: tests of the tests, soak, PostgreSQL 13 to 18, Spark 4.1, and a SQL Server if one is given
+test-nightly: ## in hours: fixes taken out, tests of the tests, soak, PostgreSQL 13 to 18, Spark 4.1, and a SQL Server if one is given
 	$(MAKE) --keep-going $(NIGHTLY)
 
 .PHONY: $(NIGHTLY)
