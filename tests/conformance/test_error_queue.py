@@ -220,7 +220,7 @@ def test_a_destination_that_is_given_is_only_for_those_that_have_none(engine, er
 
 @pytest.mark.parametrize("batch", [2, 250])
 def test_the_messages_of_a_missing_queue_stay_and_the_others_go(engine, error, monkeypatch, batch):
-    monkeypatch.setattr(failed_retry, "RECORD_BATCH_ROWS", batch)
+    monkeypatch.setattr(failed_retry, "BATCH_ROWS", batch)
     orders = engine.create_queue()
     fail(error, range(3), full(engine, "gone"))
     fail(error, range(3, 6), full(engine))

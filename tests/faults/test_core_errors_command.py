@@ -104,7 +104,7 @@ def test_another_retry_at_each_step_takes_nothing_twice(engine, error, orders, b
 @pytest.mark.parametrize("step", fail_points.DISCARD_STEPS)
 @pytest.mark.parametrize("cut", [False, True], ids=["killed", "cut"])
 def test_nothing_is_gone_that_is_not_in_the_file(engine, error, tmp_path, monkeypatch, step, cut):
-    monkeypatch.setattr(error_discard, "RECORD_BATCH_ROWS", 10)
+    monkeypatch.setattr(error_discard, "BATCH_ROWS", 10)
     file = tmp_path / "kept.jsonl"
     happens = engine.cut_connections if cut else crash
     with steps(), at_step(step, happens, on=(2,)) as times, contextlib.suppress(Crash, ConnectionLost):

@@ -5,6 +5,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -78,6 +79,8 @@ def terminal(
         stdout=slave if stdout is None else stdout,
         stderr=slave,
         env={**os.environ, "COLUMNS": "", **environment},
+        # A shell starts what runs in its background with Ctrl-C ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 -- it only sets a signal
     )
     os.close(slave)
     try:

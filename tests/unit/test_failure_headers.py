@@ -42,7 +42,7 @@ NEVER_FAIL_A_MESSAGE = {
     "sqlqueue_spark.handling.child_process.ChildEnded",
     "sqlqueue_spark.handling.child_process.NotLoaded",
     "sqlqueue_spark.inspection.doctor.checks.Open",
-    "sqlqueue_spark.receive.joint_batch.QueueFails",
+    "sqlqueue_spark.receive.claiming.next_batch.QueueFails",
 }
 #: The headers that every failed message gets.
 ADDED = {
