@@ -1,22 +1,21 @@
-"""The server that somebody keeps: its data in a folder, under one url whenever it runs, until it is stopped or removed.
+"""A server that is kept: its data in a folder, under one url whenever it runs, until it is stopped or removed.
 
-In the folder lie the data (``database``), what :class:`EmbeddedServer` notes beside them, the file ``url``, which its owner alone reads, and
-a file that says whose folder this is. Nothing is started in a folder of other things, and nothing else is removed.
+In the folder lie the data (``database``), what :class:`EmbeddedServer` notes beside them, the file ``url``, which
+its owner alone reads, and a file that says whose folder this is. Nothing is started in a folder of other things,
+and nothing else is removed.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 
 from sqlqueue_spark.embedded.login import PasswordFile
-from sqlqueue_spark.embedded.programs import binary, opened_lock
+from sqlqueue_spark.embedded.programs import binary, one_at_a_time
 from sqlqueue_spark.embedded.server import EmbeddedServer
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import shell_word
@@ -35,16 +34,6 @@ class State(StrEnum):
     STOPPED = "stopped"
     #: There is no server in the folder.
     NONE = "none"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Status:
-    """``port`` is None while the server does not run."""
-
-    state: State
-    folder: Path
-    port: int | None
-    url_file: Path
 
 
 class KeptServer:
@@ -80,16 +69,15 @@ class KeptServer:
             self._server.stop()
         return ran
 
-    def status(self) -> Status:
-        port = self._server.running_port() if self._is_there() else None
-        state = State.STOPPED if port is None else State.RUNNING
-        return Status(
-            state=state if self._is_there() else State.NONE,
-            folder=self.folder, port=port, url_file=self.url_file,
-        )  # fmt: skip
+    def status(self) -> tuple[State, int | None]:
+        """Whether it runs, and at which port."""
+        if not self._is_there():
+            return State.NONE, None
+        port = self._server.running_port()
+        return State.STOPPED if port is None else State.RUNNING, port
 
     def url(self) -> str:
-        """Its url, with the password. It must run: a program that was told the url would find nobody there."""
+        """Its url, with the password. The server must run, so that a program finds it there."""
         self._check_there()
         with self._alone():
             if self._server.running_port() is None:
@@ -102,8 +90,8 @@ class KeptServer:
     def size(self) -> int:
         """The bytes of its data."""
         self._check_there()
-        sizes = (Path(at, each).lstat().st_size for at, _, files in os.walk(self.folder / _DATABASE) for each in files)  # fmt: skip
-        return sum(sizes)
+        walk = os.walk(self.folder / _DATABASE)
+        return sum(Path(at, each).lstat().st_size for at, _, files in walk for each in files)
 
     def remove(self) -> list[str]:
         """Stop it and delete its data; returns the names of what else is in the folder, which stays."""
@@ -152,17 +140,16 @@ class KeptServer:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Let one command at a time work on the server."""
-        with _said(f"The folder {self.folder} cannot be used"):
-            lock = opened_lock(self.folder / _LOCK)
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with ExitStack() as stack:
+            with _said(f"The folder {self.folder} cannot be used"):
+                stack.enter_context(one_at_a_time(self.folder / _LOCK))
             yield
 
 
 def default_folder() -> Path:
-    """A folder per user, wherever one stands: sqlqueue/server below ``XDG_DATA_HOME``, else below ~/.local/share.
+    """A folder per user: sqlqueue/server below ``XDG_DATA_HOME``, else below ~/.local/share.
 
-    Root's is below /var/lib: PostgreSQL does not run as root, and the user that it runs as must be let through to the folder.
+    Root's is below /var/lib: the user that PostgreSQL runs as must be let through to the folder.
     https://specifications.freedesktop.org/basedir-spec/latest/
     """
     named = os.environ.get("XDG_DATA_HOME", "")

