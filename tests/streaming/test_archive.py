@@ -68,7 +68,7 @@ class Archive:
         return len([*(self.folder / "delta" / "_delta_log").glob("*.json")])
 
 
-class InMemory:
+class InMemory(ArchiveTable):
     """In place of a Delta table, where a test is of the looks at the queue: it takes Delta seconds to merge."""
 
     def __init__(self):
@@ -77,7 +77,7 @@ class InMemory:
     def missing(self, ids):
         return set(ids) - self.rows.keys()
 
-    def merge(self, rows):
+    def merge(self, rows, once=None):  # noqa: ARG002 -- as that of an archive
         new = [row for row in rows.collect() if row.Id not in self.rows]
         self.rows |= {row.Id: row for row in new}
         return len(new)

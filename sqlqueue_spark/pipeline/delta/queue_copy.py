@@ -12,13 +12,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable
 from sqlqueue_spark.receive.reading.peek import Present, present_rows
 from sqlqueue_spark.row_set import RowSet, bounded
 from sqlqueue_spark.spark.some_rows import SomeRows
@@ -39,16 +39,6 @@ class Round:
         return f"rows={self.rows} copied={self.copied} seconds={self.seconds:.1f}"
 
 
-class Archive(Protocol):
-    """What a copy asks of its target; an ``ArchiveTable`` has it."""
-
-    def missing(self, ids: list[str]) -> set[str]:
-        """Which of these Ids none of its rows has."""
-
-    def merge(self, rows: DataFrame) -> int:
-        """Add the rows whose Id it does not have; returns how many."""
-
-
 class QueueCopy:
     """Copies a queue round by round.
 
@@ -59,7 +49,7 @@ class QueueCopy:
         self,
         spark: SparkSession,
         source: Mapping[str, str],
-        table: Archive,
+        table: ArchiveTable,
         transform: Callable[[DataFrame], DataFrame],
     ) -> None:
         self._options = SourceOptions.parse(source)

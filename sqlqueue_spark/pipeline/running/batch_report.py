@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
@@ -62,12 +62,6 @@ def progress_line(progress: StreamingQueryProgress) -> str:
     )
 
 
-def moved_on(progress: StreamingQueryProgress) -> int:
-    """How many messages in transit the source of a query has moved on so far; 0 where it does not say."""
-    found = _reported(progress).get("movedOn", 0)
-    return found if isinstance(found, int) else 0
-
-
 def ends_of(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
     """The end offsets of a batch that are JSON objects, as those of a queue are."""
     return [end for source in progress.sources if (end := _object(source.endOffset)) is not None]
@@ -99,9 +93,9 @@ class BatchReport(StreamingQueryListener):
         self._last = -1
         self._told = (-1, "")
         self._ends: list[dict[str, Any]] = []
-        self._batches = 0
-        self._first = self._sum = _Work()
-        self._moved_on = 0
+        self._batches = self._messages = self._moved_on = 0
+        self._seconds = 0.0
+        self._first = (0, 0.0)  # messages and seconds
         self.ended = threading.Event()
 
     def catch_up(self, query: StreamingQuery) -> None:
@@ -110,13 +104,9 @@ class BatchReport(StreamingQueryListener):
             self._add(progress)
 
     def totals(self, seconds: float) -> Totals:
-        later = _Work(self._sum.messages - self._first.messages, self._sum.seconds - self._first.seconds)
-        return Totals(
-            messages=self._sum.messages,
-            batches=self._batches,
-            seconds=seconds,
-            steady=later.messages / later.seconds if later.messages and later.seconds else None,
-        )
+        later, lasted = self._messages - self._first[0], self._seconds - self._first[1]
+        steady = later / lasted if later and lasted else None
+        return Totals(messages=self._messages, batches=self._batches, seconds=seconds, steady=steady)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
@@ -136,14 +126,16 @@ class BatchReport(StreamingQueryListener):
                 return
             self._last = progress.batchId
             self._batches += 1
-            work = _Work(progress.numInputRows, _seconds(progress))
-            self._first = self._first if self._batches > 1 else work
-            self._sum = _Work(self._sum.messages + work.messages, self._sum.seconds + work.seconds)
+            self._messages += progress.numInputRows
+            self._seconds += _seconds(progress)
+            if self._batches == 1:
+                self._first = self._messages, self._seconds
             self._report(progress_line(progress) + self._moved(progress) + self._more(progress.batchId))
 
     def _moved(self, progress: StreamingQueryProgress) -> str:
         """How many messages in transit were moved on since the last line; empty where none was."""
-        more = moved_on(progress) - self._moved_on
+        found = _reported(progress).get("movedOn", 0)
+        more = found - self._moved_on if isinstance(found, int) else 0
         self._moved_on += max(more, 0)
         return f" moved_on={more}" if more > 0 else ""
 
@@ -175,11 +167,6 @@ class BatchReport(StreamingQueryListener):
             log.warning("no_details batch=%d", batch, exc_info=True)
             return ""
         return f" {said}" if said else ""
-
-
-class _Work(NamedTuple):
-    messages: int = 0
-    seconds: float = 0.0
 
 
 def _seconds(progress: StreamingQueryProgress) -> float:
