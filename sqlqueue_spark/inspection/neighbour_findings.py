@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.inspection.findings import Finding, columns_fit, numbers_finding, remedy
+from sqlqueue_spark.inspection.findings import Finding, columns_fit, number_findings, remedy
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.plain_text import age
@@ -32,7 +32,7 @@ def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
     yield from _stopping_row(admin)
     if admin.numbers is not None and admin.numbers.last is None:  # this login cannot read the sequence
         last = Queue(admin.connection, admin.table).highest()
-        yield from numbers_finding(admin, admin.numbers._replace(last=last))
+        yield from number_findings(admin, admin.numbers._replace(last=last))
 
 
 def of_database(connection: Connection) -> Iterator[Finding]:
