@@ -22,7 +22,7 @@ from sqlqueue_spark.handling import ReceivedMessage
 from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import address, option
-from sqlqueue_spark.pipeline.declared.handle import HandleOptions, outcomes_of
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
 from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.readiness import at, make_ready
@@ -33,6 +33,7 @@ from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
 
 log = logger(__name__)
 
+_Handler = Callable[[ReceivedMessage], object]
 #: Options of the sink that hold for one of its databases alone. All others hold for both.
 _OF_A_DATABASE = frozenset(
     ("url", "user", "password", "accesstoken", "accesstokenprovider",
@@ -95,12 +96,12 @@ class StoreAndForward:
         home = {**here, **there, **({} if options.local_queue is None else {"queue": options.local_queue})}
         other = {name: value for name, value in sink.items() if name.lower() not in _AT_HOME}
         at_home, elsewhere = SinkOptions.parse(home), SinkOptions.parse(other)
-        _check(own, at_home, elsewhere)
         if own.queue is None:
             raise ConfigurationError(
                 "A store-and-forward job has one queue, in whose table of delayed messages they wait; give "
                 "the option queue, and start a job for each queue."
             )
+        _check(own, own.queue, at_home, elsewhere)
         remote = RemoteDatabases(elsewhere, at_home, own.queue)
         return cls(source=source, options=options, home=home, other=other, remote=remote)
 
@@ -148,7 +149,7 @@ class StoreAndForward:
 def _names_a_place(name: str) -> bool:
     """Whether an option says where a database is, how to log in, or how its queues are named."""
     lowered = name.lower()
-    return lowered in _OF_A_DATABASE or (lowered.startswith(("queue.", "endpoint.")) and "." in lowered)
+    return lowered in _OF_A_DATABASE or lowered.startswith(("queue.", "endpoint."))
 
 
 def _check_given(sink: Mapping[str, str], options: StoreAndForwardOptions) -> None:
@@ -168,7 +169,7 @@ def _check_given(sink: Mapping[str, str], options: StoreAndForwardOptions) -> No
         )
 
 
-def _check(source: SourceOptions, home: SinkOptions, other: SinkOptions) -> None:
+def _check(source: SourceOptions, queue: str, home: SinkOptions, other: SinkOptions) -> None:
     modes = [each.transaction_mode for each in (source, home, other) if each.transaction_mode != RECEIVE_ONLY]
     if modes:
         raise ConfigurationError(
@@ -187,11 +188,7 @@ def _check(source: SourceOptions, home: SinkOptions, other: SinkOptions) -> None
             "database."
         )
     naming = source.naming(dialect_of(source.url))
-    if (
-        home.queue is not None
-        and source.queue is not None
-        and naming.table(home.queue) == naming.table(source.queue)
-    ):
+    if home.queue is not None and naming.table(home.queue) == naming.table(queue):
         raise ConfigurationError(
             f"localQueue is {home.queue}, the queue of the job itself, so its messages would go round for "
             "ever; name another queue."
@@ -225,15 +222,13 @@ def with_outcomes(messages: DataFrame, options: StoreAndForwardOptions, queue: s
     :raises ConfigurationError: the handler cannot be found.
     """
     if options.handler is not None:
-        return outcomes_of(_for_those_that_stay(load_function(options.handler)), messages, options, queue)
+        return handled(messages, options, queue, _for_those_that_stay(load_function(options.handler)))
     received = messages.withColumn("Queue", F.lit(queue))
     nothing = "Outgoing" if options.local_queue is None else "Failure"
     return received.withColumn(nothing, F.lit(None))
 
 
-def _for_those_that_stay(
-    function: Callable[[ReceivedMessage], object],
-) -> Callable[[ReceivedMessage], object]:
+def _for_those_that_stay(function: _Handler) -> _Handler:
     """The function, which is not called for messages that go to another database."""
 
     @functools.wraps(function)

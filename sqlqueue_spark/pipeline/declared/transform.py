@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
-from sqlqueue_spark.options.fields import Options, boolean, option, text
+from sqlqueue_spark.options.fields import option, text
+from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
 
 #: The view that the SQL reads. It replaces a view of this name in the session.
@@ -25,13 +26,10 @@ def function_name(value: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForwardOptions(Options):
+class ForwardOptions(JobOptions):
     """What happens to messages on their way from queue to queue."""
 
     checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
-    available_now: bool = option(
-        "Take what is there now and end, instead of running on.", parse=boolean, default=False
-    )
     sql: str | None = option(
         "`SELECT … FROM messages`: what goes on, and where to.", parse=text, default=None
     )

@@ -20,11 +20,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlqueue_spark import functions
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.options.fields import Options, boolean, duration, option, said, text
+from sqlqueue_spark.options.fields import boolean, duration, option, said, text
 from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable, merge
 from sqlqueue_spark.pipeline.delta.delta_stream import INTO_DELTA, DeltaOptions, write_delta
 from sqlqueue_spark.pipeline.delta.queue_copy import QueueCopy
 from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
 from sqlqueue_spark.pipeline.running.stop import asked_to_stop, run_until_stopped, stoppable
@@ -35,7 +36,7 @@ _SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArchiveOptions(Options):
+class ArchiveOptions(JobOptions):
     """How a queue is archived."""
 
     path: str = option("Folder of the Delta table (--into).", parse=text)
@@ -49,9 +50,6 @@ class ArchiveOptions(Options):
     )
     checkpoint: str | None = option(
         "Folder of the stream's checkpoint, where messages are taken.", parse=text, default=None
-    )
-    available_now: bool = option(
-        "Take what is there now and end, instead of running on.", parse=boolean, default=False
     )
 
     def check(self) -> None:
@@ -127,7 +125,9 @@ def copy_to_delta(
                     report(f"round={rounds} {done}")
                 if options.every is None or options.available_now:
                     break
-                _rest(options.every.total_seconds(), is_asked)
+                until = time.monotonic() + options.every.total_seconds()
+                while (left := until - time.monotonic()) > 0 and not is_asked():
+                    time.sleep(min(left, _SECONDS))
         finally:
             if stop_file is not None:
                 stop_file.unlink(missing_ok=True)
@@ -150,10 +150,3 @@ def archive_until_stopped(
     copied = copy_to_delta(spark, source, options, click.echo, stop_file=None if stop is None else Path(stop))
     click.echo(f"copied={copied.rows} {copied}")
     return copied
-
-
-def _rest(seconds: float, is_asked: Callable[[], bool]) -> None:
-    """Pause, but not when asked to stop."""
-    until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0 and not is_asked():
-        time.sleep(min(left, _SECONDS))

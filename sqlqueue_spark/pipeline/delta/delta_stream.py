@@ -12,9 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.options.fields import Options, boolean, option, said, text
+from sqlqueue_spark.options.fields import option, said, text
 from sqlqueue_spark.pipeline.delta.delta_writer import DeltaWriter, Write, append
 from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta, is_reachable
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
@@ -35,15 +36,12 @@ _UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaOptions(Options):
+class DeltaOptions(JobOptions):
     """Where a stream's rows go."""
 
     path: str = option("Folder of the Delta table (--into).", parse=text)
     checkpoint: str = option(
         "Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.", parse=text
-    )
-    available_now: bool = option(
-        "Take what is there now and end, instead of running on.", parse=boolean, default=False
     )
 
 
