@@ -47,7 +47,7 @@ def append(df: DataFrame, table: str, once: Mapping[str, str]) -> None:
 class DeltaWriter:
     """A function for ``foreachBatch``: make it before the query starts; the query calls it with each batch.
 
-    :param write: how a batch goes into the table.
+    :param write: how a batch goes into the table, which need not be there yet.
     :raises ConfigurationError: the checkpoint has gone back behind what the table has.
     """
 
@@ -55,29 +55,28 @@ class DeltaWriter:
         self._spark = spark
         self._write_into = write
         self._path = table
-        self._table = DeltaTable(spark, table)
-        self._folder = CheckpointFolder(spark, checkpoint)
-        self._before = self._folder.read()
+        self._folder = checkpoint
+        self._files = _Files(spark)
+        self._before = self._checkpoint()
         self._query_id = self._before.query_id
-        known = None if self._query_id is None else self._table.newest(self._query_id)
-        check_start(self._before, table, known)
+        check_start(self._before, table, self._newest())
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write a batch, or find that Delta has it already; Spark logs the batch when this returns.
 
         :raises ConfigurationError: Delta has another stream's batch of this number.
         """
-        if self._query_id is None:  # Spark has made the checkpoint since
-            self._query_id = self._folder.read().query_id
+        self._query_id = self._query_id or self._checkpoint().query_id  # Spark may have made it since
         assert self._query_id is not None, "a query that runs has an id"
-        own = Recorded(batch_id, self._folder.digest(batch_id))
-        self._write(df, own)
-        check_written(self._before, self._path, own, self._table.recorded(self._query_id))
-
-    def _write(self, df: DataFrame, own: Recorded) -> None:
+        # A digest of what ``offsets`` says of the batch; it never changes.
+        said = self._files.text(f"{self._folder}/offsets/{batch_id}")
+        assert said is not None, "Spark logs a batch before it begins"
+        own = Recorded(batch_id, hashlib.sha256(said.encode()).hexdigest())
         data = marked(own.mark or "", self._spark.conf.get(_USER_METADATA, None))
-        assert self._query_id is not None, "the caller has read it"
-        once = {"txnAppId": self._query_id, "txnVersion": str(own.batch), "userMetadata": data}
+        self._write(df, {"txnAppId": self._query_id, "txnVersion": str(batch_id), "userMetadata": data})
+        check_written(self._before, self._path, own, self._recorded(self._query_id))
+
+    def _write(self, df: DataFrame, once: Mapping[str, str]) -> None:
         try:
             self._write_into(df, self._path, once)
         except Exception as error:
@@ -90,27 +89,19 @@ class DeltaWriter:
                 raise SqlQueueError(f"{said}: {stopped[0]}") from None
             raise
 
+    def _newest(self) -> int | None:
+        """The newest batch that the table has of the checkpoint's query."""
+        if self._query_id is None:
+            return None
+        batches = self._log()[1].transactions()
+        return int(batches.apply(self._query_id)) if batches.contains(self._query_id) else None
 
-class DeltaTable:
-    """The log of a Delta table; the table need not be there yet."""
-
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        self._spark = spark
-        self._path = path
-        self._files = _Files(spark)
-
-    def newest(self, query_id: str) -> int | None:
-        """The newest batch that the table has of a query."""
-        _, snapshot = self._now()
-        batches = snapshot.transactions()
-        return int(batches.apply(query_id)) if batches.contains(query_id) else None
-
-    def recorded(self, query_id: str) -> Recorded | None:
+    def _recorded(self, query_id: str) -> Recorded | None:
         """The newest batch that the table has of a query, and its mark; None if the log has lost its commit.
 
         The batch is in the newest commit, unless others have written since.
         """
-        log, snapshot = self._now()
+        log, snapshot = self._log()
         folder = log.logPath().toString()
         for version in range(snapshot.version(), -1, -1):
             commit = self._files.text(f"{folder}/{version:020}.json")
@@ -120,40 +111,26 @@ class DeltaTable:
                 return found
         return None
 
-    def _now(self) -> tuple[Any, Any]:
+    def _log(self) -> tuple[Any, Any]:
         """The table's log and its newest snapshot."""
         jvm: Any = self._spark._jvm  # noqa: SLF001 -- the way to Delta's log
         delta_log = jvm.org.apache.spark.sql.delta.DeltaLog
         both = delta_log.forTableWithSnapshot(self._spark._jsparkSession, self._path)  # noqa: SLF001
         return both.productElement(0), both.productElement(1)
 
-
-class CheckpointFolder:
-    """The folder of a streaming query's checkpoint, which Spark makes and keeps."""
-
-    def __init__(self, spark: SparkSession, folder: str) -> None:
-        self._folder = folder
-        self._files = _Files(spark)
-
-    def read(self) -> Checkpoint:
-        """Read what the checkpoint says now; a folder that is not there yet says nothing."""
+    def _checkpoint(self) -> Checkpoint:
+        """What the checkpoint says now; a folder that is not there yet says nothing."""
         metadata = self._files.text(f"{self._folder}/metadata")
+        begun, done = (
+            [int(name) for name in self._files.names(f"{self._folder}/{log}") if re.fullmatch(r"\d+", name)]
+            for log in ("offsets", "commits")
+        )
         return Checkpoint(
             folder=self._folder,
             query_id=None if metadata is None else json.loads(metadata)["id"],
-            begun=max(self._batches("offsets"), default=None),
-            done=max(self._batches("commits"), default=None),
+            begun=max(begun, default=None),
+            done=max(done, default=None),
         )
-
-    def digest(self, batch: int) -> str:
-        """A digest of what ``offsets`` says of a batch that was begun; it never changes."""
-        said = self._files.text(f"{self._folder}/offsets/{batch}")
-        assert said is not None, "Spark logs a batch before it begins"
-        return hashlib.sha256(said.encode()).hexdigest()
-
-    def _batches(self, log: str) -> list[int]:
-        names = self._files.names(f"{self._folder}/{log}")
-        return [int(name) for name in names if re.fullmatch(r"\d+", name)]
 
 
 class _Files:
