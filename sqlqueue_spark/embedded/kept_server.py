@@ -37,9 +37,9 @@ class State(StrEnum):
 
 
 class KeptServer:
-    """The server of a folder, which need not be there yet. Errors are :class:`ConfigurationError`.
+    """The server of a folder, by default :func:`default_folder`; it need not be there yet.
 
-    :param folder: of the server alone, by default one per user: see :func:`default_folder`.
+    :raises ConfigurationError: in each method, what cannot be done.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -49,10 +49,7 @@ class KeptServer:
         self._server = EmbeddedServer(self.folder / _DATABASE, keep_running=True, keep_url=True)
 
     def start(self) -> bool:
-        """Let it run, and write its url into :attr:`url_file`; returns whether it had to be started.
-
-        :raises ConfigurationError: it is not installed, the folder holds other things or cannot be written, or it does not start.
-        """
+        """Let it run, and write its url into :attr:`url_file`; returns whether it had to be started."""
         binary("postgres")  # what is not installed is said before anything is made
         self._take_folder()
         with self._alone():
@@ -120,7 +117,8 @@ class KeptServer:
     def _check_there(self) -> None:
         if not self._is_there():
             raise ConfigurationError(
-                f"There is no server in {self.folder}; start one there with: {self.command('start')}, or name its folder with --folder."
+                f"There is no server in {self.folder}; start one there with: {self.command('start')}, or name its "
+                "folder with --folder."
             )
 
     def _take_folder(self) -> None:

@@ -1,4 +1,4 @@
-"""Who may log in to the embedded server: whoever gives a password, and the superuser's lies in a file that only its owner reads.
+"""Who may log in to the embedded server: who gives a password. The superuser's lies in a file of its owner alone.
 
 Without that, every user of the machine could be the server's superuser, and run programs as the server's user.
 """
@@ -20,7 +20,7 @@ SUPERUSER = "postgres"
 RULES = """# Written by sqlqueue_spark: nobody gets in without a password, and the server has no local socket.
 host all all 127.0.0.1/32 scram-sha-256
 """
-#: Many iterations make a password dear to guess. Ours has 192 random bits, which nobody guesses; they would only make each login dear.
+#: Many iterations would make each login dear. They protect passwords that can be guessed; ours has 192 random bits.
 _ITERATIONS = 1
 
 
@@ -46,12 +46,8 @@ class PasswordFile:
         new.replace(self.path)
 
 
-def new_password() -> str:
-    return secrets.token_urlsafe(24)
-
-
 def verifier(password: str) -> str:
-    """What the server keeps of a password: it can check the password with it, and nobody can log in with it.
+    """What the server keeps of a password, to check it with; it lets no one log in.
 
     Format: the column rolpassword of https://www.postgresql.org/docs/current/catalog-pg-authid.html, with the keys of
     https://www.rfc-editor.org/rfc/rfc5802#section-3.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import secrets
 import shlex
 import signal
 import socket
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from sqlqueue_spark.embedded.login import RULES, SUPERUSER, PasswordFile, new_password, verifier
+from sqlqueue_spark.embedded.login import RULES, SUPERUSER, PasswordFile, verifier
 from sqlqueue_spark.embedded.programs import as_child, binary, locale, one_at_a_time, run, take_over
 from sqlqueue_spark.errors import ConfigurationError
 
@@ -183,7 +184,7 @@ class EmbeddedServer:
                 f"its password is not in {self._password_file.path} any more; stop it (sqlqueue demo --stop, or stop() of "
                 "EmbeddedServer) and start it again: its data stay."
             )
-        password = new_password()
+        password = secrets.token_urlsafe(24)
         statement = (resources.files(__package__) / "superuser.sql").read_text(encoding="utf-8")
         said = statement.format(verifier=verifier(password))
         run(binary("postgres"), *_ALONE, self.data_directory, SUPERUSER, said=said)
@@ -247,14 +248,13 @@ class EmbeddedServer:
         )
 
     def _unwatch(self) -> None:
-        watcher, self._watcher = self._watcher, None
-        if watcher is None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(watcher.pid, signal.SIGKILL)
-        assert watcher.stdin is not None
-        watcher.stdin.close()
-        watcher.wait()
+        if self._watcher is not None:
+            with (
+                self._watcher,
+                suppress(ProcessLookupError),
+            ):  # at its end its input is closed, and it is awaited
+                os.killpg(self._watcher.pid, signal.SIGKILL)
+            self._watcher = None
 
 
 def _servers_on(data_directory: Path) -> set[int]:

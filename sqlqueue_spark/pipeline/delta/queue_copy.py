@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -102,7 +103,6 @@ class QueueCopy:
 
 
 def _pieces(rows: list[Present]) -> Iterator[list[Present]]:
-    begin = 0
+    rest = iter(rows)
     for count in bounded([row.size for row in rows], _MOST_ROWS, _MOST_BYTES):
-        yield rows[begin : begin + count]
-        begin += count
+        yield list(islice(rest, count))
