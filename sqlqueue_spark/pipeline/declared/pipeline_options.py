@@ -14,8 +14,8 @@ from sqlqueue_spark.options.fields import said
 #: One of source and sink may say these for both.
 _SHARED = ("transactionMode", "stream")
 #: The sink takes these from the source where it names no database of its own.
-_DATABASE = ("url", "defaultSchema", "legacyAddresses", "lockTimeout", "commandTimeout")
-_LOGIN = ("user", "password", "accessToken", "accessTokenProvider")
+DATABASE = ("url", "defaultSchema", "legacyAddresses", "lockTimeout", "commandTimeout")
+LOGIN = ("user", "password", "accessToken", "accessTokenProvider")
 
 
 def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -31,8 +31,8 @@ def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str
         _take(here, there, name)
         _take(there, here, name)
     if said(there, "url") in (None, said(here, "url")):
-        login = _LOGIN if all(said(there, name) is None for name in _LOGIN) else ()
-        for name in (*_DATABASE, *login):
+        login = LOGIN if all(said(there, name) is None for name in LOGIN) else ()
+        for name in (*DATABASE, *login):
             _take(there, here, name)
     _check(SourceOptions.parse(here), SinkOptions.parse(there))
     return here, there

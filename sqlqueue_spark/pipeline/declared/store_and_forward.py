@@ -23,6 +23,7 @@ from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import address, option
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
+from sqlqueue_spark.pipeline.declared.pipeline_options import DATABASE, LOGIN
 from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.readiness import at, make_ready
@@ -35,10 +36,7 @@ log = logger(__name__)
 
 _Handler = Callable[[ReceivedMessage], object]
 #: Options of the sink that hold for one of its databases alone. All others hold for both.
-_OF_A_DATABASE = frozenset(
-    ("url", "user", "password", "accesstoken", "accesstokenprovider",
-     "defaultschema", "legacyaddresses", "locktimeout", "commandtimeout")
-)  # fmt: skip
+_OF_A_DATABASE = {name.lower() for name in (*DATABASE, *LOGIN)}
 #: Options without which the sink cannot work: what each is, and how to give it.
 _NEEDED = {
     "url": "the other database; give it as sink.url in the configuration, or as SQLQUEUE_SINK_URL",
@@ -108,27 +106,21 @@ class StoreAndForward:
     def make_ready(self, create: bool) -> None:
         """Look for what the job needs, and put back the messages that wait for a database that is up.
 
-        Another database may be down.
-
-        :param create: create what is missing first, and print a line for each; in the other databases that
-            are up, the outbox.
+        :param create: create what is missing first, and print a line for each; in the other databases the
+            outbox, except in those that are down.
         """
         source, home = SourceOptions.parse(self.source), SinkOptions.parse(self.home)
         make_ready(source, home, create=create, retries=True)
-        for line in self._create_outboxes() if create else ():
-            click.echo(plain(line))
-        self.remote.look()
-
-    def _create_outboxes(self) -> list[str]:
-        other, lines = SinkOptions.parse(self.other), []
-        for target in Destinations(other).everywhere():
+        other = SinkOptions.parse(self.other)
+        for target in Destinations(other).everywhere() if create else ():
             try:
                 made = outbox_tables.create(at(target, other), other.sender or "")
             except ConnectionLost as error:
                 log.warning("not_created outbox=%s: %s", other.sender, error)
             else:
-                lines += [f"created outbox={made.outbox}"] if made.new else []
-        return lines
+                if made.new:
+                    click.echo(plain(f"created outbox={made.outbox}"))
+        self.remote.look()
 
     def run_until_stopped(self, spark: SparkSession) -> Totals:
         """Send on, and print how it goes."""

@@ -71,20 +71,13 @@ def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append)
     if is_reachable(spark):
         writer = writer.foreachBatch(DeltaWriter(spark, delta.path, delta.checkpoint, write))
     else:
-        log.warning(
-            "checkpoint_not_checked checkpoint=%s table=%s: if it is older than the table, new messages are "
-            "lost",
-            delta.checkpoint,
-            delta.path,
-        )
-        writer = (
-            writer.format("delta").option("path", delta.path)
-            if write is append
-            else writer.foreachBatch(lambda df, _: write(df, delta.path, {}))
-        )
-    if delta.available_now:
-        writer = writer.trigger(availableNow=True)
-    return writer.start()
+        said = "checkpoint_not_checked checkpoint=%s table=%s: if it is older than the table, new messages are lost"
+        log.warning(said, delta.checkpoint, delta.path)
+        if write is append:
+            writer = writer.format("delta").option("path", delta.path)
+        else:
+            writer = writer.foreachBatch(lambda df, _: write(df, delta.path, {}))
+    return (writer.trigger(availableNow=True) if delta.available_now else writer).start()
 
 
 def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions) -> StreamingQuery:

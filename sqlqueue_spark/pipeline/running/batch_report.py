@@ -68,13 +68,9 @@ def ends_of(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
 
 
 class BatchReport(StreamingQueryListener):
-    """Reports the batches of one query that had rows, and tells its source which batches Spark has logged.
+    """Reports the batches of one query that had rows, and writes the end of each batch into ``done_file``.
 
-    It writes the end of each logged batch into the source's ``doneFile``. Spark reports a batch when its
-    commit log has it.
-
-    :param report: is called with a line for each batch.
-    :param details: given the number of a batch, adds to its line.
+    Spark reports a batch when its commit log has it. The parameters are those of ``run_until_stopped``.
     """
 
     def __init__(
