@@ -140,8 +140,6 @@ def hand_over(data_directory: Path) -> None:
 
 def _server_user() -> pwd.struct_passwd:
     """As root: the server's user, made if it is missing."""
-    with suppress(KeyError):
-        return pwd.getpwnam(_USER)
     # Two programs that do it at once make two users of one name.
     with _USERS.open() as users:
         fcntl.flock(users, fcntl.LOCK_EX)

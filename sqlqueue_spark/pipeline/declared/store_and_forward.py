@@ -83,10 +83,7 @@ class StoreAndForward:
     def of(
         cls, source: Mapping[str, str], sink: Mapping[str, str], options: StoreAndForwardOptions
     ) -> StoreAndForward:
-        """Split the options of the configuration.
-
-        :raises ConfigurationError: they cannot be those of a store-and-forward job.
-        """
+        """:raises ConfigurationError: the options cannot be those of a store-and-forward job."""
         own = SourceOptions.parse(source)
         _check_given({name.lower(): value for name, value in sink.items()}, options)
         here = {name: value for name, value in source.items() if _names_a_place(name)}
@@ -123,7 +120,6 @@ class StoreAndForward:
         self.remote.look()
 
     def run_until_stopped(self, spark: SparkSession) -> Totals:
-        """Send on, and print how it goes."""
         return send_until_stopped(
             spark,
             self.source,
@@ -208,11 +204,7 @@ def store_and_forward(
 
 
 def with_outcomes(messages: DataFrame, options: StoreAndForwardOptions, queue: str | None) -> DataFrame:
-    """The messages of a stream with the outcomes of the handler, as the sink of the job takes them.
-
-    :param queue: the address of the queue in which they are received.
-    :raises ConfigurationError: the handler cannot be found.
-    """
+    """The messages of a stream with the outcomes of the handler; the parameters are those of :func:`handled`."""
     if options.handler is not None:
         return handled(messages, options, queue, _for_those_that_stay(load_function(options.handler)))
     received = messages.withColumn("Queue", F.lit(queue))

@@ -56,10 +56,9 @@ def with_checkpoint(delta: Mapping[str, str]) -> dict[str, str]:
 def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append) -> StreamingQuery:
     """Start writing a stream into a Delta table, exactly once.
 
-    When Spark repeats a batch that Delta has, the batch is not written again. A checkpoint that has gone back
-    is refused, because Delta would drop new batches under the numbers that it has: see
+    A batch that Spark repeats is not written again, and a checkpoint that has gone back is refused: see
     :mod:`sqlqueue_spark.pipeline.delta.checkpoint`. Through Spark Connect, and where Delta Lake is not the
-    open one, we cannot ask Delta. A line in the log then says so.
+    open one, we cannot ask Delta; a line in the log then says so.
 
     :param write: how a batch goes into the table: by default all its rows are added.
     :raises ConfigurationError: the checkpoint has gone back, or the session has no Delta Lake. The first

@@ -1,9 +1,8 @@
 """Writes each batch of a stream into a Delta table exactly once; Spark logs no batch that Delta lacks.
 
 Spark's own Delta sink silently skips a batch whose number Delta has. That is right for a replay, and a loss
-where the number is another batch's. Our writer uses the same id and number. Before Spark may log the batch,
-the writer looks at what Delta has under them. Of two streams on copies of one checkpoint, Delta lets one of
-two concurrent transactions of one id fail, and the later stream finds the other's mark.
+where the number is another batch's. Our writer uses the same id and number, and looks at what Delta has under
+them before Spark may log the batch. Of two concurrent transactions of one id Delta lets one fail.
 
 The commit of a batch holds an action ``txn`` with the query's id and the batch's number, as Spark's own Delta
 sink writes it. Files are read through the JVM, so any store works that Spark can reach.
