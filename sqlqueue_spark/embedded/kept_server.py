@@ -1,8 +1,8 @@
-"""A server that is kept: its data in a folder, under one url whenever it runs, until it is stopped or removed.
+"""A server that is kept: its data in a folder, under one url whenever it runs, until it is removed.
 
-In the folder lie the data (``database``), what :class:`EmbeddedServer` notes beside them, the file ``url``, which
-its owner alone reads, and a file that says whose folder this is. Nothing is started in a folder of other things,
-and nothing else is removed.
+In the folder lie the data (``database``), what :class:`EmbeddedServer` notes beside them, the file ``url``,
+which its owner alone reads, and a file that says whose folder this is. Nothing is started in a folder of
+other things, and nothing else is removed.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class KeptServer:
     def _check_there(self) -> None:
         if not self._is_there():
             raise ConfigurationError(
-                f"There is no server in {self.folder}; start one there with: {self.command('start')}, or name its "
-                "folder with --folder."
+                f"There is no server in {self.folder}; start one there with: {self.command('start')}, or "
+                "name its folder with --folder."
             )
 
     def _take_folder(self) -> None:

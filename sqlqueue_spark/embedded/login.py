@@ -1,4 +1,4 @@
-"""Who may log in to the embedded server: who gives a password. The superuser's lies in a file of its owner alone.
+"""Who may log in to the embedded server: who gives a password. The superuser's is in a file of its owner.
 
 Without that, every user of the machine could be the server's superuser, and run programs as the server's user.
 """
@@ -20,7 +20,7 @@ SUPERUSER = "postgres"
 RULES = """# Written by sqlqueue_spark: nobody gets in without a password, and the server has no local socket.
 host all all 127.0.0.1/32 scram-sha-256
 """
-#: Many iterations would make each login dear. They protect passwords that can be guessed; ours has 192 random bits.
+#: Many iterations make a login dear, for a password that can be guessed. Ours has 192 random bits.
 _ITERATIONS = 1
 
 

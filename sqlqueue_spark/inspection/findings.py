@@ -22,7 +22,6 @@ _FEW_PAGES = 1_000
 _FEW_DEAD_ROWS = 100_000
 _VACUUM_DUE_SECONDS = 600
 
-#: What a login of each role may do.
 _DOING = {RECEIVER: "receive from", SENDER: "send to"}
 
 
@@ -113,13 +112,13 @@ def _space_findings(admin: QueueAdmin) -> Iterator[Finding]:
     # Each row of a heap lies on one page. So if there are more pages than rows, most of the pages are dead.
     if is_heap and space.pages > max(space.live, _FEW_PAGES):
         said = (
-            f"is a heap of {space.pages} pages for about {space.live} rows: a heap does not give emptied pages "
-            "back, and scans read them all."
+            f"is a heap of {space.pages} pages for about {space.live} rows: a heap does not give emptied "
+            "pages back, and scans read them all."
         )
     elif not is_heap and space.dead > max(space.live, _FEW_DEAD_ROWS) and not lately:
         said = (
-            f"holds about {space.dead} dead rows beside {space.live} live ones: autovacuum does not keep up, or "
-            "an open transaction holds it back."
+            f"holds about {space.dead} dead rows beside {space.live} live ones: autovacuum does not keep up, "
+            "or an open transaction holds it back."
         )
     if said:
         yield Finding(message=f"{admin.table.name} {said}", remedy_sql=remedy(admin, "space"))
@@ -131,8 +130,8 @@ def number_findings(admin: QueueAdmin, numbers: Numbers | None) -> Iterator[Find
     if numbers is None:
         yield Finding(
             message=f"Nothing numbers the rows of {admin.table.name}: {dialect.row_version} is neither an "
-            "identity nor filled from a sequence, so senders cannot send; create a table of another name with "
-            "sqlqueue create and move the rows."
+            "identity nor filled from a sequence, so senders cannot send; create a table of another name "
+            "with sqlqueue create and move the rows."
         )
     elif numbers.last is not None and numbers.last > numbers.highest // 2:
         yield Finding(

@@ -1,4 +1,4 @@
-"""Checks this machine: Python for driver and workers, Java, Spark itself, and the drivers of the databases."""
+"""Checks this machine: Python for driver and workers, Java, Spark itself, and the databases' drivers."""
 
 from __future__ import annotations
 

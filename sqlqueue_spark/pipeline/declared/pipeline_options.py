@@ -21,8 +21,7 @@ LOGIN = ("user", "password", "accessToken", "accessTokenProvider")
 def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The options of source and sink, each completed by what only the other one says.
 
-    ``transactionMode`` and ``stream`` may stand at either. A sink without a ``url`` of its own is in the
-    source's database, and takes the source's login unless it has one.
+    A sink without a ``url`` of its own is in the source's database, with its login unless it has one.
 
     :raises ConfigurationError: source and sink contradict each other, or one of them is wrong in itself.
     """

@@ -204,7 +204,7 @@ def store_and_forward(
 
 
 def with_outcomes(messages: DataFrame, options: StoreAndForwardOptions, queue: str | None) -> DataFrame:
-    """The messages of a stream with the outcomes of the handler; the parameters are those of :func:`handled`."""
+    """The messages of a stream with the outcomes of the handler; parameters as of :func:`handled`."""
     if options.handler is not None:
         return handled(messages, options, queue, _for_those_that_stay(load_function(options.handler)))
     received = messages.withColumn("Queue", F.lit(queue))

@@ -70,8 +70,12 @@ def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append)
     if is_reachable(spark):
         writer = writer.foreachBatch(DeltaWriter(spark, delta.path, delta.checkpoint, write))
     else:
-        said = "checkpoint_not_checked checkpoint=%s table=%s: if it is older than the table, new messages are lost"
-        log.warning(said, delta.checkpoint, delta.path)
+        log.warning(
+            "checkpoint_not_checked checkpoint=%s table=%s: if it is older than the table, new messages are "
+            "lost",
+            delta.checkpoint,
+            delta.path,
+        )
         if write is append:
             writer = writer.format("delta").option("path", delta.path)
         else:

@@ -49,10 +49,7 @@ class Totals:
 
 
 def progress_line(progress: StreamingQueryProgress) -> str:
-    """One batch as ``key=value``: messages, messages a second, messages waiting, age of the oldest.
-
-    In a replay Spark has not asked yet how many messages wait; the line then has ``?``.
-    """
+    """One batch as ``key=value``; ``?`` in a replay, where Spark does not ask how many messages wait."""
     seconds = _seconds(progress)
     rate = round(progress.numInputRows / seconds) if seconds else 0
     waiting = _reported(progress)
@@ -136,10 +133,7 @@ class BatchReport(StreamingQueryListener):
         return f" moved_on={more}" if more > 0 else ""
 
     def _tell_source(self, progress: StreamingQueryProgress) -> None:
-        """Write where the last logged batch ends.
-
-        A trigger without data has the number of the next batch, and the same end as the last one.
-        """
+        """Write where the last logged batch ends; a trigger without data has that end and the next number."""
         if self._done_file is None or (progress.batchId, progress.timestamp) <= self._told:
             return
         self._told = progress.batchId, progress.timestamp

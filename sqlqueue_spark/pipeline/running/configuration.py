@@ -80,8 +80,8 @@ def _load(sections: dict[str, dict[str, str]], config: Path) -> None:
             if not isinstance(value, str | bool | int | float):
                 kind = "a list" if isinstance(value, list) else "a date or time"
                 raise ConfigurationError(
-                    f"The value of {key} in [{name}] of the {where} is {kind}; write one text, number, true or "
-                    "false."
+                    f"The value of {key} in [{name}] of the {where} is {kind}; write one text, number, "
+                    "true or false."
                 )
             _put(sections[name], key, value)
 

@@ -122,8 +122,8 @@ def parking_for(source: SourceOptions, sink: SinkOptions) -> RemoteDatabases | N
         if delayed.find(connection, owner) is not None:
             return RemoteDatabases(sink, sink, source.queue)
     log.warning(
-        "not_parking queue=%s: while a database is down a batch waits for it; messages could wait instead and "
-        "hold no others up, after: sqlqueue delayed create %s",
+        "not_parking queue=%s: while a database is down a batch waits for it; messages could wait instead "
+        "and hold no others up, after: sqlqueue delayed create %s",
         source.queue,
         for_shell(str(owner)),
     )

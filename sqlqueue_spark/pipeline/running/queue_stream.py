@@ -26,8 +26,8 @@ def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """A stream of a queue table's messages; the options are those of ``format("sqlqueue")``.
 
     They come from a program, and not from SQL, so the session allows what they name of this machine (a token
-    provider, for example). On one machine (``local[…]``) a batch is cut into at most as many slices as there
-    are cores, unless the options say ``maxConcurrency``: a slice has a fixed cost.
+    provider, for example). On one machine (``local[…]``) a batch has at most as many slices as there are
+    cores, unless the options say ``maxConcurrency``: a slice has a fixed cost.
     """
     cores = _local_cores(spark)
     if cores is not None and said(options, "maxConcurrency") is None:
@@ -46,7 +46,7 @@ def _local_cores(spark: SparkSession) -> int | None:
 def with_message_columns(messages: DataFrame) -> DataFrame:
     """Add the columns that readers look for first, and ``IngestedAt``, when Spark began the batch."""
     # Spark makes a constant of current_timestamp() in the code that it generates, and would generate and
-    # compile the code anew for each batch. It interprets a function that takes a function: this fold of nothing.
+    # compile the code anew for each batch. It interprets a function that takes a function: this empty fold.
     now = F.aggregate(F.array().cast("array<int>"), F.current_timestamp(), lambda moment, _: moment)
     return functions.with_message_columns(messages).withColumn("IngestedAt", now)
 

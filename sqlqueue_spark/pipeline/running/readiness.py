@@ -38,10 +38,9 @@ def make_ready(
     retries: bool = False,
     only_look: bool = False,
 ) -> None:
-    """Check that what a job needs is in its databases. Errors as :func:`check_ready`.
+    """Check that what a job needs is in its databases. Errors and ``retries`` as for :func:`check_ready`.
 
     :param create: create what is missing first, and print a line for each.
-    :param retries: whether failed messages of the source's queue are tried again later.
     :param only_look: the job looks at the queue, and receives nothing.
     """
     if create:

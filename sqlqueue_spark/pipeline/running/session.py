@@ -37,9 +37,8 @@ _ONE_MACHINE = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshot
 
 
 def check_machine(*, delta: bool = True) -> None:
-    """Look whether this machine has what Spark needs to start, where this process starts it.
+    """Look whether this machine has what Spark needs, where this process starts it.
 
-    :param delta: whether the job writes into a Delta table.
     :raises SqlQueueError: Java is missing, or Delta Lake's package; the text says how to install it.
     """
     if not _runs():

@@ -52,8 +52,8 @@ def run_until_stopped(
 ) -> Totals:
     """Wait for a query, report each batch in a line, and stop it between batches on SIGTERM or SIGINT.
 
-    :param stop_file: the source's option ``stopFile``. A signal makes the file, and the source settles what it
-        holds and claims no more. Another program may make it too. At the end the file is removed.
+    :param stop_file: the source's option ``stopFile``. A signal makes the file, and the source settles what
+        it holds and claims no more. Another program may make it too. At the end the file is removed.
     :param done_file: the source's option ``doneFile``: which batch Spark has logged is written into it, so
         that the source settles the batch at once and not with the next trigger.
     :param details: given the number of a batch, adds to its line.
@@ -98,7 +98,7 @@ def hit_by_the_signal(error: str) -> bool:
 
 @contextmanager
 def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
-    """Turn SIGTERM and SIGINT into a flag within the block, in this process and in the JVM of spark-submit.
+    """Turn SIGTERM and SIGINT into a flag within the block, here and in the JVM of spark-submit.
 
     Else the JVM would end the Spark context in the middle of a batch, which is safe but not clean.
     """
