@@ -27,8 +27,8 @@ from sqlqueue_spark.tables.queues import InTransit, QueueTable
 #: The batches a second of a retry with a steady rate.
 _PORTIONS = 10
 _UNKNOWN = (
-    "They say in no header NServiceBus.FailedQ for which queue they have failed; name one with --to QUEUE, or look at them with: "
-    "sqlqueue errors list."
+    "They say in no header NServiceBus.FailedQ for which queue they have failed; name one with --to QUEUE, "
+    "or look at them with: sqlqueue errors list."
 )
 
 
@@ -184,8 +184,8 @@ def _destination(error_queue: ErrorQueue, address: str | None) -> QueueTable:
     found = queues.find(error_queue.connection, table)
     if found is None:
         raise QueueError(
-            f"There is no queue table {table}, for which they have failed; create it with: sqlqueue create {for_shell(address)}"
-            f"{_machine(address, table)}."
+            f"There is no queue table {table}, for which they have failed; create it with: sqlqueue create "
+            f"{for_shell(address)}{_machine(address, table)}."
         )
     if found.address == error_queue.queue.table.address:
         raise ConfigurationError(f"They have failed for {found.name}, which is the error queue itself.")
@@ -198,6 +198,6 @@ def _machine(address: str, table: Table) -> str:
     if address != bare:
         return ""
     return (
-        f", or, where {table.schema!r} is a machine of the same database server, say --legacy-addresses; a queue on another server "
-        "is out of reach"
+        f", or, where {table.schema!r} is a machine of the same database server, say --legacy-addresses; a "
+        "queue on another server is out of reach"
     )

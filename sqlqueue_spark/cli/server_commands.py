@@ -40,11 +40,9 @@ def server() -> None:
 def start(kept: KeptServer) -> None:
     """Start it, and say where its data and its url are. It runs until it is stopped."""
     began = kept.start()
-    found = kept.status()
+    _, port = kept.status()
     runs = "runs" if began else "runs already"
-    output.say(
-        f"A PostgreSQL server {runs} on port {found.port} of this machine; its data are in {kept.folder}"
-    )
+    output.say(f"A PostgreSQL server {runs} on port {port} of this machine; its data are in {kept.folder}")
     output.say(f"Its url, with the password, is in {kept.url_file}, which you alone can read:")
     click.echo(f'  export SQLQUEUE_URL="$({kept.command("url")})"')
     if began:
@@ -67,21 +65,16 @@ def stop(kept: KeptServer) -> None:
 @click.pass_context
 def status(ctx: click.Context, kept: KeptServer, json_: bool) -> None:
     """Say whether it runs, and where; exit code 1 when it does not."""
-    found = kept.status()
+    state, port = kept.status()
     if json_:
-        told = {
-            "state": found.state,
-            "folder": str(found.folder),
-            "port": found.port,
-            "urlFile": str(found.url_file),
-        }
+        told = {"state": state, "folder": str(kept.folder), "port": port, "urlFile": str(kept.url_file)}
         click.echo(output.as_json(told))
-    elif found.state is State.NONE:
-        output.say(f"There is no server in {found.folder}")
+    elif state is State.NONE:
+        output.say(f"There is no server in {kept.folder}")
     else:
-        port = "" if found.port is None else f" on port {found.port}"
-        output.say(f"{found.state}{port}, with its data in {found.folder}")
-    ctx.exit(0 if found.state is State.RUNNING else 1)
+        at = "" if port is None else f" on port {port}"
+        output.say(f"{state}{at}, with its data in {kept.folder}")
+    ctx.exit(0 if state is State.RUNNING else 1)
 
 
 @server.command()

@@ -1,30 +1,29 @@
-"""A server that is kept: its data lie in a folder, and it has one url whenever it runs.
+"""A server that is kept: its data in a folder, under one url whenever it runs, until it is removed.
 
 In the folder lie the data (``database``), what :class:`EmbeddedServer` notes beside them, the file ``url``,
-which only its owner can read, and a file that says what the folder is for. No server is started in a folder
-of other things, and nothing else is removed.
+which its owner alone reads, and a file that says whose folder this is. Nothing is started in a folder of
+other things, and nothing else is removed.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 
 from sqlqueue_spark.embedded.login import PasswordFile
-from sqlqueue_spark.embedded.programs import binary, opened_lock
+from sqlqueue_spark.embedded.programs import binary, one_at_a_time
 from sqlqueue_spark.embedded.server import EmbeddedServer
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import shell_word
 
 _DATABASE = "database"
 _URL, _LOCK, _MARK = "url", "lock", "sqlqueue-server.txt"
-#: All that may be ours in the folder. The mark goes last, so that an interrupted removal can be done again.
+#: All that may be ours in the folder; the mark goes last, so that a removal that was cut off can be done
+#: again.
 _OURS = (_DATABASE, f"{_DATABASE}.password", f"{_DATABASE}.port", f"{_DATABASE}.lock", _URL, _LOCK, _MARK)
 _WORDS = """This folder belongs to the PostgreSQL server of `sqlqueue server`: {start}
 The file url holds its password. The data stay until: {remove}
@@ -38,20 +37,10 @@ class State(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Status:
-    """``port`` is None while the server does not run."""
-
-    state: State
-    folder: Path
-    port: int | None
-    url_file: Path
-
-
 class KeptServer:
-    """The server of a folder, which need not be there yet. Errors are :class:`ConfigurationError`.
+    """The server of a folder, by default :func:`default_folder`; it need not be there yet.
 
-    :param folder: of the server alone, by default one per user: see :func:`default_folder`.
+    :raises ConfigurationError: in each method, what cannot be done.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -61,11 +50,7 @@ class KeptServer:
         self._server = EmbeddedServer(self.folder / _DATABASE, keep_running=True, keep_url=True)
 
     def start(self) -> bool:
-        """Let it run, and write its url into :attr:`url_file`; returns whether it had to be started.
-
-        :raises ConfigurationError: it is not installed or does not start, or the folder holds other things or
-            cannot be written.
-        """
+        """Let it run, and write its url into :attr:`url_file`; returns whether it had to be started."""
         binary("postgres")  # what is not installed is said before anything is made
         self._take_folder()
         with self._alone():
@@ -82,16 +67,15 @@ class KeptServer:
             self._server.stop()
         return ran
 
-    def status(self) -> Status:
-        port = self._server.running_port() if self._is_there() else None
-        state = State.STOPPED if port is None else State.RUNNING
-        return Status(
-            state=state if self._is_there() else State.NONE,
-            folder=self.folder, port=port, url_file=self.url_file,
-        )  # fmt: skip
+    def status(self) -> tuple[State, int | None]:
+        """Whether it runs, and at which port."""
+        if not self._is_there():
+            return State.NONE, None
+        port = self._server.running_port()
+        return State.STOPPED if port is None else State.RUNNING, port
 
     def url(self) -> str:
-        """Its url, with the password. It must run, for the url is told to programs that connect to it."""
+        """Its url, with the password. The server must run, so that a program finds it there."""
         self._check_there()
         with self._alone():
             if self._server.running_port() is None:
@@ -104,8 +88,8 @@ class KeptServer:
     def size(self) -> int:
         """The bytes of its data."""
         self._check_there()
-        tree = os.walk(self.folder / _DATABASE)
-        return sum(Path(at, each).lstat().st_size for at, _, files in tree for each in files)
+        walk = os.walk(self.folder / _DATABASE)
+        return sum(Path(at, each).lstat().st_size for at, _, files in walk for each in files)
 
     def remove(self) -> list[str]:
         """Stop it and delete its data; returns the names of what else is in the folder, which stays."""
@@ -156,17 +140,16 @@ class KeptServer:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Let one command at a time work on the server."""
-        with _said(f"The folder {self.folder} cannot be used"):
-            lock = opened_lock(self.folder / _LOCK)
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with ExitStack() as stack:
+            with _said(f"The folder {self.folder} cannot be used"):
+                stack.enter_context(one_at_a_time(self.folder / _LOCK))
             yield
 
 
 def default_folder() -> Path:
     """A folder per user: sqlqueue/server below ``XDG_DATA_HOME``, else below ~/.local/share.
 
-    Root's is below /var/lib: PostgreSQL does not run as root, and its user must get through to the folder.
+    Root's is below /var/lib: the user that PostgreSQL runs as must be let through to the folder.
     https://specifications.freedesktop.org/basedir-spec/latest/
     """
     named = os.environ.get("XDG_DATA_HOME", "")

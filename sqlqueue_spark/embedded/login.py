@@ -1,6 +1,7 @@
-"""A login to the embedded server takes a password; the superuser's is in a file that only its owner reads.
+"""Who may log in to the embedded server: who gives a password. The superuser's is in a file of its owner.
 
-Without a password every user of the machine could be the superuser, and run programs as the server's user.
+Without that, every user of the machine could be the server's superuser, and run programs as the server's
+user.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from pathlib import Path
 
 SUPERUSER = "postgres"
 
-#: The server's pg_hba.conf: there is no other way in. A server that runs with another text is refused.
+#: The server's pg_hba.conf. Nothing else lets anybody in.
 RULES = """# Written by sqlqueue_spark: nobody gets in without a password, and the server has no local socket.
 host all all 127.0.0.1/32 scram-sha-256
 """
-#: Many iterations make it slow to guess a password, and to log in. Ours cannot be guessed: 192 random bits.
+#: Many iterations make a login dear, for a password that can be guessed. Ours has 192 random bits.
 _ITERATIONS = 1
 
 
 class PasswordFile:
-    """A file that only its owner can read: a password, or a url with one."""
+    """A file that only its owner reads, such as the one with the superuser's password."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> str | None:
-        """What is in it; None where the file is missing, or others may have read it."""
+        """What is in it; None where there is no such file, or others may have read it."""
         with suppress(OSError), os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
             of = os.fstat(file.fileno())
             if of.st_uid == os.geteuid() and not stat.S_IMODE(of.st_mode) & 0o077:
@@ -46,15 +47,11 @@ class PasswordFile:
         new.replace(self.path)
 
 
-def new_password() -> str:
-    return secrets.token_urlsafe(24)
-
-
 def verifier(password: str) -> str:
-    """What the server keeps of a password: enough to check the password, and not enough to log in.
+    """What the server keeps of a password, to check it with; it lets no one log in.
 
-    Format: the column rolpassword of https://www.postgresql.org/docs/current/catalog-pg-authid.html, with the
-    keys of https://www.rfc-editor.org/rfc/rfc5802#section-3.
+    Format: the column rolpassword of https://www.postgresql.org/docs/current/catalog-pg-authid.html, with the keys of
+    https://www.rfc-editor.org/rfc/rfc5802#section-3.
     """
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, _ITERATIONS)

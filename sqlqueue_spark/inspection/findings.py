@@ -22,7 +22,6 @@ _FEW_PAGES = 1_000
 _FEW_DEAD_ROWS = 100_000
 _VACUUM_DUE_SECONDS = 600
 
-#: What a login of each role may do.
 _DOING = {RECEIVER: "receive from", SENDER: "send to"}
 
 
@@ -48,8 +47,8 @@ def of_table(admin: QueueAdmin) -> list[Finding]:
     """Find what is wrong with a table for every login. Only reads, as :func:`findings` does."""
     found = list(_column_findings(admin))
     if not found:
-        found = [*_index_findings(admin), *_space_findings(admin), *_number_findings(admin)]
-    return [*found, *_durability_findings(admin), *_compatibility_findings(admin)]
+        found = [*_index_findings(admin), *_space_findings(admin), *number_findings(admin, admin.numbers)]
+    return [*found, *_database_findings(admin)]
 
 
 def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Finding]:
@@ -105,45 +104,36 @@ def _index_findings(admin: QueueAdmin) -> Iterator[Finding]:
 
 
 def _space_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    space = admin.space()
+    space, is_heap = admin.space(), admin.connection.dialect.knows_heaps
     if space is None:
         return
-    if admin.connection.dialect.knows_heaps:
-        # Each row of a heap lies on one page. So if there are more pages than rows, most of the pages are
-        # dead.
-        if space.pages > max(space.live, _FEW_PAGES):
-            yield Finding(
-                message=f"{admin.table.name} is a heap of {space.pages} pages for about {space.live} rows: a "
-                "heap does not give emptied pages back, and scans read them all.",
-                remedy_sql=remedy(admin, "space"),
-            )
-        return
     lately = space.idle_seconds is not None and space.idle_seconds < _VACUUM_DUE_SECONDS
-    if space.dead > max(space.live, _FEW_DEAD_ROWS) and not lately:
-        yield Finding(
-            message=f"{admin.table.name} holds about {space.dead} dead rows beside {space.live} live ones: "
-            "autovacuum does not keep up, or an open transaction holds it back.",
-            remedy_sql=remedy(admin, "space"),
+    said = ""
+    # Each row of a heap lies on one page. So if there are more pages than rows, most of the pages are dead.
+    if is_heap and space.pages > max(space.live, _FEW_PAGES):
+        said = (
+            f"is a heap of {space.pages} pages for about {space.live} rows: a heap does not give emptied "
+            "pages back, and scans read them all."
         )
+    elif not is_heap and space.dead > max(space.live, _FEW_DEAD_ROWS) and not lately:
+        said = (
+            f"holds about {space.dead} dead rows beside {space.live} live ones: autovacuum does not keep up, "
+            "or an open transaction holds it back."
+        )
+    if said:
+        yield Finding(message=f"{admin.table.name} {said}", remedy_sql=remedy(admin, "space"))
 
 
-def _number_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    row_version = admin.connection.dialect.row_version
-    numbers = admin.numbers
+def number_findings(admin: QueueAdmin, numbers: Numbers | None) -> Iterator[Finding]:
+    """Find out whether the rows of a queue are numbered, and whether the numbers run out."""
+    dialect = admin.connection.dialect
     if numbers is None:
         yield Finding(
-            message=f"Nothing numbers the rows of {admin.table.name}: {row_version} is neither an identity "
-            "nor filled from a sequence, so senders cannot send; create a table of another name with "
-            "sqlqueue create and move the rows."
+            message=f"Nothing numbers the rows of {admin.table.name}: {dialect.row_version} is neither an "
+            "identity nor filled from a sequence, so senders cannot send; create a table of another name "
+            "with sqlqueue create and move the rows."
         )
-    else:
-        yield from numbers_finding(admin, numbers)
-
-
-def numbers_finding(admin: QueueAdmin, numbers: Numbers) -> Iterator[Finding]:
-    """Find out whether the numbers of a queue's rows run out."""
-    if numbers.last is not None and numbers.last > numbers.highest // 2:
-        dialect = admin.connection.dialect
+    elif numbers.last is not None and numbers.last > numbers.highest // 2:
         yield Finding(
             message=f"{admin.table.name} has used {numbers.last} of the {numbers.highest} numbers that "
             f"{dialect.row_version} can have; no message can be sent after the last one.",
@@ -151,8 +141,8 @@ def numbers_finding(admin: QueueAdmin, numbers: Numbers) -> Iterator[Finding]:
         )
 
 
-def _durability_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    """Find a setting that makes commits less durable. On PostgreSQL our sessions set it for themselves."""
+def _database_findings(admin: QueueAdmin) -> Iterator[Finding]:
+    # On PostgreSQL our sessions set for themselves how durable a commit is.
     if ("delayed durability", "forced") in admin.settings:
         yield Finding(
             message=f"The database {admin.table.database!r} answers every commit before it is on the disk "
@@ -160,9 +150,6 @@ def _durability_findings(admin: QueueAdmin) -> Iterator[Finding]:
             "and brings back those that were processed.",
             remedy_sql=remedy(admin, "durability"),
         )
-
-
-def _compatibility_findings(admin: QueueAdmin) -> Iterator[Finding]:
     found = compatibility(admin.connection)
     if found.is_ < found.needed:
         yield Finding(

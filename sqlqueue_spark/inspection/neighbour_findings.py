@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.inspection.findings import Finding, columns_fit, numbers_finding, remedy
+from sqlqueue_spark.inspection.findings import Finding, columns_fit, number_findings, remedy
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.plain_text import age
@@ -32,7 +32,7 @@ def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
     yield from _stopping_row(admin)
     if admin.numbers is not None and admin.numbers.last is None:  # this login cannot read the sequence
         last = Queue(admin.connection, admin.table).highest()
-        yield from numbers_finding(admin, admin.numbers._replace(last=last))
+        yield from number_findings(admin, admin.numbers._replace(last=last))
 
 
 def of_database(connection: Connection) -> Iterator[Finding]:
@@ -84,15 +84,13 @@ def _unquoted_subscriptions(connection: Connection, table: Table) -> Iterator[Fi
     found = list(subscriptions.unquoted(connection, table))
     if not found:
         return
-    first, more = found[0], len(found) - 1
     statement = dialect.render("remedy_subscriptions", subscriptions=dialect.table(table))
     prefix = dialect.literal(f'{dialect.quote(table.schema)}."')
-    yield Finding(
-        message=f"{_subscription(first, table)} {first.address!r} without quotation marks, which a .NET "
-        "endpoint reads as a schema and a table that are not there: publishing the event fails"
-        f"{f'; so with {more} more' if more else ''}.",
-        remedy_sql=statement.written_out({"prefix": prefix}),
+    wrong = (
+        " without quotation marks, which a .NET endpoint reads as a schema and a table that are not there: "
+        "publishing the event fails"
     )
+    yield _of_subscriptions(found, table, wrong, statement.written_out({"prefix": prefix}))
 
 
 def _lost_subscriptions(connection: Connection, table: Table) -> Iterator[Finding]:
@@ -118,17 +116,19 @@ def _lost_subscriptions(connection: Connection, table: Table) -> Iterator[Findin
     gone = "and there is no such table" + (", as far as this login sees" if dialect.hides_tables else "")
     wrong |= {address: gone for address, place in places.items() if place not in there}
     for address, why in wrong.items():
-        first, more = by_address[address][0], len(by_address[address]) - 1
         statement = dialect.render("remedy_subscription", subscriptions=dialect.table(table))
-        yield Finding(
-            message=f"{_subscription(first, table)} {address!r}, {why}: publishing the event fails, or its "
-            f"copy does{f'; so with {more} more' if more else ''}.",
-            remedy_sql=statement.written_out({"address": dialect.literal(address)}),
-        )
+        remedy_sql = statement.written_out({"address": dialect.literal(address)})
+        text = f", {why}: publishing the event fails, or its copy does"
+        yield _of_subscriptions(by_address[address], table, text, remedy_sql)
 
 
-def _subscription(found: Subscription, table: Table) -> str:
-    return f"The subscription of {found.endpoint!r} to {found.topic!r} in {table} has the address"
+def _of_subscriptions(found: list[Subscription], table: Table, wrong: str, remedy_sql: str) -> Finding:
+    first, more = found[0], f"; so with {len(found) - 1} more" if len(found) > 1 else ""
+    message = (
+        f"The subscription of {first.endpoint!r} to {first.topic!r} in {table} has the address "
+        f"{first.address!r}{wrong}{more}."
+    )
+    return Finding(message=message, remedy_sql=remedy_sql)
 
 
 def _told(moment: datetime, now: datetime) -> str:

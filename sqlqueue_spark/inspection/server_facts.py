@@ -89,13 +89,14 @@ _REMEDIES = {
 
 def facts(admin: QueueAdmin, rights: Rights) -> list[ServerFact]:
     """Return how the table is set up, and what this login may do. Only reads, inside the open transaction."""
-    return [*_rights(rights), *_variant(admin), *_numbers(admin), *_told(admin)]
-
-
-def _rights(rights: Rights) -> Iterator[ServerFact]:
-    for name, lacks in (("receive", rights.receiver_lacks), ("send", rights.sender_lacks)):
-        said = f"no, lacks {', '.join(lacks)}" if lacks else "yes"
-        yield ServerFact(name=f"{rights.user} may {name}", value=said)
+    may = (("receive", rights.receiver_lacks), ("send", rights.sender_lacks))
+    said = [
+        ServerFact(
+            name=f"{rights.user} may {name}", value=f"no, lacks {', '.join(lacks)}" if lacks else "yes"
+        )
+        for name, lacks in may
+    ]
+    return [*said, *_variant(admin), *_numbers(admin), *_told(admin)]
 
 
 def _variant(admin: QueueAdmin) -> Iterator[ServerFact]:
@@ -114,9 +115,8 @@ def _variant(admin: QueueAdmin) -> Iterator[ServerFact]:
 def _numbers(admin: QueueAdmin) -> Iterator[ServerFact]:
     numbers = admin.numbers
     if numbers is not None:
-        last, meaning = "?", "none was given yet, or this login may not see it"
-        if numbers.last is not None:
-            last, meaning = f"{numbers.last:,}", ""
+        last = "?" if numbers.last is None else f"{numbers.last:,}"
+        meaning = "none was given yet, or this login may not see it" if numbers.last is None else ""
         yield ServerFact(name="last number", value=f"{last} of {numbers.highest:,}", meaning=meaning)
 
 

@@ -28,7 +28,9 @@ _SPARKS = ("path", "checkpointlocation")
 
 
 class SqlQueueDataSource(DataSource):
-    """SQL queue tables: ``spark.readStream`` receives, ``spark.read`` peeks, ``df.write`` and ``df.writeStream`` send."""
+    """SQL queue tables: ``spark.readStream`` receives, ``spark.read`` peeks, ``df.write`` and
+    ``df.writeStream`` send.
+    """
 
     #: The code that options may name, see :mod:`sqlqueue_spark.spark.allowed_code`.
     allowed: ClassVar[tuple[str, ...]] = ()
@@ -74,14 +76,17 @@ class SqlQueueDataSource(DataSource):
 
 
 def _with_queue(options: Mapping[str, str]) -> dict[str, str]:
-    """The options without what Spark adds: ``load("orders")`` and ``save("orders")`` name a queue, as the option does."""
+    """The options without what Spark adds: ``load("orders")`` and ``save("orders")`` name a queue, as the
+    option does.
+    """
     given = {name: value for name, value in options.items() if name.lower() not in _SPARKS}
     path, named = said(options, "path"), said(given, "queue")
     if path is None or named == path:
         return given
     if named is not None:
         raise ConfigurationError(
-            f"Both {path!r}, the path that is loaded or written, and the option queue ({named!r}) name the queue; drop one."
+            f"Both {path!r}, the path that is loaded or written, and the option queue ({named!r}) name the "
+            "queue; drop one."
         )
     return {**given, "queue": path}
 

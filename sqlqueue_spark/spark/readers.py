@@ -60,7 +60,9 @@ class SlicePartition(InputPartition):
 
 
 class QueueStreamReader(DataSourceStreamReader):
-    """What the readers of all streams do. ``read`` runs in the workers, the other methods in one process on the driver."""
+    """What the readers of all streams do. ``read`` runs in the workers, the other methods in one process on
+    the driver.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         log_to_stderr()
@@ -95,7 +97,9 @@ class QueueStreamReader(DataSourceStreamReader):
 
 
 class StreamReaderBeforeSpark42(QueueStreamReader):
-    """The reader for Spark before 4.2. That Spark says neither how far it is nor how much it wants, and asks for no lag."""
+    """The reader for Spark before 4.2. That Spark says neither how far it is nor how much it wants, and asks
+    for no lag.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
@@ -149,7 +153,9 @@ def check_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 def _log_findings(queue: Queue) -> None:
-    """Log once, at the start, what ``sqlqueue inspect`` would find. It is advice: a stream runs without it, too."""
+    """Log once, at the start, what ``sqlqueue inspect`` would find. It is advice: a stream runs without it,
+    too.
+    """
     from sqlqueue_spark.inspection.findings import findings
     from sqlqueue_spark.tables.rights import RECEIVER
 

@@ -19,6 +19,7 @@ import pytest
 
 from sqlqueue_spark.embedded import EmbeddedServer, programs
 from sqlqueue_spark.errors import ConfigurationError
+from tests.support.postgresql import restart
 from tests.support.waiting import eventually
 
 
@@ -79,7 +80,7 @@ def test_a_restart_keeps_all_but_the_sessions(directory, immediate):
         with psycopg.connect(server.url()) as before:
             before.execute("CREATE TABLE kept AS SELECT 7 AS seven")
             before.commit()
-            server.restart(immediate=immediate)
+            restart(server, immediate=immediate)
             with pytest.raises(psycopg.OperationalError):
                 before.execute("SELECT 1")
         assert (server.port, ask(server.url(), "SELECT seven FROM kept")) == (port, 7)

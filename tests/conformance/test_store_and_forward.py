@@ -10,7 +10,7 @@ from sqlqueue_spark.administration import failed_retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.pipeline.running.database_watch import watched
+from sqlqueue_spark.pipeline.running.delayed_delivery import watched
 from sqlqueue_spark.send import Sent
 from tests.support import messages
 from tests.support.delayed import DelayedRows, move

@@ -11,7 +11,7 @@ from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.engines.connect import Target, connect
 from tests.support.driver import STEPS, at_step, streaming
 from tests.support.messages import row_ids
-from tests.support.postgresql import PostgresEngine
+from tests.support.postgresql import PostgresEngine, restart
 
 
 def test_a_stream_outlives_its_token(postgresql, guarded_url, monkeypatch):
@@ -60,7 +60,7 @@ def test_a_server_restart_in_a_batch_costs_no_message(server, postgresql, step, 
     queue = postgresql.create_queue()
     queue.insert(100)
     with streaming(postgresql, queue, maxMessagesPerTrigger="40") as stream:
-        with at_step(step, lambda: server.restart(immediate=immediate)) as restarts:
+        with at_step(step, lambda: restart(server, immediate=immediate)) as restarts:
             stream.drain()
         assert restarts == [1]
         assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(100)), 0, 0)

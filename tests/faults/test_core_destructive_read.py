@@ -11,7 +11,7 @@ from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive import SliceReader
 from tests.support.driver import at_step, streaming
 from tests.support.messages import row_ids
-from tests.support.postgresql import PostgresEngine
+from tests.support.postgresql import PostgresEngine, restart
 from tests.support.proxy import proxied
 
 
@@ -96,7 +96,7 @@ def test_a_restarted_server_costs_no_message(server, postgresql):
     queue.insert(100)
     with streaming(postgresql, queue, transactionMode="none", maxMessagesPerTrigger="40") as stream:
         assert stream.trigger()
-        server.restart(immediate=True)
+        restart(server)
         stream.drain()
         assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(100)), 0, 0)
 

@@ -15,7 +15,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.receive.reading.slices import SCHEMA
 from tests.support.driver import streaming
 from tests.support.messages import message_ids, row_ids
-from tests.support.postgresql import PostgresEngine
+from tests.support.postgresql import PostgresEngine, restart
 from tests.support.sending import batch, ids_in, options, send
 
 #: Without a word from a session nothing is written for ten seconds: what a crash takes back is all that was committed since.
@@ -42,7 +42,7 @@ def lazy(own_server):
 
 
 def crash(server):
-    server.restart(immediate=True)
+    restart(server)
 
 
 def filled(server, engine):

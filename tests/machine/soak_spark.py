@@ -25,7 +25,7 @@ from sqlqueue_spark.embedded import EmbeddedServer
 from tests.machine.soak_driver import Driver, Sample
 from tests.machine.soak_proof import Disturbance, outcomes
 from tests.machine.soak_traffic import Traffic
-from tests.support.postgresql import PostgresEngine
+from tests.support.postgresql import PostgresEngine, restart
 
 _SERVER = {"fsync": "off", "max_connections": "200", "timezone": "Asia/Kolkata"}
 #: All of these are seconds. On a busy machine a start of Spark takes long, and so does a drain after it.
@@ -144,7 +144,7 @@ class _Soak:
         kinds: list[tuple[str, Callable[[], object]]] = [
             ("all connections cut", self._engine.cut_connections),
             ("one connection cut", self._cut_one),
-            ("server stopped immediate and started", lambda: self._server.restart(immediate=True)),
+            ("server stopped immediate and started", lambda: restart(self._server)),
             ("server stopped immediate, away for a while", self._away),
             ("all tables read as by a dump", self._dump),
         ]

@@ -10,9 +10,9 @@ from chispa import assert_df_equality
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.pipeline import ArchiveOptions, archived, copy_to_delta, take_to_delta
-from sqlqueue_spark.pipeline.delta import archive, queue_copy
+from sqlqueue_spark.pipeline.delta import archive
+from sqlqueue_spark.pipeline.delta.archive import QueueCopy
 from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable
-from sqlqueue_spark.pipeline.delta.queue_copy import QueueCopy
 from tests.support import dotnet
 from tests.support.drivers import death
 from tests.support.jobs import Job
@@ -68,7 +68,7 @@ class Archive:
         return len([*(self.folder / "delta" / "_delta_log").glob("*.json")])
 
 
-class InMemory:
+class InMemory(ArchiveTable):
     """In place of a Delta table, where a test is of the looks at the queue: it takes Delta seconds to merge."""
 
     def __init__(self):
@@ -77,7 +77,7 @@ class InMemory:
     def missing(self, ids):
         return set(ids) - self.rows.keys()
 
-    def merge(self, rows):
+    def merge(self, rows, once=None):  # noqa: ARG002 -- as that of an archive
         new = [row for row in rows.collect() if row.Id not in self.rows]
         self.rows |= {row.Id: row for row in new}
         return len(new)
@@ -223,7 +223,7 @@ def test_a_row_that_is_gone_when_it_is_read_is_looked_for_again(copy_of, monkeyp
 
 def test_much_is_merged_in_portions(copy_of, monkeypatch):
     """Asked to stop, a round ends between two of them; the next one goes on there."""
-    monkeypatch.setattr(queue_copy, "_MOST_ROWS", 2)
+    monkeypatch.setattr(archive, "_MOST_ROWS", 2)
     queue, table, copier = copy_of
     copier = copier()
     queue.insert(5)

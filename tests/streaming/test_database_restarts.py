@@ -9,7 +9,7 @@ import pytest
 
 from sqlqueue_spark.embedded import EmbeddedServer
 from tests.support.messages import row_ids
-from tests.support.postgresql import PostgresEngine
+from tests.support.postgresql import PostgresEngine, restart
 from tests.support.streams import ids_in_delta, running, stream, to_each
 from tests.support.waiting import eventually
 
@@ -37,18 +37,18 @@ def test_a_stream_survives_restarts_of_the_database(spark, own_server, tmp_path)
         if number < 2:
             queue.insert(40, start=60 + 40 * number)
         if number == 0:
-            own_server.restart(immediate=True)
+            restart(own_server)
         once = {"txnAppId": "drain", "txnVersion": str(number)}
         batch.write.format("delta").mode("append").options(**once).save(str(tmp_path / "delta"))
         if number == 1:
-            own_server.restart(immediate=True)
+            restart(own_server)
         done.append(number)
 
     options = {"maxMessagesPerTrigger": 100, "minMessagesPerPartition": 20}
     with running(to_each(stream(spark, engine, queue, **options), tmp_path, handle)):
         eventually(lambda: len(done) == 3, within=timedelta(seconds=90))
         eventually(lambda: queue.count() == 0)
-        own_server.restart(immediate=True)  # while it rests
+        restart(own_server)  # while it rests
         queue.insert(50, start=140)
         eventually(lambda: queue.count() == 0, within=timedelta(seconds=60))
     assert done == [0, 1, 2, 3]

@@ -11,6 +11,7 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 
+from sqlqueue_spark.embedded import EmbeddedServer
 from tests.support.engines import Engine, QueueTable, Session, address_of
 from tests.support.kept_connections import connection_to, forget
 from tests.support.messages import HEADERS, Row
@@ -172,6 +173,12 @@ def fresh_database(server_url: str, name: str) -> Iterator[str]:
             connection.execute(
                 sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
             )
+
+
+def restart(server: EmbeddedServer, *, immediate: bool = True) -> None:
+    """Stop a server and start it on the same port; open sessions are cut."""
+    server.stop(immediate=immediate)
+    server.start()
 
 
 def _url_of(parts: Mapping[str, object]) -> str:

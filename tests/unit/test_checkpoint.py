@@ -11,7 +11,7 @@ from sqlqueue_spark.pipeline.delta.checkpoint import (
     mark_in,
     marked,
 )
-from sqlqueue_spark.pipeline.delta.delta_table import batch_in
+from sqlqueue_spark.pipeline.delta.delta_writer import batch_in
 
 OURS, THEIRS = "a" * 64, "b" * 64
 REMEDY = "a new folder: it loses nothing, and only rows of the last batch that a crash left in the queue come twice."

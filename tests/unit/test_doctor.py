@@ -15,7 +15,7 @@ from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection import doctor
-from sqlqueue_spark.inspection.doctor import Check, State, driver_checks, machine_checks
+from sqlqueue_spark.inspection.doctor import Check, State, machine_checks
 from sqlqueue_spark.inspection.doctor.checks import checked
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support import recording
@@ -177,7 +177,9 @@ def without_drivers(monkeypatch):
 
 @loads_pyodbc
 def test_the_drivers_of_the_tests_are_there():
-    assert [each.name for each in driver_checks.checks(POSTGRESQL, None) if each.state is State.FINE][:3] == [
+    assert [each.name for each in machine_checks.drivers_of(POSTGRESQL, None) if each.state is State.FINE][
+        :3
+    ] == [
         "psycopg",
         "adbc",
         "pyodbc",
@@ -187,7 +189,7 @@ def test_the_drivers_of_the_tests_are_there():
 def test_a_missing_driver_is_wrong_only_if_needed(without_drivers):
     of_postgresql = "It is not installed; install it with: pip install 'sqlqueue-spark[postgresql]'."
     of_sqlserver = "It is not installed; install it with: pip install 'sqlqueue-spark[mssql]'."
-    assert list(driver_checks.checks(POSTGRESQL, "postgresql://db")) == [
+    assert list(machine_checks.drivers_of(POSTGRESQL, "postgresql://db")) == [
         Check(name="psycopg", state=State.WRONG, said=of_postgresql),
         Check(name="adbc", state=State.WRONG, said=of_postgresql),
         Check(name="pyodbc", state=State.OPEN, said=f"{of_sqlserver} Only SQL Server needs it."),
@@ -200,27 +202,27 @@ def test_a_missing_driver_is_wrong_only_if_needed(without_drivers):
             ),
         ),
     ]
-    states = [each.state for each in driver_checks.checks(SQLSERVER, "Server=db")]
+    states = [each.state for each in machine_checks.drivers_of(SQLSERVER, "Server=db")]
     assert states == [State.OPEN, State.OPEN, State.WRONG, State.OPEN, State.OPEN]
 
 
 def test_without_a_url_one_engine_must_be_complete(without_drivers, monkeypatch):
-    (*_, last) = driver_checks.checks(None, None)
+    (*_, last) = machine_checks.drivers_of(None, None)
     assert (last.name, last.state) == ("drivers", State.WRONG)
     looking(monkeypatch, psycopg=lambda _: "3", adbc=lambda _: "1")
-    assert State.WRONG not in [each.state for each in driver_checks.checks(None, None)]
+    assert State.WRONG not in [each.state for each in machine_checks.drivers_of(None, None)]
 
 
 def test_a_missing_library_is_named_with_its_package(monkeypatch):
     looking(monkeypatch, pyodbc=missing(ImportError("libodbc.so.2: cannot open shared object file")))
-    (_, _, check, *_) = driver_checks.checks(SQLSERVER, "Server=db")
+    (_, _, check, *_) = machine_checks.drivers_of(SQLSERVER, "Server=db")
     assert check.said == "It does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
 
 
 def test_sqlserver_is_complete_without_arrow_odbc(without_drivers, monkeypatch):
     """It only makes reading cheaper."""
     looking(monkeypatch, pyodbc=lambda _: "5", odbc=lambda _: "ODBC Driver 18 for SQL Server (installed)")
-    assert [each.state for each in driver_checks.checks(None, None)] == [
+    assert [each.state for each in machine_checks.drivers_of(None, None)] == [
         *[State.OPEN] * 2,
         *[State.FINE] * 2,
         State.OPEN,

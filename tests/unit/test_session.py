@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.pipeline.running import delta_lake, spark_defaults
 from sqlqueue_spark.pipeline.running import session as module
-from sqlqueue_spark.pipeline.running.fetched_jars import fetched, remember
+from sqlqueue_spark.pipeline.running.delta_lake import fetched, remember
 from sqlqueue_spark.pipeline.running.session import check_machine, session
 from tests.support.jobs import ROOT
 from tests.support.sparks import DELTA

@@ -6,10 +6,11 @@ The checks change nothing, and their texts hold no secrets.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
-from sqlqueue_spark.engines.registry import Dialect, dialect_of
+from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.inspection.doctor import database_checks, driver_checks, machine_checks
+from sqlqueue_spark.inspection.doctor import database_checks, machine_checks
 from sqlqueue_spark.inspection.doctor.checks import Check, State
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -27,13 +28,9 @@ def examine(
     :param role: the role of the login, receiver or sender. Without one the login passes if it can do either.
     """
     yield from machine_checks.checks()
-    yield from driver_checks.checks(_engine(options), None if options is None else options.url)
+    engine = None
+    with suppress(ConfigurationError):  # reported by the check of the url
+        engine = None if options is None else dialect_of(options.url)
+    yield from machine_checks.drivers_of(engine, None if options is None else options.url)
     if options is not None:
         yield from database_checks.checks(options, queue, role)
-
-
-def _engine(options: ConnectionOptions | None) -> Dialect | None:
-    try:
-        return None if options is None else dialect_of(options.url)
-    except ConfigurationError:  # reported by the check of the url
-        return None

@@ -44,7 +44,3 @@ def checked(name: str, look: Callable[[], str]) -> Check:
         return Check(name=name, state=State.OPEN, said=str(why))
     except SqlQueueError as remedy:
         return Check(name=name, state=State.WRONG, said=str(remedy))
-
-
-def not_tried(name: str, why: str) -> Check:
-    return Check(name=name, state=State.OPEN, said=f"not tried: {why}")

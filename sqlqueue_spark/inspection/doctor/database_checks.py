@@ -11,8 +11,8 @@ from datetime import timedelta
 from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.hosts import Host, hosts
 from sqlqueue_spark.errors import QueueError, SqlQueueError
-from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked, not_tried
-from sqlqueue_spark.inspection.findings import Finding, of_table
+from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked
+from sqlqueue_spark.inspection.findings import of_table
 from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell, shell_word
@@ -70,7 +70,7 @@ class _Way:
             return
         yield self._step("queue", self._queue)
         if self.found is None:
-            yield not_tried("rights", "there is no table to have rights to")
+            yield from _rest("rights", "there is no table to have rights to")
         else:
             yield self._step("rights", self._rights)
 
@@ -85,13 +85,14 @@ class _Way:
         there = server(self.connection)
         found = compatibility(self.connection)
         if found.is_ < found.needed:
-            statement = self.connection.dialect.render("remedy_compatibility")
+            raising = str(self.connection.dialect.render("remedy_compatibility"))
             raise Wrong(
                 f"The {found.what} of {there.database!r} is {found.is_}, but {found.needed} is needed; "
-                + (f"raise it with: {statement}" if statement else "upgrade the server.")
+                + (f"raise it with: {raising}" if raising else "upgrade the server.")
             )
         for finding in of_database(self.connection):
-            raise Wrong(f"{finding.message} {_command(finding)}".rstrip())
+            statement = " ".join(finding.remedy_sql.split())
+            raise Wrong(finding.message + (f" Run: {statement}" if statement else ""))
         return f"{there.database} on {there.version}"
 
     def _queue(self) -> str:
@@ -127,11 +128,6 @@ class _Way:
         )
 
 
-def _command(finding: Finding) -> str:
-    """Return the statement to run, on one line."""
-    return f"Run: {' '.join(finding.remedy_sql.split())}" if finding.remedy_sql else ""
-
-
 def _network(wanted: list[Host]) -> str:
     if not wanted:
         raise Open(
@@ -156,4 +152,4 @@ def _network(wanted: list[Host]) -> str:
 def _rest(first: str, why: str) -> Iterator[Check]:
     """Yield for each step from this one on that it was not tried."""
     for name in STEPS[STEPS.index(first) :]:
-        yield not_tried(name, why)
+        yield Check(name=name, state=State.OPEN, said=f"not tried: {why}")

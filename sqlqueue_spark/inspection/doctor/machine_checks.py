@@ -1,4 +1,4 @@
-"""Checks what Spark needs on this machine: Python for driver and workers, Java, and Spark itself."""
+"""Checks this machine: Python for driver and workers, Java, Spark itself, and the databases' drivers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from sqlqueue_spark.inspection.doctor.checks import Check, Open, Wrong, checked
+from sqlqueue_spark.engines import drivers
+from sqlqueue_spark.engines.registry import Dialect
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_JAVA = 17
@@ -30,10 +35,8 @@ print(*sys.version_info[:2], *(each for each in packages if importlib.util.find_
 
 
 def checks() -> Iterator[Check]:
-    yield checked("python", python)
-    yield checked("java", java)
-    yield checked("spark", spark)
-    yield checked("workers", workers)
+    for look in (python, java, spark, workers):
+        yield checked(look.__name__, look)
 
 
 def python() -> str:
@@ -43,15 +46,10 @@ def python() -> str:
     return f"{found} ({sys.executable})"
 
 
-def java_program() -> str:
-    """Return the Java that Spark starts: that of JAVA_HOME, else the first on the path."""
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home, "bin", "java")) if home else "java"
-
-
 def java() -> str:
-    """Check the Java that Spark starts."""
-    home, program = os.environ.get("JAVA_HOME"), java_program()
+    """Check the Java that Spark starts: that of JAVA_HOME, else the first on the path."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home, "bin", "java")) if home else "java"
     remedy = "install a JRE 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one"
     try:
         said = _said([program, "-version"])
@@ -91,20 +89,52 @@ def workers() -> str:
         raise Open("not tried: Spark is not installed")
     program = os.environ.get("PYSPARK_PYTHON") or "python3"
     remedy = f"set PYSPARK_PYTHON={shlex.quote(sys.executable)}"
+    wrong, version = "", ""
     try:
         major, minor, *lacking = _said([program, "-c", _ASKED]).split()
     except (OSError, ValueError):
-        raise Wrong(
-            f"Spark starts its workers with {program}, which is no Python that runs; {remedy}."
-        ) from None
-    version = f"{major}.{minor}"
-    if version != _dotted(sys.version_info[:2]):
-        raise Wrong(f"Spark starts its workers with {program}, which is Python {version}; {remedy}.")
-    if lacking:
-        raise Wrong(
-            f"Spark starts its workers with {program}, which lacks {' and '.join(lacking)}; {remedy}."
-        )
+        wrong = "is no Python that runs"
+    else:
+        version = f"{major}.{minor}"
+        if version != _dotted(sys.version_info[:2]):
+            wrong = f"is Python {version}"
+        elif lacking:
+            wrong = f"lacks {' and '.join(lacking)}"
+    if wrong:
+        raise Wrong(f"Spark starts its workers with {program}, which {wrong}; {remedy}.")
     return f"Python {version} ({shutil.which(program)})"
+
+
+def drivers_of(needed: Dialect | None, url: str | None) -> Iterator[Check]:
+    """Check each driver. A missing driver is wrong only if it is needed.
+
+    :param needed: the engine of the url. Without a url the drivers of any one engine must be complete.
+    """
+    complete = False
+    for engine, its in drivers.NEEDED_DRIVERS.items():
+        own_url = url if engine is needed else None
+        made = {
+            each: checked(each.name, partial(_driver, engine, each, own_url, engine is needed))
+            for each in its
+        }
+        yield from made.values()
+        complete |= all(check.state is State.FINE for driver, check in made.items() if driver.without is None)
+    if needed is None and not complete:
+        extras = " or ".join(f"'sqlqueue-spark[{engine.extra}]'" for engine in drivers.NEEDED_DRIVERS)
+        said = f"No engine has all its drivers; install those of one with: pip install {extras}."
+        yield Check(name="drivers", state=State.WRONG, said=said)
+
+
+def _driver(engine: Dialect, driver: drivers.NeededDriver, url: str | None, needed: bool) -> str:
+    try:
+        return driver.look(url)
+    except (ImportError, ConfigurationError) as error:
+        if driver.loader is not None and isinstance(error, ImportError):
+            raise Open(f"not tried: {driver.loader} cannot be loaded") from None
+        said = f"It {drivers.remedy(engine, error)}" if isinstance(error, ImportError) else str(error)
+    if driver.without is not None:
+        raise Open(f"{said} {driver.without}")
+    raise Wrong(said) if needed else Open(f"{said} Only {engine.title} needs it.")
 
 
 def _said(command: list[str]) -> str:
@@ -120,10 +150,8 @@ def _said(command: list[str]) -> str:
 
 def _installed() -> tuple[str, str] | None:
     for name in _SPARKS:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             return name, importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return None
 
 

@@ -13,8 +13,9 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import each_message, recoverability
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.options.fields import Options, boolean, duration, option, text
+from sqlqueue_spark.options.fields import duration, option, text
 from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
+from sqlqueue_spark.pipeline.running.configuration import JobOptions
 
 _HALF_A_MINUTE, _TEN_SECONDS = timedelta(seconds=30), timedelta(seconds=10)
 
@@ -34,7 +35,7 @@ def events(value: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HandleOptions(Options):
+class HandleOptions(JobOptions):
     """How each message of a queue is handled."""
 
     checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
@@ -46,9 +47,6 @@ class HandleOptions(Options):
         "name of `endpoint`.",
         parse=events,
         default=(),
-    )
-    available_now: bool = option(
-        "Take what is there now and end, instead of running on.", parse=boolean, default=False
     )
     immediate_retries: int = option(
         "How often a function that fails is called again at once.", parse=_retries, kind="number", default=5
@@ -96,26 +94,26 @@ def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *
     ]
 
 
-def handled(messages: DataFrame, options: HandleOptions, queue: str | None) -> DataFrame:
+def handled(
+    messages: DataFrame,
+    options: HandleOptions,
+    queue: str | None,
+    function: Callable[..., object] | None = None,
+) -> DataFrame:
     """The outcomes of a stream of messages, for the sink.
 
     :param queue: the address of the queue in which they are received; None where the column ``Queue`` has it.
+    :param function: handles each message; by default the one that the options name.
     :raises ConfigurationError: the function cannot be found.
     """
-    return outcomes_of(load_function(options.handler), messages, options, queue)
-
-
-def outcomes_of(
-    function: Callable[..., object], messages: DataFrame, options: HandleOptions, queue: str | None
-) -> DataFrame:
-    """The outcomes of a stream of messages, as a function makes them; ``queue`` as for :func:`handled`."""
-    transform = each_message(
-        function,
-        queue=queue,
-        immediateRetries=options.immediate_retries,
-        handlerTimeout=options.handler_timeout,
+    outcomes = messages.transform(
+        each_message(
+            function or load_function(options.handler),
+            queue=queue,
+            immediateRetries=options.immediate_retries,
+            handlerTimeout=options.handler_timeout,
+        )
     )
-    outcomes = messages.transform(transform)
     if not options.delayed_retries:
         return outcomes
     return recoverability(

@@ -14,15 +14,14 @@ from sqlqueue_spark.options.fields import said
 #: One of source and sink may say these for both.
 _SHARED = ("transactionMode", "stream")
 #: The sink takes these from the source where it names no database of its own.
-_DATABASE = ("url", "defaultSchema", "legacyAddresses", "lockTimeout", "commandTimeout")
-_LOGIN = ("user", "password", "accessToken", "accessTokenProvider")
+DATABASE = ("url", "defaultSchema", "legacyAddresses", "lockTimeout", "commandTimeout")
+LOGIN = ("user", "password", "accessToken", "accessTokenProvider")
 
 
 def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The options of source and sink, each completed by what only the other one says.
 
-    ``transactionMode`` and ``stream`` may stand at either. A sink without a ``url`` of its own is in the
-    source's database, and takes the source's login unless it has one.
+    A sink without a ``url`` of its own is in the source's database, with its login unless it has one.
 
     :raises ConfigurationError: source and sink contradict each other, or one of them is wrong in itself.
     """
@@ -31,8 +30,8 @@ def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str
         _take(here, there, name)
         _take(there, here, name)
     if said(there, "url") in (None, said(here, "url")):
-        login = _LOGIN if all(said(there, name) is None for name in _LOGIN) else ()
-        for name in (*_DATABASE, *login):
+        login = LOGIN if all(said(there, name) is None for name in LOGIN) else ()
+        for name in (*DATABASE, *login):
             _take(there, here, name)
     _check(SourceOptions.parse(here), SinkOptions.parse(there))
     return here, there
@@ -48,8 +47,17 @@ def _check(source: SourceOptions, sink: SinkOptions) -> None:
                 f"The option {name} is {ours!r} at the source and {theirs!r} at the sink; say it once, or "
                 "the same."
             )
-    if source.transaction_mode == ATOMIC:
-        _check_one_database(source, sink)
+    one_database = (
+        ("url", source.url, sink.url),
+        ("defaultSchema", source.default_schema, sink.default_schema),
+    )
+    for name, ours, theirs in one_database if source.transaction_mode == ATOMIC else ():
+        if ours != theirs:  # the text does not show the values: they may hold a secret
+            raise ConfigurationError(
+                f"The option {name} differs between source and sink, but sendsAtomicWithReceive sends in the "
+                "source's own transaction and so to its database alone; leave it out at the sink, or take "
+                "receiveOnly with an outbox."
+            )
     if source.url == sink.url:
         _check_ends(source, sink)
 
@@ -60,36 +68,24 @@ def _check_ends(source: SourceOptions, sink: SinkOptions) -> None:
     naming, there = source.naming(dialect), sink.naming(dialect).table
     named = [naming.table(each) for each in (source.queues if source.queue is None else (source.queue,))]
 
-    def is_own(to: Table) -> bool:
-        pattern = source.queue_pattern
-        matches = (
-            pattern is not None and to.schema == naming.default_schema and re.fullmatch(pattern, to.table)
-        )
-        return bool(matches) or to in named
+    def own(queue: str | None) -> Table | None:
+        """The queue's table if it is one of the source's."""
+        pattern, to = source.queue_pattern, None if queue is None else there(queue)
+        if to is None or to in named:
+            return to
+        matches = pattern and to.schema == naming.default_schema and re.fullmatch(pattern, to.table)
+        return to if matches else None
 
-    if sink.queue is not None and is_own(to := there(sink.queue)):
+    if to := own(sink.queue):
         raise ConfigurationError(
             f"Source and sink are the same queue {to}, so its messages would go round for ever, or be "
             "dropped as sent before; name another queue for the sink."
         )
     for name, queue in (("errorQueue", sink.error_queue), ("auditQueue", sink.audit_queue)):
-        if queue is not None and is_own(to := there(queue)):
+        if to := own(queue):
             raise ConfigurationError(
                 f"The option {name} of the sink names the queue of the source, {to}, so what goes there "
                 "would be received again, for ever; name another queue."
-            )
-
-
-def _check_one_database(source: SourceOptions, sink: SinkOptions) -> None:
-    for name, ours, theirs in (
-        ("url", source.url, sink.url),
-        ("defaultSchema", source.default_schema, sink.default_schema),
-    ):
-        if ours != theirs:  # the text does not show the values: they may hold a secret
-            raise ConfigurationError(
-                f"The option {name} differs between source and sink, but sendsAtomicWithReceive sends in the "
-                "source's own transaction and so to its database alone; leave it out at the sink, or take "
-                "receiveOnly with an outbox."
             )
 
 

@@ -22,7 +22,8 @@ from sqlqueue_spark.handling import ReceivedMessage
 from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import address, option
-from sqlqueue_spark.pipeline.declared.handle import HandleOptions, outcomes_of
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
+from sqlqueue_spark.pipeline.declared.pipeline_options import DATABASE, LOGIN
 from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.readiness import at, make_ready
@@ -33,11 +34,9 @@ from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
 
 log = logger(__name__)
 
+_Handler = Callable[[ReceivedMessage], object]
 #: Options of the sink that hold for one of its databases alone. All others hold for both.
-_OF_A_DATABASE = frozenset(
-    ("url", "user", "password", "accesstoken", "accesstokenprovider",
-     "defaultschema", "legacyaddresses", "locktimeout", "commandtimeout")
-)  # fmt: skip
+_OF_A_DATABASE = {name.lower() for name in (*DATABASE, *LOGIN)}
 #: Options without which the sink cannot work: what each is, and how to give it.
 _NEEDED = {
     "url": "the other database; give it as sink.url in the configuration, or as SQLQUEUE_SINK_URL",
@@ -84,10 +83,7 @@ class StoreAndForward:
     def of(
         cls, source: Mapping[str, str], sink: Mapping[str, str], options: StoreAndForwardOptions
     ) -> StoreAndForward:
-        """Split the options of the configuration.
-
-        :raises ConfigurationError: they cannot be those of a store-and-forward job.
-        """
+        """:raises ConfigurationError: the options cannot be those of a store-and-forward job."""
         own = SourceOptions.parse(source)
         _check_given({name.lower(): value for name, value in sink.items()}, options)
         here = {name: value for name, value in source.items() if _names_a_place(name)}
@@ -95,42 +91,35 @@ class StoreAndForward:
         home = {**here, **there, **({} if options.local_queue is None else {"queue": options.local_queue})}
         other = {name: value for name, value in sink.items() if name.lower() not in _AT_HOME}
         at_home, elsewhere = SinkOptions.parse(home), SinkOptions.parse(other)
-        _check(own, at_home, elsewhere)
         if own.queue is None:
             raise ConfigurationError(
                 "A store-and-forward job has one queue, in whose table of delayed messages they wait; give "
                 "the option queue, and start a job for each queue."
             )
+        _check(own, own.queue, at_home, elsewhere)
         remote = RemoteDatabases(elsewhere, at_home, own.queue)
         return cls(source=source, options=options, home=home, other=other, remote=remote)
 
     def make_ready(self, create: bool) -> None:
         """Look for what the job needs, and put back the messages that wait for a database that is up.
 
-        Another database may be down.
-
-        :param create: create what is missing first, and print a line for each; in the other databases that
-            are up, the outbox.
+        :param create: create what is missing first, and print a line for each; in the other databases the
+            outbox, except in those that are down.
         """
         source, home = SourceOptions.parse(self.source), SinkOptions.parse(self.home)
         make_ready(source, home, create=create, retries=True)
-        for line in self._create_outboxes() if create else ():
-            click.echo(plain(line))
-        self.remote.look()
-
-    def _create_outboxes(self) -> list[str]:
-        other, lines = SinkOptions.parse(self.other), []
-        for target in Destinations(other).everywhere():
+        other = SinkOptions.parse(self.other)
+        for target in Destinations(other).everywhere() if create else ():
             try:
                 made = outbox_tables.create(at(target, other), other.sender or "")
             except ConnectionLost as error:
                 log.warning("not_created outbox=%s: %s", other.sender, error)
             else:
-                lines += [f"created outbox={made.outbox}"] if made.new else []
-        return lines
+                if made.new:
+                    click.echo(plain(f"created outbox={made.outbox}"))
+        self.remote.look()
 
     def run_until_stopped(self, spark: SparkSession) -> Totals:
-        """Send on, and print how it goes."""
         return send_until_stopped(
             spark,
             self.source,
@@ -148,7 +137,7 @@ class StoreAndForward:
 def _names_a_place(name: str) -> bool:
     """Whether an option says where a database is, how to log in, or how its queues are named."""
     lowered = name.lower()
-    return lowered in _OF_A_DATABASE or (lowered.startswith(("queue.", "endpoint.")) and "." in lowered)
+    return lowered in _OF_A_DATABASE or lowered.startswith(("queue.", "endpoint."))
 
 
 def _check_given(sink: Mapping[str, str], options: StoreAndForwardOptions) -> None:
@@ -168,7 +157,7 @@ def _check_given(sink: Mapping[str, str], options: StoreAndForwardOptions) -> No
         )
 
 
-def _check(source: SourceOptions, home: SinkOptions, other: SinkOptions) -> None:
+def _check(source: SourceOptions, queue: str, home: SinkOptions, other: SinkOptions) -> None:
     modes = [each.transaction_mode for each in (source, home, other) if each.transaction_mode != RECEIVE_ONLY]
     if modes:
         raise ConfigurationError(
@@ -187,11 +176,7 @@ def _check(source: SourceOptions, home: SinkOptions, other: SinkOptions) -> None
             "database."
         )
     naming = source.naming(dialect_of(source.url))
-    if (
-        home.queue is not None
-        and source.queue is not None
-        and naming.table(home.queue) == naming.table(source.queue)
-    ):
+    if home.queue is not None and naming.table(home.queue) == naming.table(queue):
         raise ConfigurationError(
             f"localQueue is {home.queue}, the queue of the job itself, so its messages would go round for "
             "ever; name another queue."
@@ -219,21 +204,15 @@ def store_and_forward(
 
 
 def with_outcomes(messages: DataFrame, options: StoreAndForwardOptions, queue: str | None) -> DataFrame:
-    """The messages of a stream with the outcomes of the handler, as the sink of the job takes them.
-
-    :param queue: the address of the queue in which they are received.
-    :raises ConfigurationError: the handler cannot be found.
-    """
+    """The messages of a stream with the outcomes of the handler; parameters as of :func:`handled`."""
     if options.handler is not None:
-        return outcomes_of(_for_those_that_stay(load_function(options.handler)), messages, options, queue)
+        return handled(messages, options, queue, _for_those_that_stay(load_function(options.handler)))
     received = messages.withColumn("Queue", F.lit(queue))
     nothing = "Outgoing" if options.local_queue is None else "Failure"
     return received.withColumn(nothing, F.lit(None))
 
 
-def _for_those_that_stay(
-    function: Callable[[ReceivedMessage], object],
-) -> Callable[[ReceivedMessage], object]:
+def _for_those_that_stay(function: _Handler) -> _Handler:
     """The function, which is not called for messages that go to another database."""
 
     @functools.wraps(function)

@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
-from sqlqueue_spark.options.fields import Options, boolean, option, text
+from sqlqueue_spark.options.fields import option, text
+from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
 
 #: The view that the SQL reads. It replaces a view of this name in the session.
@@ -25,13 +26,10 @@ def function_name(value: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForwardOptions(Options):
+class ForwardOptions(JobOptions):
     """What happens to messages on their way from queue to queue."""
 
     checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
-    available_now: bool = option(
-        "Take what is there now and end, instead of running on.", parse=boolean, default=False
-    )
     sql: str | None = option(
         "`SELECT … FROM messages`: what goes on, and where to.", parse=text, default=None
     )
@@ -54,22 +52,26 @@ def transformed(messages: DataFrame, options: ForwardOptions) -> DataFrame:
     :raises ConfigurationError: the SQL or the function cannot be run, or does not return a stream of them.
     """
     if options.sql is not None:
-        return _by_sql(with_message_columns(messages), options.sql)
-    if options.function is not None:
-        return _by_function(with_message_columns(messages), options.function)
-    return messages
+        whose, result = "The SQL of the transform", _by_sql(with_message_columns(messages), options.sql)
+    elif options.function is not None:
+        whose = f"The function {options.function}"
+        result = _by_function(with_message_columns(messages), options.function)
+    else:
+        return messages
+    if not result.isStreaming:
+        raise ConfigurationError(f"{whose} does not read the stream of messages; select from it.")
+    return result
 
 
 def _by_sql(messages: DataFrame, query: str) -> DataFrame:
     messages.createOrReplaceTempView(VIEW)
     try:
-        result = messages.sparkSession.sql(query)
+        return messages.sparkSession.sql(query)
     except PySparkException as error:
         raise ConfigurationError(
             f"The SQL of the transform cannot be run ({_reason(error)}); correct it, and note that the "
             f"messages are the view {VIEW}."
         ) from error
-    return _streaming(result, "The SQL of the transform")
 
 
 def _by_function(messages: DataFrame, name: str) -> DataFrame:
@@ -82,12 +84,11 @@ def _by_function(messages: DataFrame, name: str) -> DataFrame:
         raise ConfigurationError(
             f"The function {name} failed ({type(error).__name__}: {_reason(error)}); correct it."
         ) from error
-    if not isinstance(result, DataFrame):
-        raise ConfigurationError(
-            f"The function {name} returned {type(result).__name__}, not a DataFrame; return the messages to "
-            "send."
-        )
-    return _streaming(result, f"The function {name}")
+    if isinstance(result, DataFrame):
+        return result
+    raise ConfigurationError(
+        f"The function {name} returned {type(result).__name__}, not a DataFrame; return the messages to send."
+    )
 
 
 def load_function(name: str) -> Callable[..., object]:
@@ -108,12 +109,6 @@ def load_function(name: str) -> Callable[..., object]:
     if not callable(function):
         raise ConfigurationError(f"The module {module_name} has no function {attribute}; correct the name.")
     return function
-
-
-def _streaming(result: DataFrame, whose: str) -> DataFrame:
-    if not result.isStreaming:
-        raise ConfigurationError(f"{whose} does not read the stream of messages; select from it.")
-    return result
 
 
 def _reason(error: BaseException) -> str:

@@ -3,39 +3,52 @@
 A copy leaves the rows to the queue's consumer, for example ServiceControl. It sees what stands in the queue
 when it looks: a row that comes and goes between two looks is not in the archive. Taking misses no message,
 and leaves none to others.
+
+A round of a copy looks at the numbers and Ids of *all* rows in the queue. A highest number so far would not
+tell what is new: numbers are given before rows are committed, so a lower one may come up later, and after a
+TRUNCATE they begin again. The Ids are looked up in the archive, and only rows that are missing there are read
+whole. A row that was found in the archive is not looked up again while it is in the queue. After a crash the
+first round takes longer, and no row is copied twice.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 
 import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sqlqueue_spark import functions
+from sqlqueue_spark import fail_points, functions
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.options.fields import Options, boolean, duration, option, said, text
+from sqlqueue_spark.options.fields import boolean, duration, option, said, text
 from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable, merge
 from sqlqueue_spark.pipeline.delta.delta_stream import INTO_DELTA, DeltaOptions, write_delta
-from sqlqueue_spark.pipeline.delta.queue_copy import QueueCopy
 from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
 from sqlqueue_spark.pipeline.running.stop import asked_to_stop, run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.receive.reading.peek import Present, present_rows
+from sqlqueue_spark.row_set import RowSet, bounded
+from sqlqueue_spark.spark.some_rows import SomeRows
 
+#: Most rows of a merge, and most bytes of its headers and bodies.
+_MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20
 #: The longest pause between two looks whether to stop.
 _SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArchiveOptions(Options):
+class ArchiveOptions(JobOptions):
     """How a queue is archived."""
 
     path: str = option("Folder of the Delta table (--into).", parse=text)
@@ -50,9 +63,6 @@ class ArchiveOptions(Options):
     checkpoint: str | None = option(
         "Folder of the stream's checkpoint, where messages are taken.", parse=text, default=None
     )
-    available_now: bool = option(
-        "Take what is there now and end, instead of running on.", parse=boolean, default=False
-    )
 
     def check(self) -> None:
         if self.take and self.checkpoint is None:
@@ -64,6 +74,18 @@ class ArchiveOptions(Options):
             raise ConfigurationError(
                 "Both take and every are given, but what takes messages runs on by itself; drop every."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """What a round has done."""
+
+    rows: int
+    copied: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"rows={self.rows} copied={self.copied} seconds={self.seconds:.1f}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +149,9 @@ def copy_to_delta(
                     report(f"round={rounds} {done}")
                 if options.every is None or options.available_now:
                     break
-                _rest(options.every.total_seconds(), is_asked)
+                until = time.monotonic() + options.every.total_seconds()
+                while (left := until - time.monotonic()) > 0 and not is_asked():
+                    time.sleep(min(left, _SECONDS))
         finally:
             if stop_file is not None:
                 stop_file.unlink(missing_ok=True)
@@ -152,8 +176,69 @@ def archive_until_stopped(
     return copied
 
 
-def _rest(seconds: float, is_asked: Callable[[], bool]) -> None:
-    """Pause, but not when asked to stop."""
-    until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0 and not is_asked():
-        time.sleep(min(left, _SECONDS))
+class QueueCopy:
+    """Copies a queue round by round.
+
+    :param transform: makes of the rows of the queue those of the archive. It must keep their Ids.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: Mapping[str, str],
+        table: ArchiveTable,
+        transform: Callable[[DataFrame], DataFrame],
+    ) -> None:
+        self._options = SourceOptions.parse(source)
+        self._queue = SomeRows(spark, source)
+        self._table = table
+        self._transform = transform
+        self._database = Retry(f"looking at {self._options.one_queue}")
+        self._reached = False
+        #: Rows that were in the queue at the last look, and that the archive has.
+        self._known: dict[int, str] = {}
+
+    def round(self, is_asked: Callable[[], bool] = lambda: False) -> Round:
+        """Copy what stands in the queue now and is not in the archive.
+
+        :param is_asked: whether to stop; it is asked between two merges.
+        """
+        began = time.monotonic()
+        self._known, others = self._database.retried(self._look)
+        self._reached = True
+        fail_points.step(fail_points.ROWS_LOOKED_AT)
+        rows, copied = len(self._known) + len(others), 0
+        for piece in _pieces(others):
+            if is_asked():
+                break
+            copied += self._copy(piece)
+        return Round(rows=rows, copied=copied, seconds=time.monotonic() - began)
+
+    def _look(self) -> tuple[dict[int, str], list[Present]]:
+        """The rows of the queue that are known, and the others. A row that has gone is forgotten."""
+        known: dict[int, str] = {}
+        others: list[Present] = []
+        for row in present_rows(self._options, again=self._reached):
+            if self._known.get(row.row_version) == row.id:
+                known[row.row_version] = row.id
+            else:
+                others.append(row)
+        return known, others
+
+    def _copy(self, looked_at: list[Present]) -> int:
+        missing = self._table.missing([row.id for row in looked_at])
+        self._known |= {row.row_version: row.id for row in looked_at if row.id not in missing}
+        wanted = RowSet.of(row.row_version for row in looked_at if row.id in missing)
+        if not len(wanted):
+            return 0
+        # Rows that were merged are looked up next time. They are not noted here: fewer rows may be read than
+        # were looked at, because a receiver may hold a row and give it back.
+        copied = self._table.merge(self._transform(self._queue.read(wanted)))
+        fail_points.step(fail_points.ROWS_COPIED)
+        return copied
+
+
+def _pieces(rows: list[Present]) -> Iterator[list[Present]]:
+    rest = iter(rows)
+    for count in bounded([row.size for row in rows], _MOST_ROWS, _MOST_BYTES):
+        yield list(islice(rest, count))

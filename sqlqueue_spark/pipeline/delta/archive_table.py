@@ -9,9 +9,8 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,8 +30,6 @@ _SETTINGS = {
     "userMetadata": "spark.databricks.delta.commitInfo.userMetadata",
 }
 _NOTHING: Mapping[str, str] = {}
-
-T = TypeVar("T")
 
 
 class ArchiveTable:
@@ -56,7 +53,19 @@ class ArchiveTable:
         :param once: Delta's options that make a batch once. Where the table has the batch, nothing is done.
         :returns: how many were added.
         """
-        return _again_after_conflicts(self._path, lambda: self._merged(rows, once))
+
+        def tried() -> int:
+            try:
+                return self._merged(rows, once)
+            except Exception as error:  # Spark raises many kinds
+                if not _CONFLICT.search(f"{type(error).__name__} {error}"):
+                    raise
+                raise TryAgain(
+                    f"Another program has written into the Delta table {self._path} again and again while we "
+                    "did; start this one again."
+                ) from error
+
+        return Retry(f"writing into {self._path}").retried(tried)
 
     def _merged(self, rows: DataFrame, once: Mapping[str, str]) -> int:
         from delta.tables import DeltaTable
@@ -73,9 +82,8 @@ class ArchiveTable:
                 .withSchemaEvolution()  # a later version may have more columns
                 .execute()
             )  # fmt: skip
-        return sum(
-            row.num_inserted_rows for row in merged.collect()
-        )  # a batch that is there already says nothing
+        # A batch that is there already says nothing.
+        return sum(row.num_inserted_rows for row in merged.collect())
 
     def _exists(self) -> bool:
         from delta.tables import DeltaTable
@@ -86,21 +94,6 @@ class ArchiveTable:
 def merge(df: DataFrame, table: str, once: Mapping[str, str]) -> None:
     """Write a batch of a stream into an archive, for ``write_delta``."""
     ArchiveTable(df.sparkSession, table).merge(df, once)
-
-
-def _again_after_conflicts(path: str, action: Callable[[], T]) -> T:
-    def tried() -> T:
-        try:
-            return action()
-        except Exception as error:  # Spark raises many kinds
-            if _CONFLICT.search(str(error)) is None and _CONFLICT.search(type(error).__name__) is None:
-                raise
-            raise TryAgain(
-                f"Another program has written into the Delta table {path} again and again while we did; "
-                "start this one again."
-            ) from error
-
-    return Retry(f"writing into {path}").retried(tried)
 
 
 @contextmanager

@@ -1,13 +1,12 @@
 """Checks that a checkpoint and its query's Delta table remember the same batches; reads nothing itself.
 
 Both number the batches of the query: the checkpoint in its folders ``offsets`` (begun) and ``commits``
-(done), Delta in its log. Delta skips a batch whose number it has. A checkpoint can go back: it is restored
-from a backup or copied, or its newest files are lost. Then Spark gives new messages numbers that Delta has
-already. Delta would skip them, Spark would log them, and the source would delete them. So the newest batch
-that Delta has must be one that the checkpoint has begun.
+(done), Delta in its log. A checkpoint can go back: it is restored from a backup or copied, or its newest
+files are lost. Then Spark gives new messages numbers that Delta has: Delta would skip them, Spark would log
+them, the source would delete them. So the newest batch of Delta must be one that the checkpoint has begun.
 
-Two streams on copies of one checkpoint count alike, so a number alone does not identify a batch. So each
-commit has a *mark*, a digest of what the checkpoint's ``offsets`` say of its batch. A replay has it too.
+Two streams on copies of one checkpoint count alike. So each commit has a *mark*, a digest of what the
+checkpoint's ``offsets`` say of its batch. A replay has it too.
 """
 
 from __future__ import annotations

@@ -12,9 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.options.fields import Options, boolean, option, said, text
+from sqlqueue_spark.options.fields import option, said, text
 from sqlqueue_spark.pipeline.delta.delta_writer import DeltaWriter, Write, append
 from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta, is_reachable
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
@@ -35,15 +36,12 @@ _UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaOptions(Options):
+class DeltaOptions(JobOptions):
     """Where a stream's rows go."""
 
     path: str = option("Folder of the Delta table (--into).", parse=text)
     checkpoint: str = option(
         "Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.", parse=text
-    )
-    available_now: bool = option(
-        "Take what is there now and end, instead of running on.", parse=boolean, default=False
     )
 
 
@@ -58,10 +56,9 @@ def with_checkpoint(delta: Mapping[str, str]) -> dict[str, str]:
 def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append) -> StreamingQuery:
     """Start writing a stream into a Delta table, exactly once.
 
-    When Spark repeats a batch that Delta has, the batch is not written again. A checkpoint that has gone back
-    is refused, because Delta would drop new batches under the numbers that it has: see
+    A batch that Spark repeats is not written again, and a checkpoint that has gone back is refused: see
     :mod:`sqlqueue_spark.pipeline.delta.checkpoint`. Through Spark Connect, and where Delta Lake is not the
-    open one, we cannot ask Delta. A line in the log then says so.
+    open one, we cannot ask Delta; a line in the log then says so.
 
     :param write: how a batch goes into the table: by default all its rows are added.
     :raises ConfigurationError: the checkpoint has gone back, or the session has no Delta Lake. The first
@@ -79,14 +76,11 @@ def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append)
             delta.checkpoint,
             delta.path,
         )
-        writer = (
-            writer.format("delta").option("path", delta.path)
-            if write is append
-            else writer.foreachBatch(lambda df, _: write(df, delta.path, {}))
-        )
-    if delta.available_now:
-        writer = writer.trigger(availableNow=True)
-    return writer.start()
+        if write is append:
+            writer = writer.format("delta").option("path", delta.path)
+        else:
+            writer = writer.foreachBatch(lambda df, _: write(df, delta.path, {}))
+    return (writer.trigger(availableNow=True) if delta.available_now else writer).start()
 
 
 def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions) -> StreamingQuery:

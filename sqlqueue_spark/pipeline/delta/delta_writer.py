@@ -1,21 +1,33 @@
 """Writes each batch of a stream into a Delta table exactly once; Spark logs no batch that Delta lacks.
 
 Spark's own Delta sink silently skips a batch whose number Delta has. That is right for a replay, and a loss
-where the number is another batch's. Our writer uses the same id and number. Before Spark may log the batch,
-the writer looks at what Delta has under them. Of two streams on copies of one checkpoint, Delta lets one of
-two concurrent transactions of one id fail, and the later stream finds the other's mark.
+where the number is another batch's. Our writer uses the same id and number, and looks at what Delta has under
+them before Spark may log the batch. Of two concurrent transactions of one id Delta lets one fail.
+
+The commit of a batch holds an action ``txn`` with the query's id and the batch's number, as Spark's own Delta
+sink writes it. Files are read through the JVM, so any store works that Spark can reach.
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.pipeline.delta.checkpoint import Recorded, check_start, check_written, marked
-from sqlqueue_spark.pipeline.delta.delta_table import CheckpointFolder, DeltaTable
+from sqlqueue_spark.pipeline.delta.checkpoint import (
+    Checkpoint,
+    Recorded,
+    check_start,
+    check_written,
+    mark_in,
+    marked,
+)
 
 #: The setting of the user's session for what Delta writes into each commit.
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -34,7 +46,7 @@ def append(df: DataFrame, table: str, once: Mapping[str, str]) -> None:
 class DeltaWriter:
     """A function for ``foreachBatch``: make it before the query starts; the query calls it with each batch.
 
-    :param write: how a batch goes into the table.
+    :param write: how a batch goes into the table, which need not be there yet.
     :raises ConfigurationError: the checkpoint has gone back behind what the table has.
     """
 
@@ -42,29 +54,28 @@ class DeltaWriter:
         self._spark = spark
         self._write_into = write
         self._path = table
-        self._table = DeltaTable(spark, table)
-        self._folder = CheckpointFolder(spark, checkpoint)
-        self._before = self._folder.read()
+        self._folder = checkpoint
+        self._files = _Files(spark)
+        self._before = self._checkpoint()
         self._query_id = self._before.query_id
-        known = None if self._query_id is None else self._table.newest(self._query_id)
-        check_start(self._before, table, known)
+        check_start(self._before, table, self._newest())
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write a batch, or find that Delta has it already; Spark logs the batch when this returns.
 
         :raises ConfigurationError: Delta has another stream's batch of this number.
         """
-        if self._query_id is None:  # Spark has made the checkpoint since
-            self._query_id = self._folder.read().query_id
+        self._query_id = self._query_id or self._checkpoint().query_id  # Spark may have made it since
         assert self._query_id is not None, "a query that runs has an id"
-        own = Recorded(batch_id, self._folder.digest(batch_id))
-        self._write(df, own)
-        check_written(self._before, self._path, own, self._table.recorded(self._query_id))
-
-    def _write(self, df: DataFrame, own: Recorded) -> None:
+        # A digest of what ``offsets`` says of the batch; it never changes.
+        said = self._files.text(f"{self._folder}/offsets/{batch_id}")
+        assert said is not None, "Spark logs a batch before it begins"
+        own = Recorded(batch_id, hashlib.sha256(said.encode()).hexdigest())
         data = marked(own.mark or "", self._spark.conf.get(_USER_METADATA, None))
-        assert self._query_id is not None, "the caller has read it"
-        once = {"txnAppId": self._query_id, "txnVersion": str(own.batch), "userMetadata": data}
+        self._write(df, {"txnAppId": self._query_id, "txnVersion": str(batch_id), "userMetadata": data})
+        check_written(self._before, self._path, own, self._recorded(self._query_id))
+
+    def _write(self, df: DataFrame, once: Mapping[str, str]) -> None:
         try:
             self._write_into(df, self._path, once)
         except Exception as error:
@@ -76,3 +87,85 @@ class DeltaWriter:
                 said = "py4j.protocol.Py4JJavaError: An error occurred while calling save"
                 raise SqlQueueError(f"{said}: {stopped[0]}") from None
             raise
+
+    def _newest(self) -> int | None:
+        """The newest batch that the table has of the checkpoint's query."""
+        if self._query_id is None:
+            return None
+        batches = self._log()[1].transactions()
+        return int(batches.apply(self._query_id)) if batches.contains(self._query_id) else None
+
+    def _recorded(self, query_id: str) -> Recorded | None:
+        """The newest batch that the table has of a query, and its mark; None if the log has lost its commit.
+
+        The batch is in the newest commit, unless others have written since.
+        """
+        log, snapshot = self._log()
+        folder = log.logPath().toString()
+        for version in range(snapshot.version(), -1, -1):
+            commit = self._files.text(f"{folder}/{version:020}.json")
+            if commit is None:
+                return None
+            if (found := batch_in(commit, query_id)) is not None:
+                return found
+        return None
+
+    def _log(self) -> tuple[Any, Any]:
+        """The table's log and its newest snapshot."""
+        jvm: Any = self._spark._jvm  # noqa: SLF001 -- the way to Delta's log
+        delta_log = jvm.org.apache.spark.sql.delta.DeltaLog
+        both = delta_log.forTableWithSnapshot(self._spark._jsparkSession, self._path)  # noqa: SLF001
+        return both.productElement(0), both.productElement(1)
+
+    def _checkpoint(self) -> Checkpoint:
+        """What the checkpoint says now; a folder that is not there yet says nothing."""
+        metadata = self._files.text(f"{self._folder}/metadata")
+        begun, done = (
+            [int(name) for name in self._files.names(f"{self._folder}/{log}") if re.fullmatch(r"\d+", name)]
+            for log in ("offsets", "commits")
+        )
+        return Checkpoint(
+            folder=self._folder,
+            query_id=None if metadata is None else json.loads(metadata)["id"],
+            begun=max(begun, default=None),
+            done=max(done, default=None),
+        )
+
+
+class _Files:
+    """Files of any store that Spark can reach."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm  # noqa: SLF001 -- the way to Hadoop's file systems
+        self._conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 -- likewise
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder; none if there is no such folder."""
+        path, store = self._at(folder)
+        return [each.getPath().getName() for each in store.listStatus(path)] if store.exists(path) else []
+
+    def text(self, file: str) -> str | None:
+        """The content of a file; None if there is no such file."""
+        path, store = self._at(file)
+        if not store.exists(path):
+            return None
+        stream = store.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def _at(self, name: str) -> tuple[Any, Any]:
+        path = self._jvm.org.apache.hadoop.fs.Path(name)
+        return path, path.getFileSystem(self._conf)
+
+
+def batch_in(commit: str, query_id: str) -> Recorded | None:
+    """The query's batch that a commit of the log holds, if it holds one."""
+    batch, said = None, None
+    for line in commit.splitlines():
+        if query_id in line and (txn := json.loads(line).get("txn", {})).get("appId") == query_id:
+            batch = int(txn["version"])
+        elif line.startswith('{"commitInfo"'):
+            said = json.loads(line)["commitInfo"].get("userMetadata")
+    return None if batch is None else Recorded(batch, mark_in(said))

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
@@ -49,10 +49,7 @@ class Totals:
 
 
 def progress_line(progress: StreamingQueryProgress) -> str:
-    """One batch as ``key=value``: messages, messages a second, messages waiting, age of the oldest.
-
-    In a replay Spark has not asked yet how many messages wait; the line then has ``?``.
-    """
+    """One batch as ``key=value``; ``?`` in a replay, where Spark does not ask how many messages wait."""
     seconds = _seconds(progress)
     rate = round(progress.numInputRows / seconds) if seconds else 0
     waiting = _reported(progress)
@@ -62,25 +59,15 @@ def progress_line(progress: StreamingQueryProgress) -> str:
     )
 
 
-def moved_on(progress: StreamingQueryProgress) -> int:
-    """How many messages in transit the source of a query has moved on so far; 0 where it does not say."""
-    found = _reported(progress).get("movedOn", 0)
-    return found if isinstance(found, int) else 0
-
-
 def ends_of(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
     """The end offsets of a batch that are JSON objects, as those of a queue are."""
     return [end for source in progress.sources if (end := _object(source.endOffset)) is not None]
 
 
 class BatchReport(StreamingQueryListener):
-    """Reports the batches of one query that had rows, and tells its source which batches Spark has logged.
+    """Reports the batches of one query that had rows, and writes the end of each batch into ``done_file``.
 
-    It writes the end of each logged batch into the source's ``doneFile``. Spark reports a batch when its
-    commit log has it.
-
-    :param report: is called with a line for each batch.
-    :param details: given the number of a batch, adds to its line.
+    Spark reports a batch when its commit log has it. The parameters are those of ``run_until_stopped``.
     """
 
     def __init__(
@@ -99,9 +86,9 @@ class BatchReport(StreamingQueryListener):
         self._last = -1
         self._told = (-1, "")
         self._ends: list[dict[str, Any]] = []
-        self._batches = 0
-        self._first = self._sum = _Work()
-        self._moved_on = 0
+        self._batches = self._messages = self._moved_on = 0
+        self._seconds = 0.0
+        self._first = (0, 0.0)  # messages and seconds
         self.ended = threading.Event()
 
     def catch_up(self, query: StreamingQuery) -> None:
@@ -110,13 +97,9 @@ class BatchReport(StreamingQueryListener):
             self._add(progress)
 
     def totals(self, seconds: float) -> Totals:
-        later = _Work(self._sum.messages - self._first.messages, self._sum.seconds - self._first.seconds)
-        return Totals(
-            messages=self._sum.messages,
-            batches=self._batches,
-            seconds=seconds,
-            steady=later.messages / later.seconds if later.messages and later.seconds else None,
-        )
+        later, lasted = self._messages - self._first[0], self._seconds - self._first[1]
+        steady = later / lasted if later and lasted else None
+        return Totals(messages=self._messages, batches=self._batches, seconds=seconds, steady=steady)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
@@ -136,22 +119,21 @@ class BatchReport(StreamingQueryListener):
                 return
             self._last = progress.batchId
             self._batches += 1
-            work = _Work(progress.numInputRows, _seconds(progress))
-            self._first = self._first if self._batches > 1 else work
-            self._sum = _Work(self._sum.messages + work.messages, self._sum.seconds + work.seconds)
+            self._messages += progress.numInputRows
+            self._seconds += _seconds(progress)
+            if self._batches == 1:
+                self._first = self._messages, self._seconds
             self._report(progress_line(progress) + self._moved(progress) + self._more(progress.batchId))
 
     def _moved(self, progress: StreamingQueryProgress) -> str:
         """How many messages in transit were moved on since the last line; empty where none was."""
-        more = moved_on(progress) - self._moved_on
+        found = _reported(progress).get("movedOn", 0)
+        more = found - self._moved_on if isinstance(found, int) else 0
         self._moved_on += max(more, 0)
         return f" moved_on={more}" if more > 0 else ""
 
     def _tell_source(self, progress: StreamingQueryProgress) -> None:
-        """Write where the last logged batch ends.
-
-        A trigger without data has the number of the next batch, and the same end as the last one.
-        """
+        """Write where the last logged batch ends; a trigger without data has that end and the next number."""
         if self._done_file is None or (progress.batchId, progress.timestamp) <= self._told:
             return
         self._told = progress.batchId, progress.timestamp
@@ -175,11 +157,6 @@ class BatchReport(StreamingQueryListener):
             log.warning("no_details batch=%d", batch, exc_info=True)
             return ""
         return f" {said}" if said else ""
-
-
-class _Work(NamedTuple):
-    messages: int = 0
-    seconds: float = 0.0
 
 
 def _seconds(progress: StreamingQueryProgress) -> float:

@@ -5,10 +5,20 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options.fields import Options, boolean, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(Options):
+    """What the section of every job may say."""
+
+    available_now: bool = option(
+        "Take what is there now and end, instead of running on.", parse=boolean, default=False
+    )
 
 
 def configuration(
@@ -26,23 +36,8 @@ def configuration(
     :raises ConfigurationError: the file or a ``--set`` is malformed. Values are not checked here.
     """
     sections: dict[str, dict[str, str]] = {name: {} for name in names}
-    for name, values in ({} if config is None else _loaded(config)).items():
-        assert config is not None, "its values were loaded"
-        _check_section(config, name, values, names)
-        for key, value in _flat(values):
-            if (
-                key.lower() == "queues"
-                and isinstance(value, list)
-                and all(isinstance(each, str) for each in value)
-            ):
-                value = json.dumps(value)  # noqa: PLW2901 -- an option is a text
-            if not isinstance(value, str | bool | int | float):
-                kind = "a list" if isinstance(value, list) else "a date or time"
-                raise ConfigurationError(
-                    f"The value of {key} in [{name}] of the configuration {config} is {kind}; "
-                    "write one text, number, true or false."
-                )
-            _put(sections[name], key, value)
+    if config is not None:
+        _load(sections, config)
     for setting in settings:
         name, equals, value = setting.partition("=")
         section, dot, key = name.partition(".")
@@ -58,32 +53,37 @@ def configuration(
     return sections
 
 
-def _loaded(config: Path) -> dict[str, Any]:
+def _load(sections: dict[str, dict[str, str]], config: Path) -> None:
+    """Put what a TOML file says into the sections."""
+    where, known = f"configuration {config}", ", ".join(f"[{each}]" for each in sections)
     try:
         # Windows' editors write a byte-order mark.
-        return tomllib.loads(config.read_text(encoding="utf-8-sig"))
+        loaded = tomllib.loads(config.read_text(encoding="utf-8-sig"))
     except ValueError as error:  # it is no TOML, or no UTF-8
-        raise ConfigurationError(
-            f"The configuration {config} is not valid TOML ({error}); correct it."
-        ) from error
-
-
-def _check_section(config: Path, name: str, values: object, names: Sequence[str]) -> None:
-    """Refuse what is no table of one of these names."""
-    known = ", ".join(f"[{each}]" for each in names)
-    # TOML makes this of [[name]].
-    is_tables = isinstance(values, list) and any(isinstance(each, dict) for each in values)
-    if name in names and is_tables:
-        raise ConfigurationError(
-            f"The configuration {config} has a list in the place of the section [{name}]; write [{name}] "
-            "once."
-        )
-    if name not in names and (isinstance(values, dict) or is_tables):
-        raise ConfigurationError(f"The configuration {config} has no section [{name}]; there are {known}.")
-    if not isinstance(values, dict):
-        raise ConfigurationError(
-            f"The key {name} of the configuration {config} stands in no section; put it below one of {known}."
-        )
+        raise ConfigurationError(f"The {where} is not valid TOML ({error}); correct it.") from error
+    for name, values in loaded.items():
+        # TOML makes this of [[name]].
+        is_tables = isinstance(values, list) and any(isinstance(each, dict) for each in values)
+        if name in sections and is_tables:
+            raise ConfigurationError(
+                f"The {where} has a list in the place of the section [{name}]; write [{name}] once."
+            )
+        if name not in sections and (isinstance(values, dict) or is_tables):
+            raise ConfigurationError(f"The {where} has no section [{name}]; there are {known}.")
+        if not isinstance(values, dict):
+            raise ConfigurationError(
+                f"The key {name} of the {where} stands in no section; put it below one of {known}."
+            )
+        for key, value in _flat(values):
+            if key.lower() == "queues" and isinstance(value, list) and {*map(type, value)} <= {str}:
+                value = json.dumps(value)  # noqa: PLW2901 -- an option is a text
+            if not isinstance(value, str | bool | int | float):
+                kind = "a list" if isinstance(value, list) else "a date or time"
+                raise ConfigurationError(
+                    f"The value of {key} in [{name}] of the {where} is {kind}; write one text, number, "
+                    "true or false."
+                )
+            _put(sections[name], key, value)
 
 
 def _flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:

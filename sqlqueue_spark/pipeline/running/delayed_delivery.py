@@ -1,18 +1,19 @@
-"""Delivers delayed messages beside a job: what is due goes to its queue while the job runs."""
+"""Looks after waiting messages beside a job: those that are due, and those for a database that is down."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.options import RECEIVE_ONLY, SinkOptions, SourceOptions
+from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.receive.claiming.queue_list import tables_of
-from sqlqueue_spark.send import Destinations
+from sqlqueue_spark.send import Destinations, RemoteDatabases
 from sqlqueue_spark.send.delayed_mover import DelayedMover, Moved
 from sqlqueue_spark.tables import delayed
 
@@ -20,13 +21,14 @@ log = logger(__name__)
 
 #: A mover that has failed begins again after this time: what was missing may have been created.
 _AGAIN_SECONDS = 10.0
+_SECONDS_TO_END = 10.0
 
 
 class DelayedDelivery:
     """The movers of a job, each in a thread of its own."""
 
     def __init__(self) -> None:
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
         self._lock = threading.Lock()
         self._moved = Moved()
 
@@ -41,14 +43,11 @@ class DelayedDelivery:
         """Deliver what is due until the job ends. An error is logged, and the mover begins again."""
         while True:
             try:
-                mover.run(self._stopping.wait, self._count)
+                mover.run(self.stopping.wait, self._count)
             except SqlQueueError as error:
                 log.warning("delivery_stopped table=%s: %s", delayed.table_of(mover.owner), error)
-            if self._stopping.wait(_AGAIN_SECONDS):
+            if self.stopping.wait(_AGAIN_SECONDS):
                 return
-
-    def stop(self) -> None:
-        self._stopping.set()
 
     def _count(self, done: Moved) -> None:
         with self._lock:
@@ -68,21 +67,67 @@ def delivering(source: SourceOptions, sink: SinkOptions) -> Iterator[DelayedDeli
         for owner in there:
             log.warning(
                 "not_delivering table=%s: this job delivers what is due with the option errorQueue alone; "
-                "else see that "
-                "the endpoint of that name runs, or: sqlqueue delayed run",
+                "else see that the endpoint of that name runs, or: sqlqueue delayed run",
                 delayed.table_of(owner),
             )
         there = []
     movers = [DelayedMover(options=sink, owner=owner, error_queue=error_queue or "") for owner in there]
-    threads = [threading.Thread(target=delivery.run, args=[each], daemon=True) for each in movers]
+    with _beside([partial(delivery.run, each) for each in movers], delivery.stopping.set):
+        yield delivery
+
+
+@contextmanager
+def watched(databases: RemoteDatabases | None) -> Iterator[None]:
+    """While the block runs, try the databases that are down, and put messages back for those that answer."""
+    if databases is None:
+        yield
+        return
+    stopping = threading.Event()
+
+    def stop() -> None:
+        stopping.set()
+        databases.wake()
+
+    with _beside([partial(databases.watch, stopping)], stop):
+        yield
+
+
+@contextmanager
+def _beside(works: Sequence[Callable[[], None]], stop: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, do each of these works in a thread of its own."""
+    threads = [threading.Thread(target=each, daemon=True) for each in works]
     for thread in threads:
         thread.start()
     try:
-        yield delivery
+        yield
     finally:
-        delivery.stop()
+        stop()
         for thread in threads:
-            thread.join(_AGAIN_SECONDS)
+            thread.join(_SECONDS_TO_END)
+
+
+def parking_for(source: SourceOptions, sink: SinkOptions) -> RemoteDatabases | None:
+    """The other databases of a job whose messages may wait for them; None where a batch waits instead.
+
+    Messages wait in the table of delayed messages of the job's queue. This needs one database for source and
+    sink, an outbox, and an error queue for messages that have waited too long.
+    """
+    if source.queue is None or not sink.endpoint_urls or sink.store_and_forward is not None:
+        return None
+    together = Target.of(source).url == Target.of(sink).url and source.transaction_mode == RECEIVE_ONLY
+    if not together or not sink.uses_outbox or sink.error_queue is None:
+        return None
+    with connect(Target.of(sink)) as connection, connection.transaction():
+        owner = source.naming(connection.dialect).table(source.queue)
+        if delayed.find(connection, owner) is not None:
+            return RemoteDatabases(sink, sink, source.queue)
+    log.warning(
+        "not_parking queue=%s: while a database is down a batch waits for it; messages could wait instead "
+        "and hold no others up, after: sqlqueue delayed create %s",
+        source.queue,
+        for_shell(str(owner)),
+    )
+    return None
 
 
 def _owners(source: SourceOptions, sink: SinkOptions) -> list[Table]:

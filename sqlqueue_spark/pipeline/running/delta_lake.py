@@ -1,10 +1,19 @@
-"""Delta Lake for this Spark: its package, its settings, and what a session lacks of them."""
+"""Delta Lake for this Spark: its package, its settings, and what a session lacks of them.
+
+For each user a note says where the jars of the package are, so that only the first start asks Maven's
+repository: to ask costs each start a second, ninety lines on stderr and, without a network, half a minute.
+"""
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyspark
 from py4j.java_gateway import JavaClass  # type: ignore[import-untyped] # it ships neither
@@ -59,14 +68,6 @@ def with_delta(settings: Mapping[str, str], theirs: Mapping[str, str], *, wanted
     return with_wheels
 
 
-def not_fetched(package: str) -> str:
-    """What may be in the way of a Spark that fetches a package, as a sentence with a blank before it."""
-    return (
-        f" The first time it fetches {package} from Maven's repository; where there is no way to that, "
-        "name a mirror in the file of the setting spark.jars.ivySettings, or bring the jars with spark.jars."
-    )
-
-
 def check_delta(spark: SparkSession) -> None:
     """:raises ConfigurationError: the session has no Delta Lake; the text says what to start it with."""
     lacking = lacks_delta(spark)
@@ -113,7 +114,40 @@ def knows(spark: SparkSession, source: str) -> bool:
 
 
 def _delta_version() -> str | None:
-    try:
+    with suppress(PackageNotFoundError):
         return version(DELTA)
-    except PackageNotFoundError:
-        return None
+    return None
+
+
+def fetched(package: str) -> str | None:
+    """The urls of the jars as the setting spark.jars has them, with commas; None where they must be fetched.
+
+    :param package: its coordinates, ``group:artifact:version``.
+    """
+    with suppress(OSError, RuntimeError, ValueError):
+        jars = _note(package).read_text(encoding="utf-8").strip()
+        if jars and all(Path(unquote(urlsplit(each).path)).is_file() for each in jars.split(",")):
+            return jars
+    return None
+
+
+def remember(package: str, jars: str) -> None:
+    """Note where Spark has put the jars of a package. Where that cannot be written, Spark asks again."""
+    if not all(each.startswith("file:") for each in jars.split(",")):
+        return
+    with suppress(OSError, RuntimeError):
+        note = _note(package)
+        note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        begun = note.with_name(f"{note.name}.{secrets.token_hex(4)}")
+        begun.write_text(jars + "\n", encoding="utf-8")
+        begun.replace(note)
+
+
+def _note(package: str) -> Path:
+    """The file in the user's cache folder, which is ``XDG_CACHE_HOME``, else ~/.cache.
+
+    :raises RuntimeError: the user has no home.
+    """
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    cache = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
+    return cache / "sqlqueue" / f"{package.replace(':', '-')}.jars"

@@ -58,9 +58,8 @@ class Flag(click.Option):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of a job, whose options have been understood.
+    """One run of a job, whose options have been understood; its Spark application has its title.
 
-    :param title: the name of its Spark application.
     :param make_ready: looks for what the run needs in its databases; given True, creates it first.
     :param start: runs until it is done or stopped.
     """
@@ -125,10 +124,7 @@ class Job(click.Command):
 
 
 def _common_params(own: str, example: str, checkpoint: str) -> list[click.Parameter]:
-    """The argument and the flags of every job.
-
-    :param own: the job's own section.
-    """
+    """The argument and the flags of every job; ``own`` is the job's own section."""
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
     queue = "Address of the queue table, if QUEUE does not say it."
     url = "Database of the queue; with a password in it only as SQLQUEUE_URL."

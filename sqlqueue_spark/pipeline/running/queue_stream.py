@@ -25,9 +25,9 @@ _ORIGIN = ("Id", "RowVersion")
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """A stream of a queue table's messages; the options are those of ``format("sqlqueue")``.
 
-    The options come from a program, and not from SQL. So the session allows what they name of this machine (a
-    token provider, for example). On one machine (``local[…]``) a batch is cut into at most as many slices as
-    there are cores, unless the options say ``maxConcurrency``: a slice has a fixed cost.
+    They come from a program, and not from SQL, so the session allows what they name of this machine (a token
+    provider, for example). On one machine (``local[…]``) a batch has at most as many slices as there are
+    cores, unless the options say ``maxConcurrency``: a slice has a fixed cost.
     """
     cores = _local_cores(spark)
     if cores is not None and said(options, "maxConcurrency") is None:
@@ -45,9 +45,8 @@ def _local_cores(spark: SparkSession) -> int | None:
 
 def with_message_columns(messages: DataFrame) -> DataFrame:
     """Add the columns that readers look for first, and ``IngestedAt``, when Spark began the batch."""
-    # Spark makes a constant of current_timestamp() in the code that it generates. Each batch has another
-    # time, so Spark would generate and compile the code anew for each batch. It interprets a function that
-    # takes a function: this fold of nothing.
+    # Spark makes a constant of current_timestamp() in the code that it generates, and would generate and
+    # compile the code anew for each batch. It interprets a function that takes a function: this empty fold.
     now = F.aggregate(F.array().cast("array<int>"), F.current_timestamp(), lambda moment, _: moment)
     return functions.with_message_columns(messages).withColumn("IngestedAt", now)
 
@@ -92,9 +91,7 @@ def send(
     :param available_now: send what is there now and end, instead of running on.
     """
     writer = messages.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
-    if available_now:
-        writer = writer.trigger(availableNow=True)
-    return writer.start()
+    return (writer.trigger(availableNow=True) if available_now else writer).start()
 
 
 def _id_beside_headers() -> Column:

@@ -38,10 +38,9 @@ def make_ready(
     retries: bool = False,
     only_look: bool = False,
 ) -> None:
-    """Check that what a job needs is in its databases. Errors as :func:`check_ready`.
+    """Check that what a job needs is in its databases. Errors and ``retries`` as for :func:`check_ready`.
 
     :param create: create what is missing first, and print a line for each.
-    :param retries: whether failed messages of the source's queue are tried again later.
     :param only_look: the job looks at the queue, and receives nothing.
     """
     if create:
@@ -58,7 +57,7 @@ def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retri
 
     This changes nothing, and waits for no lock. A destination that only the messages name is not known yet.
 
-    :param retries: whether failed messages of the source's queue are tried again later. They wait in a table.
+    :param retries: whether failed messages of the source's queue wait in a table to be tried again later.
     :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
     """
     with one_each() as connected:
@@ -70,9 +69,8 @@ def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retri
                 _check_rights(own, queue.table, RECEIVER)
             if source.error_queue is not None:
                 _check_rights(own, queues.get(own, source.error_queue, naming).table, SENDER)
-            if retries:
-                for queue in received:
-                    delayed.get(own, queue.table.table)
+            for queue in received if retries else ():
+                delayed.get(own, queue.table.table)
             if sink is not None and sink.delayed_endpoint is not None:
                 delayed.get(own, Destinations(sink).owner_of_delayed(own.target))
         if sink is not None:
@@ -104,27 +102,24 @@ def create_missing(
     """Create the missing tables of the options; returns a line for each. ``retries`` as above."""
     # A pattern names no queue that could be missing.
     received = list(source.queues) if source.queue is None else [source.queue]
-    wanted = [*received, *([] if source.error_queue is None else [source.error_queue])]
-    lines = _created(queue_tables.create(source, wanted))
+    wanted = filter(None, [*received, source.error_queue])
+    made = [("queue", each.queue, each.new) for each in queue_tables.create(source, list(wanted))]
     waiting = (received or _matching(source)) if retries else []
     if sink is not None and sink.delayed_endpoint is not None:
         waiting.append(sink.delayed_endpoint)
     for owner in waiting:
-        made = delayed_tables.create(source, owner)
-        lines += [f"created table={made.table}"] if made.new else []
-    if sink is None:
-        return lines
-    if sink.publish:
-        name, new = event_subscriptions.create(sink)
-        lines += [f"created table={name}"] if new else []
-    for address in _addresses(sink):
-        target, _ = Destinations(sink).where(address)
-        there = at(target, sink)
-        lines += _created(queue_tables.create(there, [address]))
-        if sink.uses_outbox:
-            outbox = outbox_tables.create(there, sink.sender or "")
-            lines += [f"created outbox={outbox.outbox}"] if outbox.new else []
-    return lines
+        table = delayed_tables.create(source, owner)
+        made.append(("table", table.table, table.new))
+    if sink is not None:
+        if sink.publish:
+            made.append(("table", *event_subscriptions.create(sink)))
+        for address in _addresses(sink):
+            there = at(Destinations(sink).where(address)[0], sink)
+            made += [("queue", each.queue, each.new) for each in queue_tables.create(there, [address])]
+            if sink.uses_outbox:
+                outbox = outbox_tables.create(there, sink.sender or "")
+                made.append(("outbox", outbox.outbox, outbox.new))
+    return [f"created {kind}={name}" for kind, name, new in made if new]
 
 
 def at(target: Target, sink: SinkOptions) -> SinkOptions:
@@ -145,10 +140,6 @@ def _addresses(sink: SinkOptions) -> list[str]:
     """The queues that the options of a sink name."""
     named = (sink.queue, sink.error_queue, sink.audit_queue, sink.store_and_forward)
     return [each for each in named if each is not None]
-
-
-def _created(made: list[queue_tables.Created]) -> list[str]:
-    return [f"created queue={each.queue}" for each in made if each.new]
 
 
 def _check_sink(sink: SinkOptions, connected: Callable[[Target], Connection]) -> None:

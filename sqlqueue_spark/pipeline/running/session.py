@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.pipeline.running import delta_lake
-from sqlqueue_spark.pipeline.running.delta_lake import JARS, LISTS, PACKAGES
-from sqlqueue_spark.pipeline.running.fetched_jars import fetched, remember
+from sqlqueue_spark.pipeline.running.delta_lake import JARS, LISTS, PACKAGES, fetched, remember
 from sqlqueue_spark.pipeline.running.spark_defaults import (
     CONF,
     has_log,
@@ -29,13 +28,17 @@ _RUNS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 _JAVA = "spark.driver.extraJavaOptions"
 _JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _LOG = "log4j2.configurationFile"
+#: What may be in the way of a Spark that fetches a package.
+_NOT_FETCHED = (
+    " The first time it fetches {} from Maven's repository; where there is no way to that, name a mirror in "
+    "the file of the setting spark.jars.ivySettings, or bring the jars with spark.jars."
+)
 _ONE_MACHINE = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions", _JAVA)
 
 
 def check_machine(*, delta: bool = True) -> None:
-    """Look whether this machine has what Spark needs to start, where this process starts it.
+    """Look whether this machine has what Spark needs, where this process starts it.
 
-    :param delta: whether the job writes into a Delta table.
     :raises SqlQueueError: Java is missing, or Delta Lake's package; the text says how to install it.
     """
     if not _runs():
@@ -64,7 +67,7 @@ def session(name: str, *, delta: bool = True, settings: Mapping[str, str] | None
     except PySparkException as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        hint = delta_lake.not_fetched(ours[PACKAGES]) if PACKAGES in ours else ""
+        hint = _NOT_FETCHED.format(ours[PACKAGES]) if PACKAGES in ours else ""
         raise ConfigurationError(f"Spark did not start; what it said stands above.{hint}") from error
     if delta:
         delta_lake.check_delta(spark)

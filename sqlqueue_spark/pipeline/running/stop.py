@@ -52,11 +52,10 @@ def run_until_stopped(
 ) -> Totals:
     """Wait for a query, report each batch in a line, and stop it between batches on SIGTERM or SIGINT.
 
-    :param stop_file: the source's option ``stopFile``. When a signal comes, this function makes the file: the
-        source settles what it holds and claims no more. The query stops in the same way when another program
-        makes the file. At the end the file is removed.
-    :param done_file: the source's option ``doneFile``. This function writes into it which batch Spark has
-        logged, so that the source settles the batch at once and not with the next trigger.
+    :param stop_file: the source's option ``stopFile``. A signal makes the file, and the source settles what
+        it holds and claims no more. Another program may make it too. At the end the file is removed.
+    :param done_file: the source's option ``doneFile``: which batch Spark has logged is written into it, so
+        that the source settles the batch at once and not with the next trigger.
     :param details: given the number of a batch, adds to its line.
     :raises pyspark.errors.StreamingQueryException: the query failed.
     """
@@ -67,7 +66,12 @@ def run_until_stopped(
         with asked_to_stop(spark) as asked:
             will_hear = query.isActive
             try:
-                _wait(query, batches, lambda: asked.is_set() or stop_file.exists(), stop_file)
+                while not query.awaitTermination(1):
+                    if asked.is_set() or stop_file.exists():
+                        stop_file.touch()
+                        query.processAllAvailable()
+                        batches.catch_up(query)  # tells the source of its last batch before it is closed
+                        query.stop()
             except StreamingQueryException as error:
                 if not (asked.is_set() and hit_by_the_signal(str(error))):
                     raise
@@ -84,16 +88,6 @@ def run_until_stopped(
     return batches.totals(time.monotonic() - began)
 
 
-def _wait(query: StreamingQuery, batches: BatchReport, is_asked: Callable[[], bool], stop_file: Path) -> None:
-    """Wait until a query is done, and stop it between batches when it is asked to stop."""
-    while not query.awaitTermination(1):
-        if is_asked():
-            stop_file.touch()
-            query.processAllAvailable()
-            batches.catch_up(query)  # tells the source of its last batch before it is closed
-            query.stop()
-
-
 def hit_by_the_signal(error: str) -> bool:
     """Whether a query failed because SIGINT or SIGTERM ended a child process of Java.
 
@@ -104,7 +98,7 @@ def hit_by_the_signal(error: str) -> bool:
 
 @contextmanager
 def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
-    """Turn SIGTERM and SIGINT into a flag within the block, in this process and in the JVM of spark-submit.
+    """Turn SIGTERM and SIGINT into a flag within the block, here and in the JVM of spark-submit.
 
     Else the JVM would end the Spark context in the middle of a batch, which is safe but not clean.
     """
