@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Self
 
-from sqlqueue_spark.engines.registry import Dialect, Load, dialect_of
+from sqlqueue_spark.engines.dialect import Dialect, Load
+from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.engines.tokens import token_of
 from sqlqueue_spark.errors import ConnectionLost, LockTimeout, RowsHeld, SqlQueueError

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from sqlqueue_spark.engines.registry import OUTBOX_DATABASES, Database
+from sqlqueue_spark.engines.database import Database
+from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError
 

@@ -3,7 +3,7 @@
 import re
 
 from sqlqueue_spark.engines.database import Database
-from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, DriverError, Kind, Load
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.outbox_only.mysql import MySql
 from sqlqueue_spark.engines.outbox_only.oracle import Oracle
 from sqlqueue_spark.engines.postgresql.dialect import PostgreSQL
@@ -26,20 +26,6 @@ _ELSEWHERE = {
     r"(?:.*;)?\s*(?:data source|initial catalog)\s*=": _FROM_DOTNET,
     r"(?:.*;)?\s*host\s*=": "Npgsql or libpq; write postgresql://user@host:port/database",
 }
-
-__all__ = [
-    "DIALECTS",
-    "OUTBOX_DATABASES",
-    "POSTGRESQL",
-    "SQLSERVER",
-    "ClaimedColumns",
-    "Database",
-    "Dialect",
-    "DriverError",
-    "Kind",
-    "Load",
-    "dialect_of",
-]
 
 
 def dialect_of(url: str) -> Dialect:

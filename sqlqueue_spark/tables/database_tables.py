@@ -14,7 +14,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.engines.registry import Dialect
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.database_facts import database

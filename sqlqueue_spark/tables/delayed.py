@@ -15,7 +15,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection, Row
-from sqlqueue_spark.engines.registry import Dialect
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table

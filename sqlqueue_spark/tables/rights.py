@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.engines.registry import Database, Dialect
+from sqlqueue_spark.engines.database import Database
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import shell_word
 from sqlqueue_spark.tables.queues import QueueTable

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlqueue_spark.engines.registry import DIALECTS, Database, Dialect
+from sqlqueue_spark.engines.database import Database
+from sqlqueue_spark.engines.dialect import Dialect
+from sqlqueue_spark.engines.registry import DIALECTS
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.tables import rights

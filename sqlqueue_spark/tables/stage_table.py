@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sqlqueue_spark.engines.connect import Connection, Row
-from sqlqueue_spark.engines.registry import Dialect, Load, dialect_of
+from sqlqueue_spark.engines.dialect import Dialect, Load
+from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, NoRight
 from sqlqueue_spark.messages.addresses import Table

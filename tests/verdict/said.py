@@ -10,7 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connection import Connection, Row
-from sqlqueue_spark.engines.registry import Dialect, Load
+from sqlqueue_spark.engines.dialect import Dialect, Load
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import TryAgain
 from sqlqueue_spark.messages.addresses import Table

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
 from adbc_driver_manager import Error as AdbcError
@@ -16,11 +16,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from sqlqueue_spark.engines.connection import Connection, Row, Target
-from sqlqueue_spark.engines.driver_errors import ExplainedError
+from sqlqueue_spark.engines.dialect import Load
+from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
 from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
 from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, Reader, under
-from sqlqueue_spark.engines.registry import POSTGRESQL, DriverError, Kind, Load
+from sqlqueue_spark.engines.registry import POSTGRESQL
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.arrow import pa
@@ -61,7 +62,7 @@ class PostgresConnection(Connection):
         with _translated(self.target, "connecting", connecting=True):
             keeps = lends_sessions(self.target, conninfo, backend)
         if not keeps:
-            raise _failure(self.target, Kind.SHARED_SESSION).error()
+            _fail(self.target, None, Kind.SHARED_SESSION)
         self._begin_session(mark)
         self._mark = mark
 
@@ -82,7 +83,7 @@ class PostgresConnection(Connection):
             return
         _, mark = session_of(self._raw)
         if mark != str(self._mark):
-            raise _failure(self.target, Kind.SHARED_SESSION).error()
+            _fail(self.target, None, Kind.SHARED_SESSION)
 
     def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
         with self._run(statement, parameters, doing) as cursor:
@@ -267,21 +268,22 @@ def _translated(
             kind = Kind.NOT_REACHED
         elif kind is Kind.LOGIN_REFUSED and target.by_token:
             kind = Kind.TOKEN_REFUSED
-        _failure(target, kind, _said(error), doing, token=token).raise_from(error)
+        _fail(target, error, kind, doing, token)
 
 
-def _failure(
-    target: Target, kind: Kind, text: str = "", doing: str = "", *, token: str | None = None
-) -> ExplainedError:
-    """What we tell of an error, and the words that must not be shown."""
+def _fail(
+    target: Target, error: Exception | None, kind: Kind, doing: str = "", token: str | None = None
+) -> NoReturn:
+    """Raise the package's error for a driver's, or for a fault that we have found ourselves."""
     parts = conninfo_to_dict(_conninfo(target, target.access_token))
-    return ExplainedError(
-        kind=kind,
-        text=text,
+    fail(
+        error,
+        kind,
+        "" if error is None else _said(error),
+        doing,
         where=f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}",
         user=str(parts.get("user") or ""),
-        secrets=(*(str(parts[k]) for k in _SECRETS if parts.get(k)), *([token] if token else [])),
-        doing=doing,
+        secrets=[*(str(parts[k]) for k in _SECRETS if parts.get(k)), *([token] if token else [])],
     )
 
 

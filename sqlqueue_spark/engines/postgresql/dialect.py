@@ -12,7 +12,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, ClassVar
 
-from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, DriverError, Kind, Load
+from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, Load
+from sqlqueue_spark.engines.driver_errors import DriverError, Kind
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.messages.arrow import pa, pc
 from sqlqueue_spark.row_set import RowSet
@@ -33,8 +34,6 @@ _KINDS = {
     "42883": Kind.WRONG_SHAPE,
     "42809": Kind.WRONG_SHAPE,
     "42P01": Kind.NO_TABLE,
-    "42P07": Kind.EXISTS_ALREADY,
-    "42710": Kind.EXISTS_ALREADY,
     "23505": Kind.DUPLICATE,
     "25006": Kind.CONNECTION_LOST,  # this is no longer the primary server: it is a standby now
     "53300": Kind.TOO_MANY,

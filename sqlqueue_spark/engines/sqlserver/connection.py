@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyodbc
 
 from sqlqueue_spark.engines.connection import Connection, Row, Target
+from sqlqueue_spark.engines.dialect import Load
+from sqlqueue_spark.engines.driver_errors import DriverError
 from sqlqueue_spark.engines.drivers import check_opens
 from sqlqueue_spark.engines.reader import Reader
-from sqlqueue_spark.engines.registry import DriverError, Load
-from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
+from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, explain, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 
@@ -295,4 +296,4 @@ def _translated(
         # The driver says first that the login failed, then why: the database is not there, or not ready.
         telling = [each for each in numbers if each != _LOGIN_FAILED] or numbers
         said = DriverError(sqlstate, telling[0] if telling else None, text)
-        fail(error, said, target, doing, connecting=connecting, token=token)
+        explain(error, said, target, doing, connecting=connecting, token=token)

@@ -11,7 +11,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import ClassVar
 
-from sqlqueue_spark.engines.dialect import Dialect, DriverError, Kind, Load
+from sqlqueue_spark.engines.dialect import Dialect, Load
+from sqlqueue_spark.engines.driver_errors import DriverError, Kind
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.message import RECOVERABLE
@@ -57,10 +58,8 @@ _NUMBERS = {
     1205: Kind.GAVE_WAY,
     1222: Kind.LOCK_TIMEOUT,
     51001: Kind.LOCK_TIMEOUT,  # we throw it where the server only returns a code
-    1913: Kind.EXISTS_ALREADY,
     2601: Kind.DUPLICATE,
     2627: Kind.DUPLICATE,
-    2714: Kind.EXISTS_ALREADY,
     3906: Kind.CONNECTION_LOST,  # this is no longer the primary replica: the database is read-only here now
     3960: Kind.GAVE_WAY,  # isolation level SNAPSHOT: another session has changed the row since
     3961: Kind.GAVE_WAY,  # likewise, but the whole table
@@ -109,7 +108,6 @@ _STATES = {
     "08": Kind.CONNECTION_LOST,
     "IMC": Kind.CONNECTION_LOST,  # the driver found an idle connection broken and could not mend it
     "28": Kind.LOGIN_REFUSED,
-    "42S01": Kind.EXISTS_ALREADY,
     "42S02": Kind.NO_TABLE,
     "42S22": Kind.WRONG_SHAPE,
     "40001": Kind.GAVE_WAY,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import NoReturn, Self
 
 from sqlqueue_spark.engines.connection import Target
-from sqlqueue_spark.engines.driver_errors import ExplainedError
-from sqlqueue_spark.engines.registry import SQLSERVER, DriverError, Kind
+from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
+from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of
 from sqlqueue_spark.engines.sqlserver.tls import tls_by_default, tls_warnings
 from sqlqueue_spark.errors import ConfigurationError
@@ -80,7 +80,7 @@ def session(target: Target) -> str:
     return SQLSERVER.statement("session").with_numbers({"lock_timeout": target.timeouts[0]})
 
 
-def fail(
+def explain(
     cause: BaseException,
     said: DriverError,
     target: Target,
@@ -107,14 +107,15 @@ def fail(
     if kind is Kind.LOGIN_REFUSED and user and not (target.password or given.get("PWD")):
         kind = Kind.NO_PASSWORD
     secrets = (target.password, target.access_token, token, given.get("PWD"))
-    ExplainedError(
-        kind=kind,
-        text=re.sub(r"^(\[[^\]]*\]\s*)+", "", said.message),
+    fail(
+        cause,
+        kind,
+        re.sub(r"^(\[[^\]]*\]\s*)+", "", said.message),
+        doing,
         where=f"{given.get('Server') or '?'}/{given.get('Database') or ''}",
         user=user,
-        secrets=tuple(each for each in secrets if each),
-        doing=doing,
-    ).raise_from(cause)
+        secrets=[each for each in secrets if each],
+    )
 
 
 def _check_only_login(target: Target, text: OdbcString) -> None:

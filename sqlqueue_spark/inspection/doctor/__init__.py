@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlqueue_spark.engines.registry import Dialect, dialect_of
+from sqlqueue_spark.engines.dialect import Dialect
+from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor import database_checks, driver_checks, machine_checks
 from sqlqueue_spark.inspection.doctor.checks import Check, State

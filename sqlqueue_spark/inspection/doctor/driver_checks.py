@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from sqlqueue_spark.engines import drivers
-from sqlqueue_spark.engines.registry import Dialect
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked
 
