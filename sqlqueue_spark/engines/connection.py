@@ -77,17 +77,36 @@ class Target:
 class Connection(ABC):
     """One connection with at most one open transaction, which begins with the first statement."""
 
+    #: The driver's connection.
+    _raw: Any
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self.dialect = target.dialect
 
     @abstractmethod
+    def running(
+        self, statement: Sql, parameters: Parameters, doing: str
+    ) -> contextlib.AbstractContextManager[Any]:
+        """Run a statement; gives the driver's cursor."""
+
+    @abstractmethod
+    def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
+        """In this block the driver's errors become ours."""
+
     def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
-        """Run a statement and return all its rows; every result set is drained.
+        """Run a statement and return all its rows; every result set is drained, as any may hide an error.
 
         :param statement: a plain text takes no parameters.
         :param parameters: by their names; other names are ignored.
         """
+        with self.running(statement, parameters, doing) as cursor:
+            rows: list[Row] = []
+            while True:
+                if cursor.description is not None:
+                    rows = [tuple(row) for row in cursor.fetchall()]
+                if not cursor.nextset():
+                    return rows
 
     @abstractmethod
     def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
@@ -101,15 +120,18 @@ class Connection(ABC):
     def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
         """Run a statement that takes many rows, bound by the dialect, and return how many it wrote."""
 
-    @abstractmethod
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        with self.translated("committing"):
+            self._raw.commit()
 
-    @abstractmethod
-    def rollback(self) -> None: ...
+    def rollback(self) -> None:
+        with self.translated("rolling back"):
+            self._raw.rollback()
 
-    @abstractmethod
     def close(self) -> None:
         """End the connection; what is not committed is rolled back. Never raises."""
+        with contextlib.suppress(SqlQueueError), self.translated("closing"):
+            self._raw.close()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:

@@ -71,7 +71,7 @@ class PostgresConnection(Connection):
 
         The statement is not prepared: it must leave nothing in a session that is shared.
         """
-        with _translated(self.target, ""):
+        with self.translated(""):
             statement = _session(*self.target.timeouts, mark).encode()
             row = self._raw.execute(statement, prepare=False).fetchone()
         assert row is not None, "the statement has one row"
@@ -85,52 +85,34 @@ class PostgresConnection(Connection):
         if mark != str(self._mark):
             _fail(self.target, None, Kind.SHARED_SESSION)
 
-    def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
-        with self._run(statement, parameters, doing) as cursor:
-            rows: list[Row] = []
-            while True:
-                if cursor.description is not None:
-                    rows = cursor.fetchall()
-                if not cursor.nextset():
-                    return rows
-
     def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
-        with self._run(statement, parameters, doing) as cursor:
+        with self.running(statement, parameters, doing) as cursor:
             return cursor.rowcount
 
     def maintain(self, statement: Statement, *, doing: str = "") -> None:
-        with _translated(self.target, doing):
+        with self.translated(doing):
             self._raw.autocommit = True
         try:
             self.execute(statement, doing=doing)
         finally:
-            with _translated(self.target, doing):
+            with self.translated(doing):
                 self._raw.autocommit = False
 
     def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
         """Run a COPY, which takes a stream of bytes and no parameters."""
-        with _translated(self.target, doing), self._raw.cursor() as cursor:
+        with self.translated(doing), self._raw.cursor() as cursor:
             self._check_session()
             with cursor.copy(str(statement).encode()) as copy:
                 for part in rows:
                     copy.write(part)
-            return cursor.rowcount
+            return int(cursor.rowcount)
 
-    def commit(self) -> None:
-        with _translated(self.target, "committing"):
-            self._raw.commit()
-
-    def rollback(self) -> None:
-        with _translated(self.target, "rolling back"):
-            self._raw.rollback()
-
-    def close(self) -> None:
-        with contextlib.suppress(psycopg.Error):
-            self._raw.close()
+    def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
+        return _translated(self.target, doing)
 
     @contextlib.contextmanager
-    def _run(self, statement: Sql, parameters: Parameters, doing: str) -> Iterator[psycopg.Cursor[Row]]:
-        with _translated(self.target, doing), self._raw.cursor(binary=True) as cursor:
+    def running(self, statement: Sql, parameters: Parameters, doing: str) -> Iterator[psycopg.Cursor[Row]]:
+        with self.translated(doing), self._raw.cursor(binary=True) as cursor:
             self._check_session()
             if isinstance(statement, str):
                 cursor.execute(statement.encode())

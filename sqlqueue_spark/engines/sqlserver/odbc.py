@@ -27,21 +27,14 @@ _PART = re.compile(r"[;\s]*([^=;{}\s][^=;{}]*?)\s*=\s*(\{(?:[^}]|\}\})*\}|[^;{][
 
 #: What a URL may say after its question mark: options of Microsoft's driver. The driver itself ignores a
 #: misspelled one.
-_KEYWORDS = {
+_KEYWORDS = {"applicationname": "APP"} | {
     word.lower().replace("_", ""): word
-    for word in (
-        *(
-            "APP",
-            "ApplicationIntent",
-            "Authentication",
-            "ConnectRetryCount",
-            "ConnectRetryInterval",
-            "Driver",
-        ),
-        *("Encrypt", "HostNameInCertificate", "KeepAlive", "KeepAliveInterval", "MultiSubnetFailover"),
-        *("ServerCertificate", "ServerSPN", "Trusted_Connection", "TrustServerCertificate", "WSID"),
-    )
-} | {"applicationname": "APP"}
+    for word in """
+    APP ApplicationIntent Authentication ConnectRetryCount ConnectRetryInterval Driver Encrypt
+    HostNameInCertificate KeepAlive KeepAliveInterval MultiSubnetFailover ServerCertificate ServerSPN
+    Trusted_Connection TrustServerCertificate WSID
+    """.split()
+}
 #: Keywords that mean the same, under the one that we write.
 _SYNONYMS = {
     "UID": ("uid", "user", "user id"),
