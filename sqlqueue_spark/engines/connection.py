@@ -1,10 +1,10 @@
-"""What a connection is to the rest of the package; the driver behind it does not show."""
+"""What a connection and a reader of rows are to the package; the driver behind them does not show."""
 
 from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Self
@@ -14,12 +14,16 @@ from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.engines.tokens import token_of
 from sqlqueue_spark.errors import ConnectionLost, LockTimeout, RowsHeld, SqlQueueError
+from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)
 
 Row = tuple[Any, ...]
+#: The caps of a record batch. A reader ends a batch when it reaches one of them.
+RECORD_BATCH_ROWS = 10_000
+RECORD_BATCH_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,6 +236,43 @@ class Connection(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Reader(ABC):
+    """A connection that reads rows as Arrow record batches, bounded in rows and bytes."""
+
+    @abstractmethod
+    def batches(
+        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The rows between two RowVersions, both included, in RowVersion order, in bounded batches.
+
+        :param statement: reads such a range; its parameters are ``first`` and ``last``.
+        :param small: every row of the range was small (:attr:`Dialect.small_row`) when it was planned, so it
+            may be read faster. A row that has become larger is still read.
+        """
+
+    @abstractmethod
+    def take(
+        self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
+    ) -> list[pa.RecordBatch]:
+        """The rows that a statement deletes and returns. The delete is committed before this returns."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection. Never raises."""
+
+
+def under(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch under this schema. Columns that it does not have are NULL, and timestamps are in UTC."""
+    return pa.RecordBatch.from_arrays([_column(batch, each) for each in schema], schema=schema)
+
+
+def _column(batch: pa.RecordBatch, wanted: pa.Field) -> pa.Array:
+    if wanted.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, wanted.type)
+    column = batch.column(wanted.name)
+    return column if column.type == wanted.type else column.cast(wanted.type)
 
 
 def _milliseconds(time: timedelta) -> int:

@@ -15,12 +15,19 @@ from adbc_driver_manager import Error as AdbcError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
-from sqlqueue_spark.engines.connection import Connection, Row, Target
+from sqlqueue_spark.engines.connection import (
+    RECORD_BATCH_BYTES,
+    RECORD_BATCH_ROWS,
+    Connection,
+    Reader,
+    Row,
+    Target,
+    under,
+)
 from sqlqueue_spark.engines.dialect import Load
 from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
 from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
-from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, Reader, under
 from sqlqueue_spark.engines.registry import POSTGRESQL
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConfigurationError

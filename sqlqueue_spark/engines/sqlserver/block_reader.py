@@ -15,9 +15,8 @@ from typing import Any
 import arrow_odbc
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connection import Target
+from sqlqueue_spark.engines.connection import Reader, Target, under
 from sqlqueue_spark.engines.driver_errors import DriverError
-from sqlqueue_spark.engines.reader import Reader, under
 from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, explain, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed

@@ -1,4 +1,7 @@
-"""What all clients of SQL Server have in common: how they log in, and what their errors mean."""
+"""What all clients of SQL Server have in common: how they log in, and what their errors mean.
+
+Connections are encrypted by TLS unless the url says otherwise, and then the log warns.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,7 @@ from typing import NoReturn, Self
 from sqlqueue_spark.engines.connection import Target
 from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
 from sqlqueue_spark.engines.registry import SQLSERVER
-from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of
-from sqlqueue_spark.engines.sqlserver.tls import tls_by_default, tls_warnings
+from sqlqueue_spark.engines.sqlserver.odbc import NEWEST, Driver, OdbcString, driver_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import logger
 
@@ -128,9 +130,11 @@ def _check_only_login(target: Target, text: OdbcString) -> None:
         )
 
 
-@functools.cache
-def _warn_once(text: str) -> None:
-    log.warning("%s", text)
+def tls_by_default(driver: Driver) -> Mapping[str, str]:
+    """The keywords that make this driver encrypt. Driver 18 does so without any."""
+    if driver.is_freetds:
+        return {"Encryption": "require", "TDS_Version": "7.4"}
+    return {} if driver.version == NEWEST else {"Encrypt": "yes"}
 
 
 def _warn(driver: Driver, text: OdbcString) -> None:
@@ -140,5 +144,12 @@ def _warn(driver: Driver, text: OdbcString) -> None:
             "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better "
             "is Microsoft's: pip install 'sqlqueue-spark[mssql]'."
         )
-    for warning in tls_warnings(text):
-        _warn_once(warning)
+    if (text.get("Encrypt") or "").lower() in ("no", "false", "optional"):
+        _warn_once("The url says Encrypt=no: messages and password cross the network in the clear.")
+    if (text.get("TrustServerCertificate") or "").lower() in ("yes", "true"):
+        _warn_once("The url says TrustServerCertificate=yes: any machine on the way can pose as the server.")
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    log.warning("%s", text)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS
+from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS
 from sqlqueue_spark.engines.registry import SQLSERVER
 
 #: Most rows of a window that is read under locks: its statement says TOP with this number, with which no lock
