@@ -88,16 +88,8 @@ def create_delayed(connection: Connection, owner: Table) -> bool:
     table = delayed.table_of(owner)
     check_name(connection.dialect, table)
 
-    def exists() -> bool:
-        found = queues.find(connection, table)
-        if found is not None and not delayed.is_delayed(found.columns):
-            raise QueueError(
-                f"{table} is no table of delayed messages: it has no column due; choose another name."
-            )
-        return found is not None
-
     waiting = DelayedTable(connection, table)
-    return create_if_missing(connection, table, exists, waiting.create, called=f"the table {table}")
+    return create_if_missing(connection, table, waiting.exists, waiting.create, called=f"the table {table}")
 
 
 def create_subscriptions(connection: Connection, table: Table) -> bool:

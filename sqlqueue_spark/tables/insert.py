@@ -6,7 +6,7 @@ Nothing here needs the right to read the table: the catalogue tells which column
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection
@@ -14,6 +14,7 @@ from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.message import ascii_json, parse_headers
 from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
+from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.delayed import is_delayed
 from sqlqueue_spark.tables.due_time import stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
@@ -84,8 +85,7 @@ def fitted(connection: Connection, columns: Iterable[Column], messages: pa.Recor
     if is_delayed([column.name for column in columns]):
         return stored_dues(connection, messages)
     if messages["ttl_ms"].null_count < messages.num_rows:
-        now: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
-        messages = expiring(messages, now.replace(tzinfo=UTC))
+        messages = expiring(messages, now(connection))
     return messages
 
 

@@ -11,12 +11,13 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from sqlqueue_spark.engines.database import Database
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
-from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables.outbox_ids import LONGEST_ID, check_id, may_stand_as_it_is, process_key
@@ -43,26 +44,15 @@ class OutboxReport(NamedTuple):
     now: datetime
 
 
-class InTransaction(Protocol):
-    """What an outbox needs of a connection; it works inside the open transaction."""
-
-    @property
-    def dialect(self) -> Database: ...
-
-    def execute(
-        self, statement: Statement, parameters: Parameters = NOTHING, *, doing: str = ""
-    ) -> list[tuple[Any, ...]]: ...
-
-    def modify(self, statement: Statement, parameters: Parameters = NOTHING, *, doing: str = "") -> int: ...
-
-
 class OutboxTable:
     """An outbox table on an open connection. The methods work inside the open transaction and never commit.
 
     An id that is no text of 1 to 200 characters raises a :class:`ConfigurationError`.
     """
 
-    def __init__(self, connection: InTransaction, endpoint: str, schema: str | None = None) -> None:
+    def __init__(
+        self, connection: Connection | ForeignConnection, endpoint: str, schema: str | None = None
+    ) -> None:
         """:raises ConfigurationError: the engine has no table of this name."""
         dialect = connection.dialect
         self._connection = connection
@@ -84,17 +74,11 @@ class OutboxTable:
 
     def seen(self, ids: Iterable[str]) -> set[str]:
         """Which of these ids are there already."""
-        found: set[str] = set()
-        for chunk in self._chunks(ids):
-            found |= self._answer("seen", chunk)
-        return found
+        return {each for chunk in self._chunks(ids) for each in self._answer("seen", chunk)}
 
     def seen_of(self, ids: Iterable[str], version: str) -> set[str]:
         """Which of these ids this version of the package has remembered."""
-        found: set[str] = set()
-        for chunk in self._chunks(ids):
-            found |= self._answer("seen_of", chunk, version)
-        return found
+        return {each for chunk in self._chunks(ids) for each in self._answer("seen_of", chunk, version)}
 
     def may_hold(self, version: str) -> bool:
         """Whether rows of an earlier version of this package may be there, by one short look.
@@ -124,10 +108,7 @@ class OutboxTable:
 
         It waits for an id that another transaction has added and not committed, up to the lock timeout.
         """
-        new: set[str] = set()
-        for chunk in self._chunks(ids):
-            new |= self._add_new(chunk)
-        return new
+        return {each for chunk in self._chunks(ids) for each in self._add_new(chunk)}
 
     def clean(self, keep: timedelta) -> int:
         """Forget at most :attr:`most_forgotten` ids that are older than ``keep`` by the database's clock.

@@ -11,9 +11,8 @@ from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.tables import rights
 from sqlqueue_spark.tables.ddl import CLASSIC, check_name, creation
-from sqlqueue_spark.tables.stage_table import create_statements, table_named
-from sqlqueue_spark.tables.subscriptions import create_statements as create_subscriptions_statements
-from sqlqueue_spark.tables.subscriptions import table_of
+from sqlqueue_spark.tables.stage_table import StageTable, table_named
+from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
 
 
 def create(
@@ -60,16 +59,14 @@ def script(
         of subscriptions.
     :raises ConfigurationError: a name is too long.
     """
-    parts = []
+    created = []
     for table in wanted:
         check_name(dialect, table)
-        parts.append(script_of(dialect, dialect.table(table), [creation(dialect, table, shape)]))
-    if stage is not None:
-        parts.append(script_of(dialect, dialect.table(stage), create_statements(dialect, stage)))
-    if subscriptions is not None:
-        statements = create_subscriptions_statements(dialect, subscriptions)
-        parts.append(script_of(dialect, dialect.table(subscriptions), statements))
-    return "".join(parts)
+        created.append((table, [creation(dialect, table, shape)]))
+    for kind, one in ((StageTable, stage), (SubscriptionTable, subscriptions)):
+        if one is not None:
+            created.append((one, kind.create_statements(dialect, one)))
+    return "".join(script_of(dialect, dialect.table(table), statements) for table, statements in created)
 
 
 def script_of(database: Database, name: str, statements: Sequence[Statement]) -> str:

@@ -19,7 +19,6 @@ from sqlqueue_spark.engines.connect import rows_awaited
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.row_set import LOWEST
-from sqlqueue_spark.tables import stage_moves
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
 from sqlqueue_spark.tables.stage_table import StageTable
 
@@ -157,9 +156,15 @@ class Stage(StageTable):
         return Run(name=mark.run, claimed=bool(mark.claim), batch=batch, source_seen=seen)
 
     def rehearse(self, tasks: Mapping[str, int | None], destination: str, *, whole: bool) -> None:
-        """As :func:`stage_moves.rehearse`, for those of these tasks that have staged anything."""
+        """Send what these tasks have staged for a destination, or one message. The caller rolls it back.
+
+        :raises QueueError: the destination is not there any more, or refuses a message.
+        """
         staged = [task for task, count in tasks.items() if count]
-        stage_moves.rehearse(self, destination, staged, whole=whole)
+        if whole:
+            self.move_rows(destination, staged, LOWEST, settling=False)
+        else:
+            self.try_row(destination, staged)
 
     def seal(
         self,
@@ -250,10 +255,7 @@ class Stage(StageTable):
             raise Unsealed(f"The stage {self.table} was opened for the batch, but never sealed")
         self._check_counts(mark)
         tasks = list(mark.tasks)
-        moved = sum(
-            stage_moves.move(self, destination, tasks, mark.after)
-            for destination in sorted(mark.destinations)
-        )
+        moved = sum(self.move_rows(each, tasks, mark.after) for each in sorted(mark.destinations))
         self._write(mark.done())
         return moved
 
