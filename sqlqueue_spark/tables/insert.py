@@ -110,21 +110,16 @@ def moved(rows: Sequence[InTransit]) -> pa.RecordBatch:
     """Rows as messages for another queue (:data:`OUTGOING`), with new row ids; NULL headers become empty."""
     from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 
-    expires = [None if row.expires is None else row.expires.replace(tzinfo=UTC) for row in rows]
-    return pa.record_batch(
-        [
-            new_row_ids(len(rows)),
-            pa.array([row.headers or "" for row in rows], pa.string()),
-            pa.array([row.body for row in rows], pa.binary()),
-            pa.nulls(len(rows), pa.int64()),
-            pa.array([row.correlation_id for row in rows], pa.string()),
-            pa.array([row.reply_to for row in rows], pa.string()),
-            pa.array(expires, pa.timestamp("us", tz="UTC")),
-            pa.nulls(len(rows), pa.int64()),
-            pa.nulls(len(rows), pa.timestamp("us", tz="UTC")),
-        ],
-        schema=OUTGOING,
-    )
+    messages = [
+        {
+            **row._asdict(),
+            "id": None,
+            "headers": row.headers or "",
+            "expires": row.expires and row.expires.replace(tzinfo=UTC),
+        }
+        for row in rows
+    ]
+    return replaced(pa.RecordBatch.from_pylist(messages, OUTGOING), id=new_row_ids(len(rows)))
 
 
 def present_columns(columns: Iterable[Column]) -> list[str]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
 from sqlqueue_spark.engines.statements import Statement

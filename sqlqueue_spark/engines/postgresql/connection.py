@@ -185,12 +185,8 @@ class PostgresReader(Reader):
                     yield under(schema, batch.slice(start, RECORD_BATCH_ROWS))
 
 
-def connect(target: Target) -> Connection:
-    return PostgresConnection(target)
-
-
-def open_reader(target: Target) -> Reader:
-    return PostgresReader(target)
+connect = PostgresConnection
+open_reader = PostgresReader
 
 
 def _session(lock_timeout: int, statement_timeout: int, mark: int) -> str:

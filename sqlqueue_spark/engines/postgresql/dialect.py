@@ -20,29 +20,20 @@ from sqlqueue_spark.row_set import RowSet
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _KINDS = {
+    **dict.fromkeys(("25P04", "57P01", "57P02", "57P05"), Kind.CONNECTION_LOST),
+    **dict.fromkeys(("28000", "28P01"), Kind.LOGIN_REFUSED),
+    **dict.fromkeys(("3F000", "42P01"), Kind.NO_TABLE),
+    **dict.fromkeys(("40001", "40P01"), Kind.GAVE_WAY),
+    **dict.fromkeys(("42703", "42804", "42883", "42809"), Kind.WRONG_SHAPE),
     "25P03": Kind.CONNECTION_LOST,  # idle in transaction for too long: the session was ended
-    "25P04": Kind.CONNECTION_LOST,
-    "28000": Kind.LOGIN_REFUSED,
-    "28P01": Kind.LOGIN_REFUSED,
-    "3D000": Kind.NO_DATABASE,
-    "3F000": Kind.NO_TABLE,
-    "40001": Kind.GAVE_WAY,
-    "40P01": Kind.GAVE_WAY,
-    "42501": Kind.NO_RIGHT,
-    "42703": Kind.WRONG_SHAPE,
-    "42804": Kind.WRONG_SHAPE,
-    "42883": Kind.WRONG_SHAPE,
-    "42809": Kind.WRONG_SHAPE,
-    "42P01": Kind.NO_TABLE,
-    "23505": Kind.DUPLICATE,
     "25006": Kind.CONNECTION_LOST,  # this is no longer the primary server: it is a standby now
+    "57P03": Kind.NOT_READY,  # the server is just starting, recovering or shutting down
+    "3D000": Kind.NO_DATABASE,
+    "42501": Kind.NO_RIGHT,
+    "23505": Kind.DUPLICATE,
     "53300": Kind.TOO_MANY,
     "55P03": Kind.LOCK_TIMEOUT,
     "57014": Kind.TIMED_OUT,
-    "57P01": Kind.CONNECTION_LOST,
-    "57P02": Kind.CONNECTION_LOST,
-    "57P03": Kind.NOT_READY,  # the server is just starting, recovering or shutting down
-    "57P05": Kind.CONNECTION_LOST,
 }
 
 # COPY's binary format: https://www.postgresql.org/docs/current/sql-copy.html. A row is its number of fields

@@ -213,8 +213,7 @@ class RowReader(Reader):
         return Window([_batch(rows, schema)] if rows else [], len(rows) >= WINDOW_ROWS)
 
 
-def connect(target: Target) -> Connection:
-    return SqlServerConnection(target)
+connect = SqlServerConnection
 
 
 def open_reader(target: Target) -> Reader:

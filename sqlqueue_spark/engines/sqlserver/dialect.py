@@ -27,44 +27,38 @@ _NO_OBJECT = 208
 # which of them may be tried again also by
 # https://github.com/dotnet/efcore/blob/main/src/EFCore.SqlServer/Storage/Internal/SqlServerTransientExceptionDetector.cs
 _NUMBERS = {
-    64: Kind.CONNECTION_LOST,
-    102: Kind.NOT_UNDERSTOOD,  # so a compatibility level below 130 reads what follows OPENJSON
-    121: Kind.CONNECTION_LOST,
-    156: Kind.NOT_UNDERSTOOD,
-    195: Kind.NOT_UNDERSTOOD,
+    **dict.fromkeys((64, 121, 233, 10053, 10054, 40143, 40166, 40197, 40540), Kind.CONNECTION_LOST),
+    **dict.fromkeys((156, 195), Kind.NOT_UNDERSTOOD),
+    **dict.fromkeys((229, 230, 262), Kind.NO_RIGHT),
+    **dict.fromkeys((911, 4060), Kind.NO_DATABASE),
+    **dict.fromkeys((983, 10060), Kind.NOT_REACHED),
+    **dict.fromkeys((1205, 10928, 10929, 10936, 40501, 49918, 49919, 49920), Kind.GAVE_WAY),
+    **dict.fromkeys((2601, 2627), Kind.DUPLICATE),
+    **dict.fromkeys((18452, 18456), Kind.LOGIN_REFUSED),
+    1222: Kind.LOCK_TIMEOUT,
     207: Kind.WRONG_SHAPE,
+    102: Kind.NOT_UNDERSTOOD,  # so a compatibility level below 130 reads what follows OPENJSON
     _NO_OBJECT: Kind.NO_TABLE,
-    229: Kind.NO_RIGHT,
-    230: Kind.NO_RIGHT,
-    233: Kind.CONNECTION_LOST,
-    262: Kind.NO_RIGHT,
     319: Kind.NOT_UNDERSTOOD,  # likewise: the word WITH behind OPENJSON
     596: Kind.CONNECTION_LOST,  # the session was killed
     601: Kind.GAVE_WAY,  # a scan without locks met data that moved
     615: Kind.NOT_READY,  # the database's number changed by a fail-over
     701: Kind.TOO_LARGE,  # no memory
     845: Kind.GAVE_WAY,  # a page could not be had in time
-    911: Kind.NO_DATABASE,
     916: Kind.NO_RIGHT,  # the login has no user in that database
     921: Kind.NOT_READY,  # the database is not recovered yet
     922: Kind.NOT_READY,  # the database is just being recovered
     926: Kind.NOT_REACHED,  # its recovery failed; a managed instance says so for a moment while it fails over
     952: Kind.NOT_READY,  # the database is just changing its state
     976: Kind.NOT_REACHED,  # the replica that we know is no longer the primary one
-    983: Kind.NOT_REACHED,
     988: Kind.NOT_REACHED,  # too few replicas
     1105: Kind.GAVE_WAY,  # no room in a file
     1204: Kind.TOO_LARGE,  # no memory for more locks
-    1205: Kind.GAVE_WAY,
-    1222: Kind.LOCK_TIMEOUT,
     51001: Kind.LOCK_TIMEOUT,  # we throw it where the server only returns a code
-    2601: Kind.DUPLICATE,
-    2627: Kind.DUPLICATE,
     3906: Kind.CONNECTION_LOST,  # this is no longer the primary replica: the database is read-only here now
     3960: Kind.GAVE_WAY,  # isolation level SNAPSHOT: another session has changed the row since
     3961: Kind.GAVE_WAY,  # likewise, but the whole table
     4014: Kind.CONNECTION_LOST,  # the server could not read what we sent
-    4060: Kind.NO_DATABASE,
     4221: Kind.NOT_READY,  # a replica that was just started again waits for transactions to end
     6005: Kind.NOT_READY,  # the server is being shut down
     8622: Kind.WRONG_SHAPE,  # FORCESEEK found no index that begins with RowVersion
@@ -74,25 +68,12 @@ _NUMBERS = {
     8645: Kind.TOO_LARGE,  # no memory for the statement in time
     8651: Kind.GAVE_WAY,  # no memory for the statement now
     9002: Kind.GAVE_WAY,  # the log is full
-    10053: Kind.CONNECTION_LOST,
-    10054: Kind.CONNECTION_LOST,
-    10060: Kind.NOT_REACHED,
     10922: Kind.GAVE_WAY,  # "rerun the statement"
-    10928: Kind.GAVE_WAY,
-    10929: Kind.GAVE_WAY,
-    10936: Kind.GAVE_WAY,
     17142: Kind.NOT_READY,  # paused
     17187: Kind.NOT_READY,  # not ready yet
     17188: Kind.NOT_READY,  # being shut down
     17809: Kind.NOT_REACHED,  # too many connections
     18401: Kind.NOT_READY,  # being upgraded
-    18452: Kind.LOGIN_REFUSED,
-    18456: Kind.LOGIN_REFUSED,
-    40143: Kind.CONNECTION_LOST,
-    40166: Kind.CONNECTION_LOST,
-    40197: Kind.CONNECTION_LOST,
-    40501: Kind.GAVE_WAY,
-    40540: Kind.CONNECTION_LOST,
     40515: Kind.OTHER_DATABASE,  # Azure SQL Database
     40549: Kind.CONNECTION_LOST,  # the session was ended: it took too long
     # The session was ended: it took too many locks, too much of tempdb, of the log, or of memory.
@@ -100,9 +81,6 @@ _NUMBERS = {
     40613: Kind.NOT_READY,  # a serverless database that was paused wakes up, or a fail-over
     42108: Kind.NOT_READY,  # paused
     42109: Kind.NOT_READY,  # warming up
-    49918: Kind.GAVE_WAY,
-    49919: Kind.GAVE_WAY,
-    49920: Kind.GAVE_WAY,
 }
 _STATES = {
     "08": Kind.CONNECTION_LOST,
