@@ -33,13 +33,13 @@ def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> 
     :raises QueueError: the name belongs to something else than a table.
     """
     check_name(connection.dialect, table)
-    creation(connection.dialect, table, shape)
+    statement = creation(connection.dialect, table, shape)
 
     def exists() -> bool:
         return queues.find(connection, table) is not None
 
     def create() -> None:
-        connection.execute(creation(connection.dialect, table, shape), doing=f"creating {table}")
+        connection.execute(statement, doing=f"creating {table}")
         if not exists():
             raise QueueError(
                 f"Something else than a table is called {table} (a view, say), so the queue was not created; "
@@ -94,10 +94,8 @@ def create_delayed(connection: Connection, owner: Table) -> bool:
 
 def create_subscriptions(connection: Connection, table: Table) -> bool:
     """Create a table of subscriptions, in its own transaction. Returns and errors as :func:`create_queue`."""
-    subscriptions = SubscriptionTable(connection, table)
-    return create_if_missing(
-        connection, table, subscriptions.exists, subscriptions.create, called=f"the table {table}"
-    )
+    made = SubscriptionTable(connection, table)
+    return create_if_missing(connection, table, made.exists, made.create, called=f"the table {table}")
 
 
 def create_outbox(connection: Connection, outbox: OutboxTable) -> bool:

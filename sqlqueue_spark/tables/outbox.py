@@ -101,7 +101,9 @@ class OutboxTable:
             waited, has added it.
         """
         for chunk in self._chunks(ids):
-            self._modify("add", "adding ids to", ids=self._bound(chunk), version=_version())
+            self._modify(
+                "add", "adding ids to", ids=self._connection.dialect.bind_texts(chunk), version=_version()
+            )
 
     def add_new(self, ids: Iterable[str]) -> set[str]:
         """Remember those of these ids that are not there, and return them.
@@ -111,7 +113,7 @@ class OutboxTable:
         return {each for chunk in self._chunks(ids) for each in self._add_new(chunk)}
 
     def clean(self, keep: timedelta) -> int:
-        """Forget at most :attr:`most_forgotten` ids that are older than ``keep`` by the database's clock.
+        """Forget at most :attr:`Database.written` ids that are older than ``keep`` by the database's clock.
 
         It steps over rows that others hold. Rows that are not dispatched stay, whatever their age.
 
@@ -119,41 +121,33 @@ class OutboxTable:
         """
         return self._modify("clean", "cleaning", seconds=-(-keep // timedelta(seconds=1)))
 
-    @property
-    def most_forgotten(self) -> int:
-        """How many ids :meth:`clean` forgets while there are more."""
-        return self._connection.dialect.written
-
     def report(self) -> OutboxReport:
         """What the table holds; waits for no lock."""
         rows, undispatched, oldest, now = self._execute("report", "looking at")[0]
-        return OutboxReport(
-            rows,
-            undispatched,
-            None if oldest is None else oldest.replace(tzinfo=UTC),
-            now.replace(tzinfo=UTC),
-        )
+        oldest = oldest and oldest.replace(tzinfo=UTC)
+        return OutboxReport(rows, undispatched, oldest, now.replace(tzinfo=UTC))
 
     def _add_new(self, chunk: Sequence[str]) -> set[str]:
         if not self._connection.dialect.statement("outbox_added"):
             return self._answer("add_new", chunk, _version())
         mark = f"{_OURS}{secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
-        self._modify("add_new", "adding ids to", ids=self._bound(chunk), version=mark)
+        self._modify("add_new", "adding ids to", ids=self._connection.dialect.bind_texts(chunk), version=mark)
         return self._answer("added", chunk, mark)
 
     def _chunks(self, ids: Iterable[str]) -> Iterator[Sequence[str]]:
         """The ids, sorted, in portions for one statement."""
-        everything, rows = _sorted(ids), self._connection.dialect.written
-        for start in range(0, len(everything), rows):
-            yield everything[start : start + rows]
-
-    def _bound(self, chunk: Sequence[str]) -> object:
-        return self._connection.dialect.bind_texts(chunk)
+        everything, most = _sorted(ids), self._connection.dialect.written
+        return (everything[start : start + most] for start in range(0, len(everything), most))
 
     def _answer(self, statement: str, asked: Sequence[str], version: str = "") -> set[str]:
         """The ids that a statement returns, all of them asked for. A mangled id would be lost."""
         doing = "adding ids to" if statement == "add_new" else "looking up ids in"
-        found = {each for (each,) in self._execute(statement, doing, ids=self._bound(asked), version=version)}
+        found = {
+            each
+            for (each,) in self._execute(
+                statement, doing, ids=self._connection.dialect.bind_texts(asked), version=version
+            )
+        }
         if strange := found.difference(asked):
             raise ConfigurationError(
                 f"The outbox table {self.name} was asked for some message ids and answered with "

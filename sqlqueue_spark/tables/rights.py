@@ -85,8 +85,7 @@ def remedy(dialect: Dialect, user: str, role: str, table: Table, sequence: Table
 
     :param sequence: what gives its rows their numbers.
     """
-    lines = (*_entered(dialect, table.catalog), *_grants(dialect, user, role, table, sequence))
-    return "\n".join(lines)
+    return "\n".join((*_entered(dialect, table.catalog), *_grants(dialect, user, role, table, sequence)))
 
 
 def remedy_command(dialect: Database, role: str, flag: str, name: str) -> str:

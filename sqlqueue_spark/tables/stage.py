@@ -52,8 +52,6 @@ class Run:
 class Stage(StageTable):
     """A stage on an open connection."""
 
-    # -- whose the stage is ---------------------------------------------------------------------
-
     def hold(self) -> None:
         """Hold the stage for a source as long as the connection lives, beyond the end of the transaction.
 
@@ -65,11 +63,8 @@ class Stage(StageTable):
 
     def holders(self) -> list[str]:
         """Which other sessions hold the stage: those of live sources."""
-        rows = self.execute("stage_held", name=self.name_of_lock())
-        return [
-            f"session {session}" if session is not None else "another session of the database"
-            for (session,) in rows
-        ]
+        held = self.execute("stage_held", name=self.name_of_lock())
+        return ["another session of the database" if each is None else f"session {each}" for (each,) in held]
 
     def mark(self) -> Mark | None:
         """The mark, which stays locked until the transaction ends; None on a stage that was never opened."""
@@ -105,7 +100,7 @@ class Stage(StageTable):
             mode=mode,
             batch=NO_BATCH if before is None else before.batch,
             sealed=bool(mode),
-            after=self._last(),
+            after=LOWEST if (last := self.execute("stage_last")[0][0]) is None else last,
         )
         self._write(mark)
         return mark.run
@@ -116,17 +111,10 @@ class Stage(StageTable):
         self.execute("stage_clear")
         self.execute("stage_open", mark=(mark or Mark()).to_json())
 
-    def _last(self) -> int:
-        """The number of the last row that is there."""
-        last: int | None = self.execute("stage_last")[0][0]
-        return LOWEST if last is None else last
-
     def _write(self, mark: Mark) -> None:
         text = mark.to_json()
         if not self.modify("stage_seal", mark=text):
             self.execute("stage_open", mark=text)
-
-    # -- staging --------------------------------------------------------------------------------
 
     def add(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> None:
         """Stage at most :attr:`Database.written` messages (:data:`OUTGOING`), by the destination as text."""
@@ -200,8 +188,6 @@ class Stage(StageTable):
             )
         return mark
 
-    # -- sending --------------------------------------------------------------------------------
-
     def move(self, claim: str) -> int | None:
         """Send what a claim has staged.
 
@@ -253,22 +239,15 @@ class Stage(StageTable):
     def _send(self, mark: Mark) -> int:
         if not mark.sealed:
             raise Unsealed(f"The stage {self.table} was opened for the batch, but never sealed")
-        self._check_counts(mark)
-        tasks = list(mark.tasks)
-        moved = sum(self.move_rows(each, tasks, mark.after) for each in sorted(mark.destinations))
-        self._write(mark.done())
-        return moved
-
-    def _check_counts(self, mark: Mark) -> None:
         wanted = {task: count for task, count in mark.tasks.items() if count}
-        if not wanted:
-            return
-        counted = self.execute(
-            "stage_count", tasks=self.connection.dialect.bind_texts(list(wanted)), after=mark.after
-        )
-        found = {task: int(count) for task, count in counted}
+        bound = {"tasks": self.connection.dialect.bind_texts(list(wanted)), "after": mark.after}
+        found = {task: int(count) for task, count in self.execute("stage_count", **bound)} if wanted else {}
         if found != wanted:
             raise Incomplete(
                 f"The stage {self.table} holds {sum(found.values())} of the {sum(wanted.values())} messages "
                 "that the batch has staged"
             )
+        tasks = list(mark.tasks)
+        moved = sum(self.move_rows(each, tasks, mark.after) for each in sorted(mark.destinations))
+        self._write(mark.done())
+        return moved

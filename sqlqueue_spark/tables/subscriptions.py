@@ -72,8 +72,7 @@ class SubscriptionTable(OpenTable):
 
         :raises QueueError: there is no such table.
         """
-        wanted = self.connection.dialect.bind_texts(sorted(topics))
-        rows = self.execute("subscribers", "looking for subscribers in", topics=wanted)
+        rows = self.execute("subscribers", "looking for subscribers in", topics=self._bound(topics))
         found: dict[str, list[str]] = {}
         for topic, address in rows:
             found.setdefault(topic, []).append(address)
@@ -81,8 +80,7 @@ class SubscriptionTable(OpenTable):
 
     def all(self) -> list[Subscription]:
         """All subscriptions, by type and endpoint. Errors as :meth:`subscribers`."""
-        rows = self.execute("subscriptions", "looking at")
-        return [Subscription(*row) for row in rows]
+        return [Subscription(*row) for row in self.execute("subscriptions", "looking at")]
 
     def add(self, endpoint: str, address: str, topics: Sequence[str]) -> None:
         """Let the queue at an address have the events of these types; an endpoint has one address for each.
@@ -103,7 +101,7 @@ class SubscriptionTable(OpenTable):
         """End an endpoint's subscriptions to these types."""
         self.modify("unsubscribe", "unsubscribing in", endpoint=endpoint, topics=self._bound(topics))
 
-    def _bound(self, topics: Sequence[str]) -> object:
+    def _bound(self, topics: Iterable[str]) -> object:
         return self.connection.dialect.bind_texts(sorted(set(topics)))
 
     def needed(self, *, writing: bool) -> str:

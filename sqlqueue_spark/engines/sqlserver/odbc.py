@@ -79,10 +79,8 @@ class OdbcString:
 
     def completed(self, more: Mapping[str, str | None]) -> Self:
         """The string with these values added; a value that is there already stays, and None adds nothing."""
-        added = (
-            (name, value) for name, value in more.items() if value is not None and self.get(name) is None
-        )
-        return type(self)((*self.parts, *added))
+        added = ((name, value) for name, value in more.items() if value is not None)
+        return type(self)((*self.parts, *(each for each in added if self.get(each[0]) is None)))
 
     def replaced(self, more: Mapping[str, str | None]) -> Self:
         """The string with these values in the place of those that it has; None changes nothing."""
