@@ -60,7 +60,6 @@ class Target:
 
     @property
     def by_token(self) -> bool:
-        """Whether a Microsoft Entra token is the login."""
         return self.access_token is not None or self.access_token_provider is not None
 
     def token(self) -> str | None:
@@ -200,25 +199,27 @@ class Connection(ABC):
         """
         try:
             with rows_awaited(), self.transaction():
-                self._set_lock_timeout(milliseconds)
+                self.hurry(milliseconds)
                 yield self
         finally:
             if not self.dialect.lock_timeout_ends_with_transaction:
-                self._set_lock_timeout(self.target.timeouts[0])
+                self.hurry(None)
 
     @contextlib.contextmanager
     def patient(self) -> Iterator[None]:
         """In this block a statement waits for rows of an unfinished batch (:attr:`Target.relock_timeout`)."""
-        self._set_lock_timeout(_milliseconds(self.target.relock_timeout))
+        self.hurry(_milliseconds(self.target.relock_timeout))
         yield  # after an error the transaction is rolled back, and its connection closed
-        self._set_lock_timeout(self.target.timeouts[0])
+        self.hurry(None)
 
     def hurry(self, milliseconds: int | None) -> None:
         """From here on, no statement waits longer than this for a lock; None is as long as the options say.
 
         With ``lock_timeout_ends_with_transaction`` of the dialect it holds until the transaction ends.
         """
-        self._set_lock_timeout(self.target.timeouts[0] if milliseconds is None else milliseconds)
+        wait = self.target.timeouts[0] if milliseconds is None else milliseconds
+        statement = self.dialect.statement("lock_timeout").with_numbers({"lock_timeout": wait})
+        self.execute(statement, doing="setting how long locks are waited for")
 
     @contextlib.contextmanager
     def rehearsal(self, milliseconds: int) -> Iterator[Connection]:
@@ -226,10 +227,6 @@ class Connection(ABC):
         with contextlib.suppress(_RehearsedError), self.hasty(milliseconds):
             yield self
             raise _RehearsedError
-
-    def _set_lock_timeout(self, milliseconds: int) -> None:
-        statement = self.dialect.statement("lock_timeout").with_numbers({"lock_timeout": milliseconds})
-        self.execute(statement, doing="setting how long locks are waited for")
 
     def __enter__(self) -> Self:
         return self

@@ -6,20 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, NoReturn
 
-from sqlqueue_spark.errors import (
-    ConfigurationError,
-    ConnectionLost,
-    Duplicate,
-    LockTimeout,
-    NoPassword,
-    NoRight,
-    NotReady,
-    QueueError,
-    SessionTooMuch,
-    SqlQueueError,
-    TooMuch,
-    TryAgain,
-)
+from sqlqueue_spark import errors
 
 
 class DriverError(NamedTuple):
@@ -127,34 +114,28 @@ class Kind(Enum):
 
 
 #: The error for each kind of failure; of all others a ConfigurationError.
-_ERRORS: dict[Kind, type[SqlQueueError]] = {
-    Kind.NO_PASSWORD: NoPassword,
-    Kind.TOO_MANY: ConnectionLost,
-    Kind.NOT_REACHED: ConnectionLost,
-    Kind.CONNECTION_LOST: ConnectionLost,
-    Kind.NO_RIGHT: NoRight,
-    Kind.NO_TABLE: QueueError,
-    Kind.WRONG_SHAPE: QueueError,
-    Kind.NOT_READY: NotReady,
-    Kind.LOCK_TIMEOUT: LockTimeout,
-    Kind.TIMED_OUT: TryAgain,
-    Kind.GAVE_WAY: TryAgain,
-    Kind.DUPLICATE: Duplicate,
-    Kind.TOO_LARGE: TooMuch,
-    Kind.SESSION_TOO_LARGE: SessionTooMuch,
-    Kind.OTHER: SqlQueueError,
+_ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
+    Kind.NO_PASSWORD: errors.NoPassword,
+    Kind.TOO_MANY: errors.ConnectionLost,
+    Kind.NOT_REACHED: errors.ConnectionLost,
+    Kind.CONNECTION_LOST: errors.ConnectionLost,
+    Kind.NO_RIGHT: errors.NoRight,
+    Kind.NO_TABLE: errors.QueueError,
+    Kind.WRONG_SHAPE: errors.QueueError,
+    Kind.NOT_READY: errors.NotReady,
+    Kind.LOCK_TIMEOUT: errors.LockTimeout,
+    Kind.TIMED_OUT: errors.TryAgain,
+    Kind.GAVE_WAY: errors.TryAgain,
+    Kind.DUPLICATE: errors.Duplicate,
+    Kind.TOO_LARGE: errors.TooMuch,
+    Kind.SESSION_TOO_LARGE: errors.SessionTooMuch,
+    Kind.OTHER: errors.SqlQueueError,
 }
 #: What a database may say, while it fails over, of a login that was right before.
 _MAY_PASS = (
-    *(
-        Kind.LOGIN_REFUSED,
-        Kind.NO_PASSWORD,
-        Kind.TOKEN_REFUSED,
-        Kind.NO_DATABASE,
-        Kind.NOT_ADMITTED,
-        Kind.NO_USER,
-    ),
-    *(Kind.NO_LOGIN, Kind.NO_CONNECT, Kind.ONLY_LOCAL_USER, Kind.NO_ENCRYPTION, Kind.OTHER_SERVER),
+    *(Kind.LOGIN_REFUSED, Kind.NO_PASSWORD, Kind.TOKEN_REFUSED, Kind.NO_DATABASE, Kind.NOT_ADMITTED),
+    *(Kind.NO_USER, Kind.NO_LOGIN, Kind.NO_CONNECT, Kind.ONLY_LOCAL_USER, Kind.NO_ENCRYPTION),
+    Kind.OTHER_SERVER,
 )
 
 
@@ -176,8 +157,8 @@ def fail(
     said = _masked(first_line, secrets).rstrip(".")
     while_ = f" while {doing}" if doing else ""
     sentence = kind.value.format(where=where, user=repr(user), said=said, while_=while_)
-    error = _ERRORS.get(kind, ConfigurationError)(sentence)
-    if isinstance(error, ConfigurationError):
+    error = _ERRORS.get(kind, errors.ConfigurationError)(sentence)
+    if isinstance(error, errors.ConfigurationError):
         error.may_pass = kind in _MAY_PASS
     clean = _masked(str(cause), secrets)
     raise error from cause if clean == str(cause) else RuntimeError(f"{type(cause).__name__}: {clean}")

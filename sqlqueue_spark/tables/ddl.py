@@ -133,28 +133,23 @@ def create_if_missing(
 
     :raises ConfigurationError: its schema is not there.
     """
-
-    def attempt() -> bool:
-        if exists():
-            return False
-        if not schema_exists(connection, table, database(connection)):
-            dialect = connection.dialect
-            remedy = dialect.render("create_schema", schema=dialect.quote(table.schema))
-            raise ConfigurationError(
-                f"There is no schema {table.schema!r} for {called}; create it with: {remedy}, or correct the "
-                "schema."
-            )
-        lock_creation(connection, table)
-        if exists():
-            return False
-        create()
-        return True
-
+    dialect = connection.dialect
     try:
         with connection.transaction():
-            return attempt()
+            if exists():
+                return False
+            if not schema_exists(connection, table, database(connection)):
+                remedy = dialect.render("create_schema", schema=dialect.quote(table.schema))
+                raise ConfigurationError(
+                    f"There is no schema {table.schema!r} for {called}; create it with: {remedy}, or correct "
+                    "the schema."
+                )
+            lock_creation(connection, table)
+            if exists():
+                return False
+            create()
+            return True
     except NoRight as error:
-        dialect = connection.dialect
         grants = str(dialect.render("grants_installer", schema=dialect.quote(table.schema), user="USER"))
         needed = " ".join(grants.split()).replace(" TO USER;", ",").rstrip(",").replace("GRANT ", "")
         raise error.needing(

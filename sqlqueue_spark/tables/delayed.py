@@ -94,8 +94,6 @@ def due_column(columns: Sequence[str]) -> str | None:
 
 
 class DelayedTable(OpenTable):
-    """A table of delayed messages on an open connection."""
-
     word = "delayed"
     doing = "looking for what is due in"
     creating = ("delayed_create", "delayed_index")
@@ -115,7 +113,6 @@ class DelayedTable(OpenTable):
 
     @cached_property
     def zone(self) -> str:
-        """The time zone in which the table tells times."""
         return zone_of(self.connection) or "UTC"
 
     def first_due_in(self) -> float | None:
@@ -179,7 +176,6 @@ class DelayedTable(OpenTable):
         assert sent == len(messages), "the rows are locked"
 
     def waiting(self) -> Waiting:
-        """How much waits in the table."""
         rows, due, first = self.execute("delayed_length", zone=self.zone)[0]
         known = first is not None and isfinite(first)
         return Waiting(int(rows), int(due), timedelta(seconds=float(first)) if known else None)

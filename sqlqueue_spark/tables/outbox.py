@@ -64,7 +64,6 @@ class OutboxTable:
         self.name = self._names["outbox"]
 
     def exists(self) -> bool:
-        """Whether the table is there."""
         return bool(self._execute("exists", "looking for", schema=self.schema, name=self.table))
 
     def create(self) -> None:
@@ -73,7 +72,6 @@ class OutboxTable:
             self._connection.execute(statement, doing=f"creating {self.name}")
 
     def seen(self, ids: Iterable[str]) -> set[str]:
-        """Which of these ids are there already."""
         return {each for chunk in self._chunks(ids) for each in self._answer("seen", chunk)}
 
     def seen_of(self, ids: Iterable[str], version: str) -> set[str]:

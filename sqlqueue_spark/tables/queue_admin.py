@@ -112,7 +112,6 @@ class QueueAdmin(Queue):
 
     @cached_property
     def indexes(self) -> list[Index]:
-        """The indexes that queries may use."""
         rows = self._execute("indexes")
         return [
             Index(
@@ -189,13 +188,11 @@ class QueueAdmin(Queue):
     def peek(self, count: int) -> list[Message]:
         """The first rows, without locking any for longer than a short statement."""
         found: list[Message] = []
-        after, more = LOWEST, True
-        while more and len(found) < count:
-            wanted = min(count - len(found), self.connection.dialect.written)
-            rows = self.messages(after, wanted)
+        while (wanted := min(count - len(found), self.connection.dialect.written)) > 0:
+            rows = self.messages(found[-1].row_version if found else LOWEST, wanted)
             found += rows
-            more = len(rows) == wanted
-            after = found[-1].row_version if found else after
+            if len(rows) < wanted:
+                break
         return found
 
     def messages(self, after: int, count: int) -> list[Message]:
@@ -225,7 +222,6 @@ class QueueAdmin(Queue):
         ]
 
     def inserter(self) -> Inserter:
-        """An :class:`Inserter` for the columns that the table has."""
         return Inserter(self.connection, self.table, self.columns)
 
     def purge(self, after: int, up_to: int, *, expired: bool) -> list[int]:

@@ -245,7 +245,6 @@ class Queue:
 
     @property
     def name(self) -> str:
-        """The canonical name of its table."""
         return self.table.name
 
     def claim(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
@@ -379,7 +378,6 @@ class Queue:
         return _identity(found[0]) if found else None
 
     def highest(self) -> int | None:
-        """The highest RowVersion that is there."""
         highest: int | None = self._execute("highest")[0][0]
         return highest
 

@@ -50,8 +50,6 @@ class Run:
 
 
 class Stage(StageTable):
-    """A stage on an open connection."""
-
     def hold(self) -> None:
         """Hold the stage for a source as long as the connection lives, beyond the end of the transaction.
 

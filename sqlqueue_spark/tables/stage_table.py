@@ -49,8 +49,6 @@ def table_named(stream: str, schema: str) -> Table:
 
 
 class StageTable(OpenTable):
-    """A stage's table on an open connection."""
-
     word = "stage"
     doing = "staging in"
     creating = ("stage_create", "stage_storage", "stage_index")

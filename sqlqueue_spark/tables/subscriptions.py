@@ -40,8 +40,6 @@ def table_of(schema: str) -> Table:
 
 
 class SubscriptionTable(OpenTable):
-    """One table of subscriptions on an open connection."""
-
     word = "subscriptions"
     creating = ("subscriptions_create",)
 

@@ -190,7 +190,6 @@ open_reader = PostgresReader
 
 
 def _session(lock_timeout: int, statement_timeout: int, mark: int) -> str:
-    """The statement that sets a session up."""
     numbers = {"lock_timeout": lock_timeout, "statement_timeout": statement_timeout, "mark": mark}
     return POSTGRESQL.statement("session").with_numbers(numbers)
 

@@ -100,7 +100,6 @@ class SqlServerConnection(Connection):
         return _translated(self.target, doing)
 
     def declare(self, cursor: pyodbc.Cursor, values: Sequence[object]) -> None:
-        """Let the parameters have the types that we want."""
         cursor.setinputsizes([self._type(each) for each in values])
 
     def _type(self, value: object) -> Type | None:
@@ -259,7 +258,6 @@ def _connect(target: Target, login: Login, installed: Sequence[str]) -> pyodbc.C
 def _translated(
     target: Target, doing: str, *, connecting: bool = False, token: str | None = None
 ) -> Iterator[None]:
-    """Turn a driver's error into ours."""
     try:
         yield
     except pyodbc.Error as error:

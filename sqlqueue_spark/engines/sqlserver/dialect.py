@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import ClassVar
 
 from sqlqueue_spark.engines.dialect import Dialect, Load
@@ -95,16 +94,14 @@ _STATES = {
 
 
 class SqlServer(Dialect):
-    """The ``sqlserver`` dialect."""
-
-    name: ClassVar[str] = "sqlserver"
-    title: ClassVar[str] = "SQL Server"
-    sql: ClassVar[Traversable] = resources.files(__package__) / "sql"
-    default_schema: ClassVar[str] = "dbo"
-    extra: ClassVar[str] = "mssql"
+    name = "sqlserver"
+    title = "SQL Server"
+    sql = resources.files(__package__) / "sql"
+    default_schema = "dbo"
+    extra = "mssql"
     # A statement that takes 5,000 locks on one index or heap may be given a table lock, which stops every
     # sender. Locks on pages count, and a row may have a page to itself (docs/sqlserver-locking.md).
-    chunk: ClassVar[int] = 2_400
+    chunk = 2_400
     queue_columns: ClassVar[Mapping[str, Sequence[str]]] = {
         "Id": ("uniqueidentifier",),
         "Expires": ("datetime", "datetime2"),
@@ -112,18 +109,18 @@ class SqlServer(Dialect):
         "Body": ("varbinary(max)",),
         "RowVersion": ("bigint",),
     }
-    row_version: ClassVar[str] = "RowVersion"
-    expires_with_index: ClassVar[str | None] = "Expires"
-    longest_queue: ClassVar[tuple[int, str]] = (128, "characters")
-    knows_heaps: ClassVar[bool] = True
-    hides_tables: ClassVar[bool] = True
-    reaches_other_databases: ClassVar[bool] = True
-    staged_due: ClassVar[str] = "Expires"
-    written: ClassVar[int] = 2_400
-    longest_outbox: ClassVar[int] = 128
+    row_version = "RowVersion"
+    expires_with_index = "Expires"
+    longest_queue = (128, "characters")
+    knows_heaps = True
+    hides_tables = True
+    reaches_other_databases = True
+    staged_due = "Expires"
+    written = 2_400
+    longest_outbox = 128
     # So the headers have at most 8,000 characters: a varchar has a byte for each.
-    small_row: ClassVar[int | None] = 8_000
-    entra_scope: ClassVar[str] = "https://database.windows.net/.default"
+    small_row = 8_000
+    entra_scope = "https://database.windows.net/.default"
 
     def row_version_index(self, table: str) -> str:  # noqa: ARG002 -- each table has index names of its own
         return "Index_RowVersion"

@@ -78,7 +78,6 @@ class Login:
 
 
 def session(target: Target) -> str:
-    """The statement that sets up a session."""
     return SQLSERVER.statement("session").with_numbers({"lock_timeout": target.timeouts[0]})
 
 
