@@ -99,9 +99,7 @@ class OutboxTable:
             waited, has added it.
         """
         for chunk in self._chunks(ids):
-            self._modify(
-                "add", "adding ids to", ids=self._connection.dialect.bind_texts(chunk), version=_version()
-            )
+            self._modify("add", "adding ids to", ids=self._bound(chunk), version=_version())
 
     def add_new(self, ids: Iterable[str]) -> set[str]:
         """Remember those of these ids that are not there, and return them.
@@ -129,23 +127,31 @@ class OutboxTable:
         if not self._connection.dialect.statement("outbox_added"):
             return self._answer("add_new", chunk, _version())
         mark = f"{_OURS}{secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
-        self._modify("add_new", "adding ids to", ids=self._connection.dialect.bind_texts(chunk), version=mark)
+        self._modify("add_new", "adding ids to", ids=self._bound(chunk), version=mark)
         return self._answer("added", chunk, mark)
 
-    def _chunks(self, ids: Iterable[str]) -> Iterator[Sequence[str]]:
-        """The ids, sorted, in portions for one statement."""
-        everything, most = _sorted(ids), self._connection.dialect.written
+    def _chunks(self, ids: Iterable[Any]) -> Iterator[Sequence[str]]:
+        """The ids in portions for one statement, and in the order in which every sender adds them.
+
+        In other orders two senders could wait for each other.
+
+        :raises ConfigurationError: one of them does not fit into the column.
+        """
+        once, most = set(ids), self._connection.dialect.written
+        # Most are of this kind, and then no id need be looked at by itself.
+        if set(map(type, once)) != {str} or "" in once or 2 * max(map(len, once)) > LONGEST_ID:
+            for each in once:
+                check_id(each)
+        everything = sorted(once)
         return (everything[start : start + most] for start in range(0, len(everything), most))
+
+    def _bound(self, chunk: Sequence[str]) -> object:
+        return self._connection.dialect.bind_texts(chunk)
 
     def _answer(self, statement: str, asked: Sequence[str], version: str = "") -> set[str]:
         """The ids that a statement returns, all of them asked for. A mangled id would be lost."""
         doing = "adding ids to" if statement == "add_new" else "looking up ids in"
-        found = {
-            each
-            for (each,) in self._execute(
-                statement, doing, ids=self._connection.dialect.bind_texts(asked), version=version
-            )
-        }
+        found = {each for (each,) in self._execute(statement, doing, ids=self._bound(asked), version=version)}
         if strange := found.difference(asked):
             raise ConfigurationError(
                 f"The outbox table {self.name} was asked for some message ids and answered with "
@@ -269,16 +275,3 @@ def create_statements(database: Database, names: Mapping[str, str]) -> list[Stat
 def _version() -> str:
     """The writer's name and version for the column PersistenceVersion, which takes 23 characters."""
     return f"{_OURS}{__version__}"[:23]
-
-
-def _sorted(ids: Iterable[Any]) -> list[str]:
-    """The ids in the order in which every sender adds them: in other orders two could wait for each other.
-
-    :raises ConfigurationError: one of them does not fit into the column.
-    """
-    once = set(ids)
-    if set(map(type, once)) == {str} and "" not in once and 2 * max(map(len, once)) <= LONGEST_ID:
-        return sorted(once)  # most are so, and then no id need be looked at by itself
-    for each in once:
-        check_id(each)
-    return sorted(once)

@@ -198,7 +198,10 @@ def missing(connection: Connection, table: Table, address: str, where: str, what
     :param where: where the table was looked for.
     :param what: what the user should correct.
     """
-    kinds = _namesakes(connection, table)
+    catalog = table.catalog or connection.execute(connection.dialect.statement("database"))[0][0]
+    statement = connection.dialect.render("namesakes", catalog=connection.dialect.quote(catalog))
+    rows = connection.execute(statement, {"name": table.table}, doing=f"looking for {table}")
+    kinds = {Table(table=name, schema=schema): kind for schema, name, kind in rows}
     here = Table(table=table.table, schema=table.schema)
     if kind := kinds.pop(here, None):
         what_it_is = _KINDS.get(kind, f"a {kind}")
@@ -209,14 +212,6 @@ def missing(connection: Connection, table: Table, address: str, where: str, what
         f"There is no queue table {table} {where}{but}; create it with: sqlqueue create "
         f"{for_shell(address)}, or correct {what} or its schema."
     )
-
-
-def _namesakes(connection: Connection, table: Table) -> dict[Table, str]:
-    """What has the table's name in any schema, in upper or lower case, and what it is."""
-    catalog = table.catalog or connection.execute(connection.dialect.statement("database"))[0][0]
-    statement = connection.dialect.render("namesakes", catalog=connection.dialect.quote(catalog))
-    rows = connection.execute(statement, {"name": table.table}, doing=f"looking for {table}")
-    return {Table(table=name, schema=schema): kind for schema, name, kind in rows}
 
 
 def read_statement(

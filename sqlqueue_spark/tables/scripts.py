@@ -27,9 +27,8 @@ def create(
     default_schema: str | None = None,
     legacy_addresses: bool = False,
 ) -> str:
-    """A script that creates queue tables.
+    """A script that creates queue tables; parameters and errors as :func:`script`.
 
-    :param shape: one of :data:`sqlqueue_spark.tables.ddl.SHAPES`.
     :param stream: an atomic pipeline whose stage the script creates too.
     :param subscriptions: whether it creates the table of subscriptions of the default schema, too.
     """
@@ -55,8 +54,7 @@ def script(
 ) -> str:
     """A script that creates these tables, for a database administrator to run as it is, any number of times.
 
-    :param stage: the stage of an atomic pipeline, which the script creates too, and ``subscriptions`` a table
-        of subscriptions.
+    :param shape: one of :data:`sqlqueue_spark.tables.ddl.SHAPES`.
     :raises ConfigurationError: a name is too long.
     """
     created = []

@@ -48,8 +48,12 @@ class Login:
         text = OdbcString.of(target.url)
         driver = driver_of(text, installed)
         token = target.token()
-        if token is not None:
-            _check_only_login(target, text)
+        beside = [name for name in _LOGINS if text.get(name) is not None] + ["user"] * bool(target.user)
+        if token is not None and beside:  # the driver refuses it too, but in words that name neither
+            raise ConfigurationError(
+                f"Both a Microsoft Entra token and {beside[0]} are given, and only one of them can be the "
+                "login; drop one."
+            )
         if driver is not None:
             _warn(driver, text)
             text = text.completed(
@@ -117,16 +121,6 @@ def explain(
         user=user,
         secrets=[each for each in secrets if each],
     )
-
-
-def _check_only_login(target: Target, text: OdbcString) -> None:
-    """Refuse a token beside any other login. The driver refuses it too, but in words that name neither."""
-    given = next((name for name in _LOGINS if text.get(name) is not None), "user" if target.user else None)
-    if given is not None:
-        raise ConfigurationError(
-            f"Both a Microsoft Entra token and {given} are given, and only one of them can be the login; "
-            "drop one."
-        )
 
 
 def tls_by_default(driver: Driver) -> Mapping[str, str]:
