@@ -22,7 +22,7 @@ from machine import add_url, database, run_by
 from servers import QUEUE
 
 from sqlqueue_spark.engines.connect import Reader, Target, connect, open_reader
-from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, under
+from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, under
 from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.sqlserver import block_reader, connection
 from sqlqueue_spark.engines.sqlserver.block_reader import ColumnReader

@@ -17,7 +17,7 @@ from sqlqueue_spark.engines.connect import Reader, Target, open_reader
 from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.sqlserver.connection import RowReader
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString, driver_of
-from sqlqueue_spark.engines.sqlserver.tls import tls_by_default
+from sqlqueue_spark.engines.sqlserver.tds import tls_by_default
 
 _TABLE = """(Id uniqueidentifier NOT NULL, CorrelationId varchar(255), ReplyToAddress varchar(255), Recoverable bit NOT NULL,
 Expires datetime, Headers nvarchar(max) NOT NULL, Body varbinary(max), RowVersion bigint IDENTITY(1,1) NOT NULL)"""

@@ -67,7 +67,7 @@ def script(engine: str, owner: str, *, default_schema: str | None = None) -> str
     )
     table = delayed.table_of(naming.table(owner))
     ddl.check_name(dialect, table)
-    return script_of(dialect, dialect.table(table), delayed.create_statements(dialect, table))
+    return script_of(dialect, dialect.table(table), DelayedTable.create_statements(dialect, table))
 
 
 def length(options: ConnectionOptions, owner: str) -> Length:

@@ -14,7 +14,7 @@ from typing import BinaryIO, Self
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration.message_lines import NoMessage, StoredMessage, from_line, to_rows
 from sqlqueue_spark.administration.queue_tables import opened
-from sqlqueue_spark.engines.registry import Dialect
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, Duplicate, SqlQueueError
 from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.options import ConnectionOptions

@@ -7,10 +7,17 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import ModuleType
 
-from sqlqueue_spark.engines.connection import Connection, Row, Target, rows_awaited
+from sqlqueue_spark.engines.connection import (
+    RECORD_BATCH_BYTES,
+    RECORD_BATCH_ROWS,
+    Connection,
+    Reader,
+    Row,
+    Target,
+    rows_awaited,
+)
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.drivers import remedy
-from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, Reader
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady
 
 __all__ = [

@@ -1,24 +1,29 @@
-"""What a connection is to the rest of the package; the driver behind it does not show."""
+"""What a connection and a reader of rows are to the package; the driver behind them does not show."""
 
 from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Self
 
-from sqlqueue_spark.engines.registry import Dialect, Load, dialect_of
+from sqlqueue_spark.engines.dialect import Dialect, Load
+from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.engines.tokens import token_of
 from sqlqueue_spark.errors import ConnectionLost, LockTimeout, RowsHeld, SqlQueueError
+from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)
 
 Row = tuple[Any, ...]
+#: The caps of a record batch. A reader ends a batch when it reaches one of them.
+RECORD_BATCH_ROWS = 10_000
+RECORD_BATCH_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +60,6 @@ class Target:
 
     @property
     def by_token(self) -> bool:
-        """Whether a Microsoft Entra token is the login."""
         return self.access_token is not None or self.access_token_provider is not None
 
     def token(self) -> str | None:
@@ -76,17 +80,36 @@ class Target:
 class Connection(ABC):
     """One connection with at most one open transaction, which begins with the first statement."""
 
+    #: The driver's connection.
+    _raw: Any
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self.dialect = target.dialect
 
     @abstractmethod
+    def running(
+        self, statement: Sql, parameters: Parameters, doing: str
+    ) -> contextlib.AbstractContextManager[Any]:
+        """Run a statement; gives the driver's cursor."""
+
+    @abstractmethod
+    def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
+        """In this block the driver's errors become ours."""
+
     def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
-        """Run a statement and return all its rows; every result set is drained.
+        """Run a statement and return all its rows; every result set is drained, as any may hide an error.
 
         :param statement: a plain text takes no parameters.
         :param parameters: by their names; other names are ignored.
         """
+        with self.running(statement, parameters, doing) as cursor:
+            rows: list[Row] = []
+            while True:
+                if cursor.description is not None:
+                    rows = [tuple(row) for row in cursor.fetchall()]
+                if not cursor.nextset():
+                    return rows
 
     @abstractmethod
     def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
@@ -100,15 +123,18 @@ class Connection(ABC):
     def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
         """Run a statement that takes many rows, bound by the dialect, and return how many it wrote."""
 
-    @abstractmethod
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        with self.translated("committing"):
+            self._raw.commit()
 
-    @abstractmethod
-    def rollback(self) -> None: ...
+    def rollback(self) -> None:
+        with self.translated("rolling back"):
+            self._raw.rollback()
 
-    @abstractmethod
     def close(self) -> None:
         """End the connection; what is not committed is rolled back. Never raises."""
+        with contextlib.suppress(SqlQueueError), self.translated("closing"):
+            self._raw.close()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -173,25 +199,27 @@ class Connection(ABC):
         """
         try:
             with rows_awaited(), self.transaction():
-                self._set_lock_timeout(milliseconds)
+                self.hurry(milliseconds)
                 yield self
         finally:
             if not self.dialect.lock_timeout_ends_with_transaction:
-                self._set_lock_timeout(self.target.timeouts[0])
+                self.hurry(None)
 
     @contextlib.contextmanager
     def patient(self) -> Iterator[None]:
         """In this block a statement waits for rows of an unfinished batch (:attr:`Target.relock_timeout`)."""
-        self._set_lock_timeout(_milliseconds(self.target.relock_timeout))
+        self.hurry(_milliseconds(self.target.relock_timeout))
         yield  # after an error the transaction is rolled back, and its connection closed
-        self._set_lock_timeout(self.target.timeouts[0])
+        self.hurry(None)
 
     def hurry(self, milliseconds: int | None) -> None:
         """From here on, no statement waits longer than this for a lock; None is as long as the options say.
 
         With ``lock_timeout_ends_with_transaction`` of the dialect it holds until the transaction ends.
         """
-        self._set_lock_timeout(self.target.timeouts[0] if milliseconds is None else milliseconds)
+        wait = self.target.timeouts[0] if milliseconds is None else milliseconds
+        statement = self.dialect.statement("lock_timeout").with_numbers({"lock_timeout": wait})
+        self.execute(statement, doing="setting how long locks are waited for")
 
     @contextlib.contextmanager
     def rehearsal(self, milliseconds: int) -> Iterator[Connection]:
@@ -200,15 +228,48 @@ class Connection(ABC):
             yield self
             raise _RehearsedError
 
-    def _set_lock_timeout(self, milliseconds: int) -> None:
-        statement = self.dialect.statement("lock_timeout").with_numbers({"lock_timeout": milliseconds})
-        self.execute(statement, doing="setting how long locks are waited for")
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Reader(ABC):
+    """A connection that reads rows as Arrow record batches, bounded in rows and bytes."""
+
+    @abstractmethod
+    def batches(
+        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The rows between two RowVersions, both included, in RowVersion order, in bounded batches.
+
+        :param statement: reads such a range; its parameters are ``first`` and ``last``.
+        :param small: every row of the range was small (:attr:`Dialect.small_row`) when it was planned, so it
+            may be read faster. A row that has become larger is still read.
+        """
+
+    @abstractmethod
+    def take(
+        self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
+    ) -> list[pa.RecordBatch]:
+        """The rows that a statement deletes and returns. The delete is committed before this returns."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection. Never raises."""
+
+
+def under(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch under this schema. Columns that it does not have are NULL, and timestamps are in UTC."""
+    return pa.RecordBatch.from_arrays([_column(batch, each) for each in schema], schema=schema)
+
+
+def _column(batch: pa.RecordBatch, wanted: pa.Field) -> pa.Array:
+    if wanted.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, wanted.type)
+    column = batch.column(wanted.name)
+    return column if column.type == wanted.type else column.cast(wanted.type)
 
 
 def _milliseconds(time: timedelta) -> int:

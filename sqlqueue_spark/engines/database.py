@@ -92,15 +92,11 @@ class Database(ABC):
         return self.statements()[name]
 
     @classmethod
+    @functools.cache
     def statements(cls) -> Mapping[str, Statement]:
         """All statements of the engine, by name."""
-        return _statements(cls)
+        return read(cls.sql)
 
     def render(self, name: str, **identifiers: str) -> Statement:
         """A statement with its identifiers filled in; each must be quoted already."""
         return self.statement(name).render(**identifiers)
-
-
-@functools.cache
-def _statements(engine: type[Database]) -> dict[str, Statement]:
-    return read(engine.sql)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 import stamina
@@ -27,7 +27,8 @@ BREAKER_SECONDS = 30.0
 FIRST_PAUSE, LONGEST_PAUSE, JITTER = 0.05, 5.0, 1.0
 
 
-_ours = threading.local()
+#: Whether a step of ours is just being repeated.
+_RETRYING = ContextVar("retrying", default=False)
 
 
 def _of_others(_: logging.LogRecord) -> bool:
@@ -35,7 +36,7 @@ def _of_others(_: logging.LogRecord) -> bool:
 
     Of our steps it would warn at each pause, several times a second and without a reason.
     """
-    return not getattr(_ours, "retrying", False)
+    return not _RETRYING.get()
 
 
 logging.getLogger("stamina").addFilter(_of_others)
@@ -43,12 +44,11 @@ logging.getLogger("stamina").addFilter(_of_others)
 
 @contextmanager
 def _retrying() -> Iterator[None]:
-    before = getattr(_ours, "retrying", False)
-    _ours.retrying = True
+    before = _RETRYING.set(True)
     try:
         yield
     finally:
-        _ours.retrying = before
+        _RETRYING.reset(before)
 
 
 class Retry:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from enum import Enum, auto
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from sqlqueue_spark.engines.database import Database
+from sqlqueue_spark.engines.driver_errors import DriverError, Kind
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.row_set import RowSet
@@ -20,50 +20,6 @@ ClaimedColumns = tuple[Sequence[int], Sequence[bool], Sequence[int], Sequence[in
 #: Many rows as a connection of the engine loads them: the parameters of the statement, or the stream of bytes
 #: that it reads.
 Load = Mapping[str, object] | Sequence[bytes | memoryview]
-
-
-class Kind(Enum):
-    """What a driver's error means to the caller."""
-
-    CONNECTION_LOST = auto()
-    NOT_REACHED = auto()
-    NOT_READY = auto()
-    GAVE_WAY = auto()
-    TOO_LARGE = auto()
-    SESSION_TOO_LARGE = auto()
-    LOCK_TIMEOUT = auto()
-    TIMED_OUT = auto()
-    TOO_MANY = auto()
-    LOGIN_REFUSED = auto()
-    NO_PASSWORD = auto()
-    NOT_ADMITTED = auto()
-    NO_USER = auto()
-    NO_LOGIN = auto()
-    ONLY_LOCAL_USER = auto()
-    NO_CONNECT = auto()
-    NO_ENCRYPTION = auto()
-    OTHER_SERVER = auto()
-    TOKEN_REFUSED = auto()
-    NOT_TRUSTED = auto()
-    SHARED_SESSION = auto()
-    WRONG_URL = auto()
-    NO_DATABASE = auto()
-    OTHER_DATABASE = auto()
-    NOT_UNDERSTOOD = auto()
-    NO_TABLE = auto()
-    WRONG_SHAPE = auto()
-    NO_RIGHT = auto()
-    EXISTS_ALREADY = auto()
-    DUPLICATE = auto()
-    OTHER = auto()
-
-
-class DriverError(NamedTuple):
-    """What a driver says of an error; ``number`` is the engine's own error number, where it has one."""
-
-    sqlstate: str | None
-    number: int | None
-    message: str
 
 
 class Dialect(Database):

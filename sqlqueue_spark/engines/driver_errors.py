@@ -2,190 +2,169 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple, NoReturn
 
-from sqlqueue_spark.engines.dialect import Kind
-from sqlqueue_spark.errors import (
-    ConfigurationError,
-    ConnectionLost,
-    Duplicate,
-    LockTimeout,
-    NoPassword,
-    NoRight,
-    NotReady,
-    QueueError,
-    SessionTooMuch,
-    SqlQueueError,
-    TooMuch,
-    TryAgain,
-)
+from sqlqueue_spark import errors
 
-#: The sentence for each kind of failure.
-_SENTENCES: dict[Kind, str] = {
-    Kind.LOGIN_REFUSED: "The database at {where} refused the login of user {user}; check user and password.",
-    Kind.NO_PASSWORD: (
+
+class DriverError(NamedTuple):
+    """What a driver says of an error; ``number`` is the engine's own error number, where it has one."""
+
+    sqlstate: str | None
+    number: int | None
+    message: str
+
+
+class Kind(Enum):
+    """What a driver's error means to the caller, and the sentence that tells of it."""
+
+    LOGIN_REFUSED = "The database at {where} refused the login of user {user}; check user and password."
+    NO_PASSWORD = (
         "The database at {where} refused the login of user {user}, for whom no password is given; put it "
         "into the environment (SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL), or give it as option "
         "password."
-    ),
-    Kind.NOT_ADMITTED: (
+    )
+    NOT_ADMITTED = (
         "The server at {where} does not let user {user} in from this machine ({said}); have an "
         "administrator add a line to its pg_hba.conf, or, where it asks for encryption or a certificate, "
         "say so in the url (sslmode=require, sslcert)."
-    ),
-    Kind.NO_USER: (
+    )
+    NO_USER = (
         "There is no user {user} at {where} ({said}); correct the user, or have an administrator create it."
-    ),
-    Kind.NO_LOGIN: (
+    )
+    NO_LOGIN = (
         "User {user} may not log in at {where} ({said}); have an administrator allow it (ALTER ROLE … "
         "LOGIN), or take another user."
-    ),
-    Kind.ONLY_LOCAL_USER: (
+    )
+    ONLY_LOCAL_USER = (
         "The server at {where} takes the operating system's user for the login, and {user} is another one "
         "({said}); name a host in the url and give a password, or log in as the user that runs this."
-    ),
-    Kind.NO_ENCRYPTION: (
+    )
+    NO_ENCRYPTION = (
         "The url asks for encryption, which the server at {where} does not offer ({said}); have it turned "
         "on there, or say sslmode=prefer if messages and password may cross the network in the clear."
-    ),
-    Kind.OTHER_SERVER: "What answers at {where} is no PostgreSQL server ({said}); correct host and port.",
-    Kind.TOO_MANY: (
+    )
+    OTHER_SERVER = "What answers at {where} is no PostgreSQL server ({said}); correct host and port."
+    TOO_MANY = (
         "The server at {where} has no connection left for user {user} ({said}); end some, lower "
         "maxConcurrency, or have max_connections or the user's limit raised."
-    ),
-    Kind.TOKEN_REFUSED: (
+    )
+    TOKEN_REFUSED = (
         "The database at {where} refused the Microsoft Entra token ({said}); get a fresh one "
         "(accessTokenProvider gets one for each connection), and see that the database has a user for it."
-    ),
-    Kind.NOT_TRUSTED: (
+    )
+    NOT_TRUSTED = (
         "The certificate of {where} is not trusted ({said}); install the authority that signed it, or "
         "correct what the url says of it (hostNameInCertificate, trustServerCertificate; sslmode, "
         "sslrootcert)."
-    ),
-    Kind.SHARED_SESSION: (
+    )
+    SHARED_SESSION = (
         "The connection pooler at {where} shares sessions among connections, so that timeouts, plans and "
         "durable commits are not kept; let the url lead to the server itself, or have whole sessions pooled "
         "(PgBouncer: pool_mode = session)."
-    ),
-    Kind.WRONG_URL: "The driver does not understand the url ({said}); correct it.",
-    Kind.NO_DATABASE: "There is no such database at {where} ({said}); correct the url.",
-    Kind.OTHER_DATABASE: (
+    )
+    WRONG_URL = "The driver does not understand the url ({said}); correct it."
+    NO_DATABASE = "There is no such database at {where} ({said}); correct the url."
+    OTHER_DATABASE = (
         "The database at {where} reaches no other database of its server{while_} ({said}); let the url lead "
         "to the database of the queue, or take the database out of the address."
-    ),
-    Kind.NOT_UNDERSTOOD: (
+    )
+    NOT_UNDERSTOOD = (
         "The database at {where} does not understand a statement of this package{while_} ({said}); it must "
         "be SQL Server 2016 or later with a compatibility level of 130 or more: ALTER DATABASE CURRENT SET "
         "COMPATIBILITY_LEVEL = 130."
-    ),
-    Kind.NO_CONNECT: (
+    )
+    NO_CONNECT = (
         "User {user} may not connect to the database at {where} ({said}); have an administrator grant "
         "CONNECT on the database."
-    ),
-    Kind.NO_RIGHT: (
+    )
+    NO_RIGHT = (
         "User {user} lacks a right at {where}{while_} ({said}); a receiver needs SELECT, DELETE (and UPDATE "
         "on PostgreSQL, to lock rows) on its queue, a sender INSERT (and USAGE on the sequence of a "
         "PostgreSQL queue)."
-    ),
-    Kind.NO_TABLE: (
-        "The table is not there{while_} at {where} ({said}); create it with: sqlqueue create QUEUE."
-    ),
-    Kind.WRONG_SHAPE: (
+    )
+    NO_TABLE = "The table is not there{while_} at {where} ({said}); create it with: sqlqueue create QUEUE."
+    WRONG_SHAPE = (
         "The table is not shaped like a queue table{while_} ({said}); see what is wrong with: sqlqueue "
         "inspect QUEUE."
-    ),
-    Kind.NOT_REACHED: "No database answers at {where} ({said}); check host, port and that the server runs.",
-    Kind.NOT_READY: (
+    )
+    NOT_REACHED = "No database answers at {where} ({said}); check host, port and that the server runs."
+    NOT_READY = (
         "The database at {where} is not ready yet ({said}); wait until it has started, and see that it is "
         "not paused."
-    ),
-    Kind.CONNECTION_LOST: "The connection to {where} was lost{while_} ({said}).",
-    Kind.LOCK_TIMEOUT: (
+    )
+    CONNECTION_LOST = "The connection to {where} was lost{while_} ({said})."
+    LOCK_TIMEOUT = (
         "Rows, or their whole table, stayed locked by someone else{while_}; try again or raise lockTimeout."
-    ),
-    Kind.TIMED_OUT: "A statement ran into commandTimeout{while_} ({said}); try again or raise it.",
-    Kind.DUPLICATE: "A key is there already{while_} ({said}): another transaction was first; try again.",
-    Kind.GAVE_WAY: "The database gave way{while_} ({said}); try again.",
-    Kind.TOO_LARGE: (
+    )
+    TIMED_OUT = "A statement ran into commandTimeout{while_} ({said}); try again or raise it."
+    DUPLICATE = "A key is there already{while_} ({said}): another transaction was first; try again."
+    GAVE_WAY = "The database gave way{while_} ({said}); try again."
+    TOO_LARGE = (
         "The database had not enough memory or locks{while_} ({said}); try again, or lower "
         "maxMessagesPerTrigger."
-    ),
-    Kind.SESSION_TOO_LARGE: (
+    )
+    SESSION_TOO_LARGE = (
         "The database ended the session, because it took too much{while_} ({said}); try again, or lower "
         "maxMessagesPerTrigger."
-    ),
-}
+    )
+    OTHER = "The database at {where} refused{while_}: {said}."
+
+
 #: The error for each kind of failure; of all others a ConfigurationError.
-_ERRORS: dict[Kind, type[SqlQueueError]] = {
-    Kind.NO_PASSWORD: NoPassword,
-    Kind.TOO_MANY: ConnectionLost,
-    Kind.NOT_REACHED: ConnectionLost,
-    Kind.CONNECTION_LOST: ConnectionLost,
-    Kind.NO_RIGHT: NoRight,
-    Kind.NO_TABLE: QueueError,
-    Kind.WRONG_SHAPE: QueueError,
-    Kind.NOT_READY: NotReady,
-    Kind.LOCK_TIMEOUT: LockTimeout,
-    Kind.TIMED_OUT: TryAgain,
-    Kind.GAVE_WAY: TryAgain,
-    Kind.DUPLICATE: Duplicate,
-    Kind.TOO_LARGE: TooMuch,
-    Kind.SESSION_TOO_LARGE: SessionTooMuch,
+_ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
+    Kind.NO_PASSWORD: errors.NoPassword,
+    Kind.TOO_MANY: errors.ConnectionLost,
+    Kind.NOT_REACHED: errors.ConnectionLost,
+    Kind.CONNECTION_LOST: errors.ConnectionLost,
+    Kind.NO_RIGHT: errors.NoRight,
+    Kind.NO_TABLE: errors.QueueError,
+    Kind.WRONG_SHAPE: errors.QueueError,
+    Kind.NOT_READY: errors.NotReady,
+    Kind.LOCK_TIMEOUT: errors.LockTimeout,
+    Kind.TIMED_OUT: errors.TryAgain,
+    Kind.GAVE_WAY: errors.TryAgain,
+    Kind.DUPLICATE: errors.Duplicate,
+    Kind.TOO_LARGE: errors.TooMuch,
+    Kind.SESSION_TOO_LARGE: errors.SessionTooMuch,
+    Kind.OTHER: errors.SqlQueueError,
 }
 #: What a database may say, while it fails over, of a login that was right before.
 _MAY_PASS = (
-    *(
-        Kind.LOGIN_REFUSED,
-        Kind.NO_PASSWORD,
-        Kind.TOKEN_REFUSED,
-        Kind.NO_DATABASE,
-        Kind.NOT_ADMITTED,
-        Kind.NO_USER,
-    ),
-    *(Kind.NO_LOGIN, Kind.NO_CONNECT, Kind.ONLY_LOCAL_USER, Kind.NO_ENCRYPTION, Kind.OTHER_SERVER),
+    *(Kind.LOGIN_REFUSED, Kind.NO_PASSWORD, Kind.TOKEN_REFUSED, Kind.NO_DATABASE, Kind.NOT_ADMITTED),
+    *(Kind.NO_USER, Kind.NO_LOGIN, Kind.NO_CONNECT, Kind.ONLY_LOCAL_USER, Kind.NO_ENCRYPTION),
+    Kind.OTHER_SERVER,
 )
-_OTHER = "The database at {where} refused{while_}: {said}."
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExplainedError:
-    """A driver's error as we read it: what it means, where it happened, and the secrets to mask."""
+def fail(
+    cause: BaseException | None,
+    kind: Kind,
+    text: str = "",
+    doing: str = "",
+    *,
+    where: str,
+    user: str,
+    secrets: Sequence[str],
+) -> NoReturn:
+    """Raise the error for the caller: a sentence with the remedy, and no secret.
 
-    kind: Kind
-    text: str
-    where: str
-    user: str
-    secrets: tuple[str, ...] = ()
-    doing: str = ""
-
-    def raise_from(self, cause: BaseException) -> NoReturn:
-        """Raise the package's error for it, with the driver's error as the cause."""
-        raise self.error() from self._harmless(cause)
-
-    def error(self) -> SqlQueueError:
-        """The error for the caller: a sentence with the remedy, and no secret."""
-        first_line = (self.text.strip().splitlines() or ["no reason given"])[0]
-        said = mask_passwords(first_line, self.secrets).rstrip(".")
-        while_ = f" while {self.doing}" if self.doing else ""
-        sentence = _SENTENCES.get(self.kind)
-        raised = _ERRORS.get(self.kind, ConfigurationError) if sentence else SqlQueueError
-        error = raised(
-            (sentence or _OTHER).format(where=self.where, user=repr(self.user), said=said, while_=while_)
-        )
-        if isinstance(error, ConfigurationError):
-            error.may_pass = self.kind in _MAY_PASS
-        return error
-
-    def _harmless(self, cause: BaseException) -> BaseException:
-        """The cause itself, or a stand-in where its text would show a secret."""
-        text = str(cause)
-        clean = mask_passwords(text, self.secrets)
-        return cause if clean == text else RuntimeError(f"{type(cause).__name__}: {clean}")
+    :param cause: the driver's error. A stand-in is chained where its text would show a secret.
+    """
+    first_line = (text.strip().splitlines() or ["no reason given"])[0]
+    said = _masked(first_line, secrets).rstrip(".")
+    while_ = f" while {doing}" if doing else ""
+    sentence = kind.value.format(where=where, user=repr(user), said=said, while_=while_)
+    error = _ERRORS.get(kind, errors.ConfigurationError)(sentence)
+    if isinstance(error, errors.ConfigurationError):
+        error.may_pass = kind in _MAY_PASS
+    clean = _masked(str(cause), secrets)
+    raise error from cause if clean == str(cause) else RuntimeError(f"{type(cause).__name__}: {clean}")
 
 
-def mask_passwords(text: str, secrets: Iterable[str]) -> str:
+def _masked(text: str, secrets: Sequence[str]) -> str:
     """The text with ``***`` in the place of each secret."""
     for secret in secrets:
         text = text.replace(secret, "***")

@@ -12,7 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER, Dialect
+from sqlqueue_spark.engines.dialect import Dialect
+from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of, find_driver
 from sqlqueue_spark.errors import ConfigurationError
 

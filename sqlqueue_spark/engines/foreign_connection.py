@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from sqlqueue_spark.engines.registry import OUTBOX_DATABASES, Database
+from sqlqueue_spark.engines.database import Database
+from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError
 
@@ -68,7 +69,9 @@ class ForeignConnection:
             rows: list[tuple[Any, ...]] = []
             while True:
                 if cursor.description is not None:
-                    rows = [_row(each) for each in cursor.fetchall()]
+                    rows = [
+                        tuple(row.values() if isinstance(row, Mapping) else row) for row in cursor.fetchall()
+                    ]
                 if self.dialect.name != "sqlserver" or not cursor.nextset():
                     return rows
 
@@ -133,7 +136,3 @@ def _commits_by_itself(raw: Any) -> bool:
     if callable(ask):
         return bool(ask())
     return getattr(raw, "autocommit", False) is True
-
-
-def _row(row: Any) -> tuple[Any, ...]:
-    return tuple(row.values()) if isinstance(row, Mapping) else tuple(row)

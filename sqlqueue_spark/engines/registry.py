@@ -3,7 +3,7 @@
 import re
 
 from sqlqueue_spark.engines.database import Database
-from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, DriverError, Kind, Load
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.outbox_only.mysql import MySql
 from sqlqueue_spark.engines.outbox_only.oracle import Oracle
 from sqlqueue_spark.engines.postgresql.dialect import PostgreSQL
@@ -27,20 +27,6 @@ _ELSEWHERE = {
     r"(?:.*;)?\s*host\s*=": "Npgsql or libpq; write postgresql://user@host:port/database",
 }
 
-__all__ = [
-    "DIALECTS",
-    "OUTBOX_DATABASES",
-    "POSTGRESQL",
-    "SQLSERVER",
-    "ClaimedColumns",
-    "Database",
-    "Dialect",
-    "DriverError",
-    "Kind",
-    "Load",
-    "dialect_of",
-]
-
 
 def dialect_of(url: str) -> Dialect:
     """The dialect that a URL or connection string belongs to.
@@ -51,16 +37,10 @@ def dialect_of(url: str) -> Dialect:
     for dialect in DIALECTS.values():
         if dialect.speaks(url):
             return dialect
-    if told := _form_elsewhere(url):
-        raise ConfigurationError(f"The option url has the form of {told}.")
+    for form, told in _ELSEWHERE.items():
+        if re.match(form, url, re.IGNORECASE | re.DOTALL):
+            raise ConfigurationError(f"The option url has the form of {told}.")
     raise ConfigurationError(
         "The option url is none of postgresql://user@host:port/database, mssql://user@host:port/database and "
         "an ODBC connection string such as Server=host;Database=name;Encrypt=yes; correct it."
-    )
-
-
-def _form_elsewhere(text: str) -> str | None:
-    """Whose form an unreadable connection string has, and what to write instead; None if it is unknown."""
-    return next(
-        (told for form, told in _ELSEWHERE.items() if re.match(form, text, re.IGNORECASE | re.DOTALL)), None
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 from sqlqueue_spark.errors import ConfigurationError
@@ -21,11 +20,13 @@ def token_of(provider: str, scope: str) -> str:
     :raises ConfigurationError: there is no such provider, or it failed. The message names the class of the
         provider's error, but not its text, which may hold a secret.
     """
-    ask = (
-        functools.partial(_credential().get_token, scope)
-        if provider == AZURE_IDENTITY
-        else _function(provider)
-    )
+    if provider == AZURE_IDENTITY:
+        ask = functools.partial(_credential().get_token, scope)
+    else:
+        remedy = "put its module where driver and workers find it, such as with spark-submit --py-files."
+        ask = _loaded(provider, provider, remedy)
+        if not callable(ask):
+            raise ConfigurationError(f"The accessTokenProvider {provider} is no function; name one.")
     try:
         given = ask()
     except Exception as error:
@@ -42,28 +43,18 @@ def token_of(provider: str, scope: str) -> str:
     return token
 
 
-def _function(provider: str) -> Callable[[], Any]:
-    module, _, name = provider.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(
-            f"The accessTokenProvider {provider} cannot be loaded ({error}); put its module where driver and "
-            "workers find it, such as with spark-submit --py-files."
-        ) from error
-    if not callable(found):
-        raise ConfigurationError(f"The accessTokenProvider {provider} is no function; name one.")
-    return found  # type: ignore[no-any-return] # the caller checks what it returns
-
-
 @functools.cache
 def _credential() -> Any:
     """The credential of this process; it keeps tokens as long as they are good."""
+    place = "azure.identity:DefaultAzureCredential"
+    return _loaded(AZURE_IDENTITY, place, "install it with: pip install azure-identity.")()
+
+
+def _loaded(provider: str, place: str, remedy: str) -> Any:
+    module, _, name = place.partition(":")
     try:
-        from azure.identity import DefaultAzureCredential
-    except ImportError as error:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
         raise ConfigurationError(
-            f"The accessTokenProvider {AZURE_IDENTITY} cannot be loaded ({error}); install it with: pip "
-            "install azure-identity."
+            f"The accessTokenProvider {provider} cannot be loaded ({error}); {remedy}"
         ) from error
-    return DefaultAzureCredential()

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from math import isfinite
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.engines.registry import Dialect
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
-from sqlqueue_spark.tables.database_facts import database
+from sqlqueue_spark.tables.database_facts import database, now
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.queues import Queue, QueueTable
 
@@ -108,6 +108,5 @@ def oldest(connection: Connection, found: FoundTable) -> Oldest | None:
     seconds = DelayedTable(connection, found.table.table).first_due_in()
     if seconds is None:
         return None
-    now: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
-    now = now.replace(tzinfo=UTC)
-    return Oldest(None, now + timedelta(seconds=seconds) if isfinite(seconds) else None, now)
+    moment = now(connection)
+    return Oldest(None, moment + timedelta(seconds=seconds) if isfinite(seconds) else None, moment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.engines.registry import Dialect
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, NoRight, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
@@ -33,13 +33,13 @@ def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> 
     :raises QueueError: the name belongs to something else than a table.
     """
     check_name(connection.dialect, table)
-    creation(connection.dialect, table, shape)
+    statement = creation(connection.dialect, table, shape)
 
     def exists() -> bool:
         return queues.find(connection, table) is not None
 
     def create() -> None:
-        connection.execute(creation(connection.dialect, table, shape), doing=f"creating {table}")
+        connection.execute(statement, doing=f"creating {table}")
         if not exists():
             raise QueueError(
                 f"Something else than a table is called {table} (a view, say), so the queue was not created; "
@@ -88,24 +88,14 @@ def create_delayed(connection: Connection, owner: Table) -> bool:
     table = delayed.table_of(owner)
     check_name(connection.dialect, table)
 
-    def exists() -> bool:
-        found = queues.find(connection, table)
-        if found is not None and not delayed.is_delayed(found.columns):
-            raise QueueError(
-                f"{table} is no table of delayed messages: it has no column due; choose another name."
-            )
-        return found is not None
-
     waiting = DelayedTable(connection, table)
-    return create_if_missing(connection, table, exists, waiting.create, called=f"the table {table}")
+    return create_if_missing(connection, table, waiting.exists, waiting.create, called=f"the table {table}")
 
 
 def create_subscriptions(connection: Connection, table: Table) -> bool:
     """Create a table of subscriptions, in its own transaction. Returns and errors as :func:`create_queue`."""
-    subscriptions = SubscriptionTable(connection, table)
-    return create_if_missing(
-        connection, table, subscriptions.exists, subscriptions.create, called=f"the table {table}"
-    )
+    made = SubscriptionTable(connection, table)
+    return create_if_missing(connection, table, made.exists, made.create, called=f"the table {table}")
 
 
 def create_outbox(connection: Connection, outbox: OutboxTable) -> bool:
@@ -143,28 +133,23 @@ def create_if_missing(
 
     :raises ConfigurationError: its schema is not there.
     """
-
-    def attempt() -> bool:
-        if exists():
-            return False
-        if not schema_exists(connection, table, database(connection)):
-            dialect = connection.dialect
-            remedy = dialect.render("create_schema", schema=dialect.quote(table.schema))
-            raise ConfigurationError(
-                f"There is no schema {table.schema!r} for {called}; create it with: {remedy}, or correct the "
-                "schema."
-            )
-        lock_creation(connection, table)
-        if exists():
-            return False
-        create()
-        return True
-
+    dialect = connection.dialect
     try:
         with connection.transaction():
-            return attempt()
+            if exists():
+                return False
+            if not schema_exists(connection, table, database(connection)):
+                remedy = dialect.render("create_schema", schema=dialect.quote(table.schema))
+                raise ConfigurationError(
+                    f"There is no schema {table.schema!r} for {called}; create it with: {remedy}, or correct "
+                    "the schema."
+                )
+            lock_creation(connection, table)
+            if exists():
+                return False
+            create()
+            return True
     except NoRight as error:
-        dialect = connection.dialect
         grants = str(dialect.render("grants_installer", schema=dialect.quote(table.schema), user="USER"))
         needed = " ".join(grants.split()).replace(" TO USER;", ",").rstrip(",").replace("GRANT ", "")
         raise error.needing(

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
 from math import isfinite
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection, Row
-from sqlqueue_spark.engines.registry import Dialect
-from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.due_time import zone_of
+from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.queues import QueueTable
 
 _SUFFIX = ".Delayed"
@@ -93,29 +93,31 @@ def due_column(columns: Sequence[str]) -> str | None:
     return next((column for column in columns if column.lower() == "due"), None)
 
 
-def create_statements(dialect: Dialect, table: Table) -> list[Statement]:
-    """The statements that create a table of delayed messages."""
-    names = {"delayed": dialect.table(table), "index": dialect.quote(f"{table.table}_Due")}
-    return [dialect.render(each, **names) for each in ("delayed_create", "delayed_index")]
+class DelayedTable(OpenTable):
+    word = "delayed"
+    doing = "looking for what is due in"
+    creating = ("delayed_create", "delayed_index")
+    index = ("index", "_Due")
 
+    def exists(self) -> bool:
+        """Whether it is there.
 
-class DelayedTable:
-    """A table of delayed messages on an open connection."""
+        :raises QueueError: the table of a queue has its name.
+        """
+        found = queues.find(self.connection, self.table)
+        if found is not None and not is_delayed(found.columns):
+            raise QueueError(
+                f"{self.table} is no table of delayed messages: it has no column due; choose another name."
+            )
+        return found is not None
 
-    def __init__(self, connection: Connection, table: Table) -> None:
-        self.connection = connection
-        self.table = table
-        self._zone: str | None = None
-
-    def create(self) -> None:
-        """Create the table. The caller holds the lock of its creation and has looked that it is not there."""
-        for statement in create_statements(self.connection.dialect, self.table):
-            self.connection.execute(statement, doing=f"creating {self.table}")
+    @cached_property
+    def zone(self) -> str:
+        return zone_of(self.connection) or "UTC"
 
     def first_due_in(self) -> float | None:
         """How many seconds it takes until the first message is due; None where none waits."""
-        rows = self._execute("delayed_next", zone=self._read_zone())
-        seconds = rows[0][0]
+        seconds = self.execute("delayed_next", zone=self.zone)[0][0]
         return None if seconds is None else float(seconds)
 
     def forward(self, to: str, way: str, count: int) -> int:
@@ -131,13 +133,13 @@ class DelayedTable:
         """
         if not self.connection.dialect.statement("delayed_forward"):
             return 0
-        parameters = {"zone": self._read_zone(), "count": count, "way": way}
-        statement = self._render("delayed_forward", queue=to)
+        parameters = {"zone": self.zone, "count": count, "way": way}
+        statement = self.render("delayed_forward", queue=to)
         return self.connection.modify(statement, parameters, doing=f"moving from {self.table}")
 
     def lock_due(self, count: int) -> list[Due]:
         """Lock the next messages that are due, stepping over those that another mover holds."""
-        return [Due(*row) for row in self._execute("delayed_due", zone=self._read_zone(), count=count)]
+        return [Due(*row) for row in self.execute("delayed_due", zone=self.zone, count=count)]
 
     def lock_parked(self, ending: str, since: str | None, count: int) -> list[Due]:
         """Lock the next messages that wait for a database, in the order in which they are given up.
@@ -145,18 +147,18 @@ class DelayedTable:
         :param ending: how their headers end, or how that end begins.
         :param since: the ``due`` of the last one so far; None at first.
         """
-        found = self._execute("delayed_parked", ending=ending, since=since or _EARLIEST, count=count)
+        found = self.execute("delayed_parked", ending=ending, since=since or _EARLIEST, count=count)
         return [Due(row, before, "}", due) for row, before, due in found]
 
     def awaited(self, ending: str) -> list[str]:
         """How headers of messages that wait for databases end, each end once; ``ending`` begins an end."""
-        return [text for (text,) in self._execute("delayed_awaited", ending=ending)]
+        return [text for (text,) in self.execute("delayed_awaited", ending=ending)]
 
     def headers(self, due: Sequence[Due]) -> dict[str, tuple[str | None, str]]:
         """The Id, if the engine's table has one, and the whole headers of locked messages, by their rows."""
         nothing = [""] * len(due)
         bound = self.connection.dialect.bind_due([each.row for each in due], nothing, [0] * len(due), nothing)
-        rows = self._execute("delayed_headers", **bound, up_to=due[-1].due)
+        rows = self.execute("delayed_headers", **bound, up_to=due[-1].due)
         return {row: (id_, headers) for row, id_, headers in rows}
 
     def send(self, to: str, columns: str, messages: Sequence[Forwarded], ids: Sequence[str]) -> None:
@@ -167,29 +169,13 @@ class DelayedTable:
         """
         rows, kept, rests = zip(*((due.row, kept, rest) for due, kept, rest in messages), strict=True)
         bound = self.connection.dialect.bind_due(rows, ids, kept, rests)
-        statement = self._render("delayed_send", queue=to, columns=columns)
+        statement = self.render("delayed_send", queue=to, columns=columns)
         sent = self.connection.modify(
             statement, {**bound, "up_to": messages[-1].due.due}, doing=f"moving from {self.table}"
         )
         assert sent == len(messages), "the rows are locked"
 
     def waiting(self) -> Waiting:
-        """How much waits in the table."""
-        rows, due, first = self._execute("delayed_length", zone=self._read_zone())[0]
+        rows, due, first = self.execute("delayed_length", zone=self.zone)[0]
         known = first is not None and isfinite(first)
         return Waiting(int(rows), int(due), timedelta(seconds=float(first)) if known else None)
-
-    def _read_zone(self) -> str:
-        if self._zone is None:
-            self._zone = zone_of(self.connection) or "UTC"
-        return self._zone
-
-    def _execute(self, name: str, **parameters: object) -> list[Row]:
-        return self.connection.execute(
-            self._render(name), parameters, doing=f"looking for what is due in {self.table}"
-        )
-
-    def _render(self, name: str, **identifiers: str) -> Statement:
-        return self.connection.dialect.render(
-            name, delayed=self.connection.dialect.table(self.table), **identifiers
-        )

@@ -6,11 +6,12 @@ time zone of the database.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.messages.arrow import pa, pc
 from sqlqueue_spark.messages.outgoing import replaced
+from sqlqueue_spark.tables.database_facts import now
 
 #: A retry after a longer delay, 100 years, is no retry.
 LONGEST_DELAY = timedelta(days=36_525)
@@ -26,9 +27,8 @@ def stored_dues(connection: Connection, messages: pa.RecordBatch) -> pa.RecordBa
     dialect = connection.dialect
     due = messages["due"]
     if due.null_count:
-        now: datetime = connection.execute(dialect.statement("clock"))[0][0]
         delays = messages["delay_ms"].cast(pa.duration("ms")).cast(pa.duration("us"))
-        due = pc.coalesce(due, pc.add(pa.scalar(now.replace(tzinfo=UTC), due.type), delays))
+        due = pc.coalesce(due, pc.add(pa.scalar(now(connection), due.type), delays))
     if (zone := zone_of(connection)) is not None:
         dues = [moment.replace(tzinfo=None) for moment in due.to_pylist()]
         rows = connection.execute(dialect.statement("delayed_stored"), {"dues": dues, "zone": zone})

@@ -6,7 +6,7 @@ Nothing here needs the right to read the table: the catalogue tells which column
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection
@@ -14,6 +14,7 @@ from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.message import ascii_json, parse_headers
 from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
+from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.delayed import is_delayed
 from sqlqueue_spark.tables.due_time import stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
@@ -84,8 +85,7 @@ def fitted(connection: Connection, columns: Iterable[Column], messages: pa.Recor
     if is_delayed([column.name for column in columns]):
         return stored_dues(connection, messages)
     if messages["ttl_ms"].null_count < messages.num_rows:
-        now: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
-        messages = expiring(messages, now.replace(tzinfo=UTC))
+        messages = expiring(messages, now(connection))
     return messages
 
 
@@ -110,21 +110,16 @@ def moved(rows: Sequence[InTransit]) -> pa.RecordBatch:
     """Rows as messages for another queue (:data:`OUTGOING`), with new row ids; NULL headers become empty."""
     from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 
-    expires = [None if row.expires is None else row.expires.replace(tzinfo=UTC) for row in rows]
-    return pa.record_batch(
-        [
-            new_row_ids(len(rows)),
-            pa.array([row.headers or "" for row in rows], pa.string()),
-            pa.array([row.body for row in rows], pa.binary()),
-            pa.nulls(len(rows), pa.int64()),
-            pa.array([row.correlation_id for row in rows], pa.string()),
-            pa.array([row.reply_to for row in rows], pa.string()),
-            pa.array(expires, pa.timestamp("us", tz="UTC")),
-            pa.nulls(len(rows), pa.int64()),
-            pa.nulls(len(rows), pa.timestamp("us", tz="UTC")),
-        ],
-        schema=OUTGOING,
-    )
+    messages = [
+        {
+            **row._asdict(),
+            "id": None,
+            "headers": row.headers or "",
+            "expires": row.expires and row.expires.replace(tzinfo=UTC),
+        }
+        for row in rows
+    ]
+    return replaced(pa.RecordBatch.from_pylist(messages, OUTGOING), id=new_row_ids(len(rows)))
 
 
 def present_columns(columns: Iterable[Column]) -> list[str]:

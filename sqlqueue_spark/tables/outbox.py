@@ -11,11 +11,13 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
-from sqlqueue_spark.engines.registry import OUTBOX_DATABASES, Database
-from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
+from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables.outbox_ids import LONGEST_ID, check_id, may_stand_as_it_is, process_key
@@ -42,26 +44,15 @@ class OutboxReport(NamedTuple):
     now: datetime
 
 
-class InTransaction(Protocol):
-    """What an outbox needs of a connection; it works inside the open transaction."""
-
-    @property
-    def dialect(self) -> Database: ...
-
-    def execute(
-        self, statement: Statement, parameters: Parameters = NOTHING, *, doing: str = ""
-    ) -> list[tuple[Any, ...]]: ...
-
-    def modify(self, statement: Statement, parameters: Parameters = NOTHING, *, doing: str = "") -> int: ...
-
-
 class OutboxTable:
     """An outbox table on an open connection. The methods work inside the open transaction and never commit.
 
     An id that is no text of 1 to 200 characters raises a :class:`ConfigurationError`.
     """
 
-    def __init__(self, connection: InTransaction, endpoint: str, schema: str | None = None) -> None:
+    def __init__(
+        self, connection: Connection | ForeignConnection, endpoint: str, schema: str | None = None
+    ) -> None:
         """:raises ConfigurationError: the engine has no table of this name."""
         dialect = connection.dialect
         self._connection = connection
@@ -73,7 +64,6 @@ class OutboxTable:
         self.name = self._names["outbox"]
 
     def exists(self) -> bool:
-        """Whether the table is there."""
         return bool(self._execute("exists", "looking for", schema=self.schema, name=self.table))
 
     def create(self) -> None:
@@ -82,18 +72,11 @@ class OutboxTable:
             self._connection.execute(statement, doing=f"creating {self.name}")
 
     def seen(self, ids: Iterable[str]) -> set[str]:
-        """Which of these ids are there already."""
-        found: set[str] = set()
-        for chunk in self._chunks(ids):
-            found |= self._answer("seen", chunk)
-        return found
+        return {each for chunk in self._chunks(ids) for each in self._answer("seen", chunk)}
 
     def seen_of(self, ids: Iterable[str], version: str) -> set[str]:
         """Which of these ids this version of the package has remembered."""
-        found: set[str] = set()
-        for chunk in self._chunks(ids):
-            found |= self._answer("seen_of", chunk, version)
-        return found
+        return {each for chunk in self._chunks(ids) for each in self._answer("seen_of", chunk, version)}
 
     def may_hold(self, version: str) -> bool:
         """Whether rows of an earlier version of this package may be there, by one short look.
@@ -123,13 +106,10 @@ class OutboxTable:
 
         It waits for an id that another transaction has added and not committed, up to the lock timeout.
         """
-        new: set[str] = set()
-        for chunk in self._chunks(ids):
-            new |= self._add_new(chunk)
-        return new
+        return {each for chunk in self._chunks(ids) for each in self._add_new(chunk)}
 
     def clean(self, keep: timedelta) -> int:
-        """Forget at most :attr:`most_forgotten` ids that are older than ``keep`` by the database's clock.
+        """Forget at most :attr:`Database.written` ids that are older than ``keep`` by the database's clock.
 
         It steps over rows that others hold. Rows that are not dispatched stay, whatever their age.
 
@@ -137,20 +117,11 @@ class OutboxTable:
         """
         return self._modify("clean", "cleaning", seconds=-(-keep // timedelta(seconds=1)))
 
-    @property
-    def most_forgotten(self) -> int:
-        """How many ids :meth:`clean` forgets while there are more."""
-        return self._connection.dialect.written
-
     def report(self) -> OutboxReport:
         """What the table holds; waits for no lock."""
         rows, undispatched, oldest, now = self._execute("report", "looking at")[0]
-        return OutboxReport(
-            rows,
-            undispatched,
-            None if oldest is None else oldest.replace(tzinfo=UTC),
-            now.replace(tzinfo=UTC),
-        )
+        oldest = oldest and oldest.replace(tzinfo=UTC)
+        return OutboxReport(rows, undispatched, oldest, now.replace(tzinfo=UTC))
 
     def _add_new(self, chunk: Sequence[str]) -> set[str]:
         if not self._connection.dialect.statement("outbox_added"):
@@ -159,11 +130,20 @@ class OutboxTable:
         self._modify("add_new", "adding ids to", ids=self._bound(chunk), version=mark)
         return self._answer("added", chunk, mark)
 
-    def _chunks(self, ids: Iterable[str]) -> Iterator[Sequence[str]]:
-        """The ids, sorted, in portions for one statement."""
-        everything, rows = _sorted(ids), self._connection.dialect.written
-        for start in range(0, len(everything), rows):
-            yield everything[start : start + rows]
+    def _chunks(self, ids: Iterable[Any]) -> Iterator[Sequence[str]]:
+        """The ids in portions for one statement, and in the order in which every sender adds them.
+
+        In other orders two senders could wait for each other.
+
+        :raises ConfigurationError: one of them does not fit into the column.
+        """
+        once, most = set(ids), self._connection.dialect.written
+        # Most are of this kind, and then no id need be looked at by itself.
+        if set(map(type, once)) != {str} or "" in once or 2 * max(map(len, once)) > LONGEST_ID:
+            for each in once:
+                check_id(each)
+        everything = sorted(once)
+        return (everything[start : start + most] for start in range(0, len(everything), most))
 
     def _bound(self, chunk: Sequence[str]) -> object:
         return self._connection.dialect.bind_texts(chunk)
@@ -295,16 +275,3 @@ def create_statements(database: Database, names: Mapping[str, str]) -> list[Stat
 def _version() -> str:
     """The writer's name and version for the column PersistenceVersion, which takes 23 characters."""
     return f"{_OURS}{__version__}"[:23]
-
-
-def _sorted(ids: Iterable[Any]) -> list[str]:
-    """The ids in the order in which every sender adds them: in other orders two could wait for each other.
-
-    :raises ConfigurationError: one of them does not fit into the column.
-    """
-    once = set(ids)
-    if set(map(type, once)) == {str} and "" not in once and 2 * max(map(len, once)) <= LONGEST_ID:
-        return sorted(once)  # most are so, and then no id need be looked at by itself
-    for each in once:
-        check_id(each)
-    return sorted(once)

@@ -34,7 +34,7 @@ def forget(
             batch = outbox.clean(keep)
         forgotten += batch
         progress(batch)
-        if batch < outbox.most_forgotten:
+        if batch < connection.dialect.written:
             return forgotten
 
 

@@ -1,23 +1,21 @@
 """Administers a queue table: creates it, fills it, looks into it and empties it.
 
-Like a :class:`~sqlqueue_spark.tables.queues.Queue`, a :class:`QueueAdmin` works inside the connection's open
-transaction and never commits. This module is the only caller of these statements.
+A :class:`QueueAdmin` works inside the connection's open transaction and never commits. This module is the only
+caller of these statements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection, Row
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
-from sqlqueue_spark.tables.queues import QueueTable, read_statement
+from sqlqueue_spark.tables.queues import Queue, read_statement
 
 #: The kinds of indexes that can be sought in order.
 _ORDERED = ("clustered", "nonclustered", "btree")
@@ -89,7 +87,7 @@ class Envelope(NamedTuple):
     body_bytes: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Message:
     """One row as it stands in the table, except that its Id is text and its times are known to be UTC."""
 
@@ -104,12 +102,8 @@ class Message:
     expired: bool
 
 
-class QueueAdmin:
+class QueueAdmin(Queue):
     """A queue table on an open connection, for administration and sending; it asks once how it is made."""
-
-    def __init__(self, connection: Connection, table: QueueTable) -> None:
-        self.connection = connection
-        self.table = table
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -118,7 +112,6 @@ class QueueAdmin:
 
     @cached_property
     def indexes(self) -> list[Index]:
-        """The indexes that queries may use."""
         rows = self._execute("indexes")
         return [
             Index(
@@ -170,7 +163,10 @@ class QueueAdmin:
 
     @property
     def seeks(self) -> bool:
-        """Whether rows are read in RowVersion order without reading the whole table each time."""
+        """Whether rows are read in RowVersion order without reading the whole table each time.
+
+        An engine that needs no index for it has no statements for a table without one.
+        """
         return not self.connection.dialect.statement("peek_by_scan") or self.finds_row_versions
 
     @property
@@ -192,13 +188,11 @@ class QueueAdmin:
     def peek(self, count: int) -> list[Message]:
         """The first rows, without locking any for longer than a short statement."""
         found: list[Message] = []
-        after, more = LOWEST, True
-        while more and len(found) < count:
-            wanted = min(count - len(found), self.connection.dialect.written)
-            rows = self.messages(after, wanted)
+        while (wanted := min(count - len(found), self.connection.dialect.written)) > 0:
+            rows = self.messages(found[-1].row_version if found else LOWEST, wanted)
             found += rows
-            more = len(rows) == wanted
-            after = found[-1].row_version if found else after
+            if len(rows) < wanted:
+                break
         return found
 
     def messages(self, after: int, count: int) -> list[Message]:
@@ -209,7 +203,7 @@ class QueueAdmin:
         statement = read_statement(self.connection.dialect, self.table, self._by_way_of("peek"))
         wanted = {"after": after, "count": count}
         rows = self.connection.execute(statement, wanted, doing=f"looking at {self.table.name}")
-        return [_message(row) for row in rows]
+        return [replace(Message(*row), expires=row[4] and row[4].replace(tzinfo=UTC)) for row in rows]
 
     def message(self, row_version: int) -> Message | None:
         """The row with this RowVersion; None where it is not there, or is just being taken."""
@@ -228,7 +222,6 @@ class QueueAdmin:
         ]
 
     def inserter(self) -> Inserter:
-        """An :class:`Inserter` for the columns that the table has."""
         return Inserter(self.connection, self.table, self.columns)
 
     def purge(self, after: int, up_to: int, *, expired: bool) -> list[int]:
@@ -242,33 +235,5 @@ class QueueAdmin:
         return sorted(row_version for (row_version,) in found)
 
     def _by_way_of(self, statement: str) -> str:
-        """The statement of this name, or the one for a table that has no index on RowVersion.
-
-        An engine that needs no index for it does not have this statement.
-        """
-        by_scan = f"{statement}_by_scan"
-        seeks = not self.connection.dialect.statement(by_scan) or self.finds_row_versions
-        return statement if seeks else by_scan
-
-    def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[Row]:
-        dialect, table = self.connection.dialect, self.table
-        rendered = dialect.render(
-            statement, queue=dialect.table(table.table), catalog=dialect.quote(table.database)
-        )
-        bound = {**table.identified, **parameters}
-        return self.connection.execute(rendered, bound, doing=f"{doing} {table.name}")
-
-
-def _message(row: Sequence[object]) -> Message:
-    row_id, correlation_id, reply_to, recoverable, expires, headers, body, row_version, expired = row
-    return Message(
-        id=str(row_id).lower(),
-        correlation_id=None if correlation_id is None else str(correlation_id),
-        reply_to_address=None if reply_to is None else str(reply_to),
-        recoverable=None if recoverable is None else bool(recoverable),
-        expires=expires.replace(tzinfo=UTC) if isinstance(expires, datetime) else None,
-        headers=None if headers is None else str(headers),
-        body=bytes(body) if isinstance(body, bytes | bytearray | memoryview) else None,
-        row_version=int(str(row_version)),
-        expired=bool(expired),
-    )
+        """The statement of this name, or the one for a table that has no index on RowVersion."""
+        return statement if self.seeks else f"{statement}_by_scan"

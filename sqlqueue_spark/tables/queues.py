@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection, Row, rows_awaited
-from sqlqueue_spark.engines.registry import ClaimedColumns, Dialect
+from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
@@ -147,6 +147,9 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         return None
     schema, name, object_id, _ = found[0]
     columns = connection.execute(dialect.render("columns", **in_catalog), names, doing=doing)
+    spelled = database
+    if catalog != database:
+        spelled = connection.execute(dialect.statement("catalog"), {"database": catalog})[0][0] or catalog
     return QueueTable(
         table=Table(table=name, schema=schema, catalog=table.catalog),
         name=str(Table(table=name, schema=schema, catalog=catalog)),
@@ -155,17 +158,8 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         columns=tuple(column[0] for column in columns),
         database=catalog,
         read_only=bool(read_only),
-        foreign=_foreign(connection, catalog, database),
+        foreign=None if spelled == database else spelled,
     )
-
-
-def _foreign(connection: Connection, catalog: str, own: str) -> str | None:
-    """The name of another database as the server spells it; None for the connection's own database."""
-    if catalog == own:
-        return None
-    spelled = connection.execute(connection.dialect.statement("catalog"), {"database": catalog})[0][0]
-    spelled = spelled or catalog
-    return None if spelled == own else spelled
 
 
 def _identity(found: tuple[object, ...]) -> str:
@@ -189,7 +183,12 @@ def get(connection: Connection, address: str, naming: Naming) -> Queue:
 def at(connection: Connection, table: Table) -> Queue | None:
     """The queue of a table; None where there is none. Errors as :func:`find`."""
     found = find(connection, table)
-    return None if found is None else Queue(connection, _with_storage(connection, found))
+    if found is None:
+        return None
+    statement = connection.dialect.render("storage", catalog=connection.dialect.quote(found.database))
+    rows = connection.execute(statement, found.identified, doing=f"asking about {found.name}")
+    row_versions, heap = map(bool, rows[0])
+    return Queue(connection, replace(found, row_versions=row_versions, keeps_skipped=heap))
 
 
 def missing(connection: Connection, table: Table, address: str, where: str, what: str) -> QueueError:
@@ -199,7 +198,10 @@ def missing(connection: Connection, table: Table, address: str, where: str, what
     :param where: where the table was looked for.
     :param what: what the user should correct.
     """
-    kinds = _namesakes(connection, table)
+    catalog = table.catalog or connection.execute(connection.dialect.statement("database"))[0][0]
+    statement = connection.dialect.render("namesakes", catalog=connection.dialect.quote(catalog))
+    rows = connection.execute(statement, {"name": table.table}, doing=f"looking for {table}")
+    kinds = {Table(table=name, schema=schema): kind for schema, name, kind in rows}
     here = Table(table=table.table, schema=table.schema)
     if kind := kinds.pop(here, None):
         what_it_is = _KINDS.get(kind, f"a {kind}")
@@ -210,22 +212,6 @@ def missing(connection: Connection, table: Table, address: str, where: str, what
         f"There is no queue table {table} {where}{but}; create it with: sqlqueue create "
         f"{for_shell(address)}, or correct {what} or its schema."
     )
-
-
-def _namesakes(connection: Connection, table: Table) -> dict[Table, str]:
-    """What has the table's name in any schema, in upper or lower case, and what it is."""
-    catalog = table.catalog or connection.execute(connection.dialect.statement("database"))[0][0]
-    statement = connection.dialect.render("namesakes", catalog=connection.dialect.quote(catalog))
-    rows = connection.execute(statement, {"name": table.table}, doing=f"looking for {table}")
-    return {Table(table=name, schema=schema): kind for schema, name, kind in rows}
-
-
-def _with_storage(connection: Connection, table: QueueTable) -> QueueTable:
-    dialect = connection.dialect
-    statement = dialect.render("storage", catalog=dialect.quote(table.database))
-    rows = connection.execute(statement, table.identified, doing=f"asking about {table.name}")
-    row_versions, heap = rows[0]
-    return replace(table, row_versions=bool(row_versions), keeps_skipped=bool(heap))
 
 
 def read_statement(
@@ -254,7 +240,6 @@ class Queue:
 
     @property
     def name(self) -> str:
-        """The canonical name of its table."""
         return self.table.name
 
     def claim(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
@@ -273,12 +258,12 @@ class Queue:
 
     def count(self, after: int, up_to: int) -> int:
         """How many rows stand above ``after`` and up to ``up_to``, free or held."""
-        count: int = self._execute("count_range", "looking at", after=after, up_to=up_to)[0][0]
+        count: int = self._execute("count_range", after=after, up_to=up_to)[0][0]
         return count
 
     def look(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
         """Find the next rows above ``after`` without locking them; expired rows are not told apart."""
-        found = self._execute("look", "looking at", after=after, up_to=up_to, count=limit)
+        found = self._execute("look", after=after, up_to=up_to, count=limit)
         return self.connection.dialect.claimed(found)
 
     def announce(self, sessions: set[int], *, workers_take: bool = False) -> None:
@@ -289,8 +274,7 @@ class Queue:
         :param workers_take: whether the stream's workers take rows, in sessions of their own.
         """
         self._sessions = sessions
-        bound = {**self.table.identified, "workers_take": int(workers_take)}
-        for (session,) in self._execute("announce", "opening", **bound):
+        for (session,) in self._execute("announce", "opening", workers_take=int(workers_take)):
             sessions.add(session)
 
     def oldest(self, after: int, left_to: int, onward: int, count: int) -> Oldest:
@@ -308,7 +292,7 @@ class Queue:
             "count": count,
             "own": sorted(self._sessions),
         }
-        found = self._execute("oldest", "looking for neighbours in", **self.table.identified, **bound)
+        found = self._execute("oldest", "looking for neighbours in", **bound)
         before, held, first, last, free, looked, streams, looking = found[0]
         return Oldest(
             free_before=before,
@@ -324,7 +308,7 @@ class Queue:
     def headers_of(self, row_versions: Sequence[int]) -> dict[int, str | None]:
         """The headers of those of these rows that are there."""
         runs = RowSet.of(row_versions)
-        return dict(self._execute("headers_of", "looking at", **self.connection.dialect.bind(runs)))
+        return dict(self._execute("headers_of", **self.connection.dialect.bind(runs)))
 
     def lock_in_transit(self, row_versions: Sequence[int]) -> list[InTransit]:
         """Lock those of these rows that are free, and read them whole, in RowVersion order."""
@@ -332,7 +316,7 @@ class Queue:
         runs = RowSet.of(row_versions)
         statement = read_statement(dialect, self.table, "lock_in_transit")
         found = self.connection.execute(
-            statement, dialect.bind(runs), doing=f"moving on messages of {self.table.name}"
+            statement, dialect.bind(runs), doing=f"moving on messages of {self.name}"
         )
         return sorted(InTransit(*row) for row in found)
 
@@ -340,7 +324,7 @@ class Queue:
         """Remove index entries of deleted rows, outside of a transaction; False if the engine does it."""
         statement = self._render("clean_indexes")
         if statement:
-            self.connection.maintain(statement, doing=f"cleaning indexes of {self.table.name}")
+            self.connection.maintain(statement, doing=f"cleaning indexes of {self.name}")
         return bool(statement)
 
     def lock(self, runs: RowSet) -> Iterator[tuple[int, int]]:
@@ -358,7 +342,7 @@ class Queue:
 
     def delete(self, runs: RowSet) -> int:
         """Delete these rows, which this transaction has locked, and return how many there were."""
-        doing = f"deleting from {self.table.name}"
+        doing = f"deleting from {self.name}"
         deleted = 0
         for chunk in runs.chunks(self.connection.dialect.chunk):
             statement, bound = self._of_runs("delete", chunk)
@@ -377,7 +361,7 @@ class Queue:
         for row_version, row_id in found.items():
             if row_id is None:
                 raise QueueError(
-                    f"The row with RowVersion {row_version} of {self.table.name} has no Id, by which its "
+                    f"The row with RowVersion {row_version} of {self.name} has no Id, by which its "
                     "batch would be known again after a crash; give it one, or delete it."
                 )
         return {row_version: row_id.lower() for row_version, row_id in found.items()}
@@ -389,18 +373,17 @@ class Queue:
         return _identity(found[0]) if found else None
 
     def highest(self) -> int | None:
-        """The highest RowVersion that is there."""
-        highest: int | None = self._execute("highest", "looking at")[0][0]
+        highest: int | None = self._execute("highest")[0][0]
         return highest
 
     def ends(self) -> tuple[int, int] | None:
         """The lowest and the highest RowVersion that are there at one moment; None when nothing is."""
-        lowest, highest = self._execute("ends", "looking at")[0]
+        lowest, highest = self._execute("ends")[0]
         return None if lowest is None or highest is None else (min(lowest, highest), max(lowest, highest))
 
     def waiting(self, after: int) -> Waiting | None:
         """What waits above ``after``; None when nothing does."""
-        rows = self._execute("waiting", "looking at", after=after)
+        rows = self._execute("waiting", after=after)
         if not rows:
             return None
         first, highest, headers, now = rows[0]
@@ -410,8 +393,8 @@ class Queue:
 
     def holders(self, runs: RowSet) -> list[Holder]:
         """Who holds locks on rows between the ends of these runs; on SQL Server on any row of the table."""
-        where = {**self.table.identified, "first": runs.first, "last": runs.last}
-        return [Holder(*row) for row in self._execute("holders", "looking who holds rows of", **where)]
+        rows = self._execute("holders", "looking who holds rows of", first=runs.first, last=runs.last)
+        return [Holder(*row) for row in rows]
 
     def _of_runs(self, statement: str, runs: RowSet) -> tuple[str, Parameters]:
         """The statement for these runs, and its parameters. A single run has a statement of its own."""
@@ -419,10 +402,9 @@ class Queue:
             return f"{statement}_range", {"first": runs.first, "last": runs.last}
         return statement, self.connection.dialect.bind(runs)
 
-    def _execute(self, statement: str, doing: str, /, **parameters: object) -> list[Row]:
-        return self.connection.execute(
-            self._render(statement), parameters, doing=f"{doing} {self.table.name}"
-        )
+    def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[Row]:
+        bound = {**self.table.identified, **parameters}
+        return self.connection.execute(self._render(statement), bound, doing=f"{doing} {self.name}")
 
     def _render(self, statement: str) -> Statement:
         dialect = self.connection.dialect

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.engines.registry import Database, Dialect
+from sqlqueue_spark.engines.database import Database
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import shell_word
 from sqlqueue_spark.tables.queues import QueueTable
@@ -84,8 +85,7 @@ def remedy(dialect: Dialect, user: str, role: str, table: Table, sequence: Table
 
     :param sequence: what gives its rows their numbers.
     """
-    lines = (*_entered(dialect, table.catalog), *_grants(dialect, user, role, table, sequence))
-    return "\n".join(lines)
+    return "\n".join((*_entered(dialect, table.catalog), *_grants(dialect, user, role, table, sequence)))
 
 
 def remedy_command(dialect: Database, role: str, flag: str, name: str) -> str:

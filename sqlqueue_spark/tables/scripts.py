@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlqueue_spark.engines.registry import DIALECTS, Database, Dialect
+from sqlqueue_spark.engines.database import Database
+from sqlqueue_spark.engines.dialect import Dialect
+from sqlqueue_spark.engines.registry import DIALECTS
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.tables import rights
 from sqlqueue_spark.tables.ddl import CLASSIC, check_name, creation
-from sqlqueue_spark.tables.stage_table import create_statements, table_named
-from sqlqueue_spark.tables.subscriptions import create_statements as create_subscriptions_statements
-from sqlqueue_spark.tables.subscriptions import table_of
+from sqlqueue_spark.tables.stage_table import StageTable, table_named
+from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
 
 
 def create(
@@ -26,9 +27,8 @@ def create(
     default_schema: str | None = None,
     legacy_addresses: bool = False,
 ) -> str:
-    """A script that creates queue tables.
+    """A script that creates queue tables; parameters and errors as :func:`script`.
 
-    :param shape: one of :data:`sqlqueue_spark.tables.ddl.SHAPES`.
     :param stream: an atomic pipeline whose stage the script creates too.
     :param subscriptions: whether it creates the table of subscriptions of the default schema, too.
     """
@@ -54,20 +54,17 @@ def script(
 ) -> str:
     """A script that creates these tables, for a database administrator to run as it is, any number of times.
 
-    :param stage: the stage of an atomic pipeline, which the script creates too, and ``subscriptions`` a table
-        of subscriptions.
+    :param shape: one of :data:`sqlqueue_spark.tables.ddl.SHAPES`.
     :raises ConfigurationError: a name is too long.
     """
-    parts = []
+    created = []
     for table in wanted:
         check_name(dialect, table)
-        parts.append(script_of(dialect, dialect.table(table), [creation(dialect, table, shape)]))
-    if stage is not None:
-        parts.append(script_of(dialect, dialect.table(stage), create_statements(dialect, stage)))
-    if subscriptions is not None:
-        statements = create_subscriptions_statements(dialect, subscriptions)
-        parts.append(script_of(dialect, dialect.table(subscriptions), statements))
-    return "".join(parts)
+        created.append((table, [creation(dialect, table, shape)]))
+    for kind, one in ((StageTable, stage), (SubscriptionTable, subscriptions)):
+        if one is not None:
+            created.append((one, kind.create_statements(dialect, one)))
+    return "".join(script_of(dialect, dialect.table(table), statements) for table, statements in created)
 
 
 def script_of(database: Database, name: str, statements: Sequence[Statement]) -> str:

@@ -19,7 +19,6 @@ from sqlqueue_spark.engines.connect import rows_awaited
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.row_set import LOWEST
-from sqlqueue_spark.tables import stage_moves
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
 from sqlqueue_spark.tables.stage_table import StageTable
 
@@ -51,10 +50,6 @@ class Run:
 
 
 class Stage(StageTable):
-    """A stage on an open connection."""
-
-    # -- whose the stage is ---------------------------------------------------------------------
-
     def hold(self) -> None:
         """Hold the stage for a source as long as the connection lives, beyond the end of the transaction.
 
@@ -66,11 +61,8 @@ class Stage(StageTable):
 
     def holders(self) -> list[str]:
         """Which other sessions hold the stage: those of live sources."""
-        rows = self.execute("stage_held", name=self.name_of_lock())
-        return [
-            f"session {session}" if session is not None else "another session of the database"
-            for (session,) in rows
-        ]
+        held = self.execute("stage_held", name=self.name_of_lock())
+        return ["another session of the database" if each is None else f"session {each}" for (each,) in held]
 
     def mark(self) -> Mark | None:
         """The mark, which stays locked until the transaction ends; None on a stage that was never opened."""
@@ -106,7 +98,7 @@ class Stage(StageTable):
             mode=mode,
             batch=NO_BATCH if before is None else before.batch,
             sealed=bool(mode),
-            after=self._last(),
+            after=LOWEST if (last := self.execute("stage_last")[0][0]) is None else last,
         )
         self._write(mark)
         return mark.run
@@ -117,17 +109,10 @@ class Stage(StageTable):
         self.execute("stage_clear")
         self.execute("stage_open", mark=(mark or Mark()).to_json())
 
-    def _last(self) -> int:
-        """The number of the last row that is there."""
-        last: int | None = self.execute("stage_last")[0][0]
-        return LOWEST if last is None else last
-
     def _write(self, mark: Mark) -> None:
         text = mark.to_json()
         if not self.modify("stage_seal", mark=text):
             self.execute("stage_open", mark=text)
-
-    # -- staging --------------------------------------------------------------------------------
 
     def add(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> None:
         """Stage at most :attr:`Database.written` messages (:data:`OUTGOING`), by the destination as text."""
@@ -157,9 +142,15 @@ class Stage(StageTable):
         return Run(name=mark.run, claimed=bool(mark.claim), batch=batch, source_seen=seen)
 
     def rehearse(self, tasks: Mapping[str, int | None], destination: str, *, whole: bool) -> None:
-        """As :func:`stage_moves.rehearse`, for those of these tasks that have staged anything."""
+        """Send what these tasks have staged for a destination, or one message. The caller rolls it back.
+
+        :raises QueueError: the destination is not there any more, or refuses a message.
+        """
         staged = [task for task, count in tasks.items() if count]
-        stage_moves.rehearse(self, destination, staged, whole=whole)
+        if whole:
+            self.move_rows(destination, staged, LOWEST, settling=False)
+        else:
+            self.try_row(destination, staged)
 
     def seal(
         self,
@@ -194,8 +185,6 @@ class Stage(StageTable):
                 "has lost what was committed, give a new checkpoint folder."
             )
         return mark
-
-    # -- sending --------------------------------------------------------------------------------
 
     def move(self, claim: str) -> int | None:
         """Send what a claim has staged.
@@ -248,25 +237,15 @@ class Stage(StageTable):
     def _send(self, mark: Mark) -> int:
         if not mark.sealed:
             raise Unsealed(f"The stage {self.table} was opened for the batch, but never sealed")
-        self._check_counts(mark)
-        tasks = list(mark.tasks)
-        moved = sum(
-            stage_moves.move(self, destination, tasks, mark.after)
-            for destination in sorted(mark.destinations)
-        )
-        self._write(mark.done())
-        return moved
-
-    def _check_counts(self, mark: Mark) -> None:
         wanted = {task: count for task, count in mark.tasks.items() if count}
-        if not wanted:
-            return
-        counted = self.execute(
-            "stage_count", tasks=self.connection.dialect.bind_texts(list(wanted)), after=mark.after
-        )
-        found = {task: int(count) for task, count in counted}
+        bound = {"tasks": self.connection.dialect.bind_texts(list(wanted)), "after": mark.after}
+        found = {task: int(count) for task, count in self.execute("stage_count", **bound)} if wanted else {}
         if found != wanted:
             raise Incomplete(
                 f"The stage {self.table} holds {sum(found.values())} of the {sum(wanted.values())} messages "
                 "that the batch has staged"
             )
+        tasks = list(mark.tasks)
+        moved = sum(self.move_rows(each, tasks, mark.after) for each in sorted(mark.destinations))
+        self._write(mark.done())
+        return moved

@@ -1,18 +1,27 @@
-"""The table of a stage, ``<stream>.Outgoing``: its name, its creation, its statements and their rights."""
+"""The table of a stage, ``<stream>.Outgoing``: its name, its creation, and how its rows reach their destinations.
+
+Rows go out when a batch is settled, or as a rehearsal. The sink rehearses before it seals the stage, in a
+transaction that is rolled back. So it finds what a destination refuses while the batch can still run again.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sqlqueue_spark.engines.connect import Connection, Row
-from sqlqueue_spark.engines.registry import Dialect, Load, dialect_of
-from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import ConfigurationError, NoRight
+from sqlqueue_spark.engines.dialect import Load
+from sqlqueue_spark.engines.registry import dialect_of
+from sqlqueue_spark.engines.statements import Parameters
+from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.delayed import due_column
+from sqlqueue_spark.tables.insert import columns_of, present_columns
+from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 
 #: A stage's name is its stream's and this. A name has at most 63 bytes on PostgreSQL, the index's too.
@@ -39,27 +48,11 @@ def table_named(stream: str, schema: str) -> Table:
     return Table(table=stream + _SUFFIX, schema=schema)
 
 
-def create_statements(dialect: Dialect, table: Table) -> list[Statement]:
-    """The statements that create a stage."""
-    names = {"stage": dialect.table(table), "mark": dialect.quote(f"{table.table}_task_idx")}
-    return [dialect.render(each, **names) for each in ("stage_create", "stage_storage", "stage_index")]
-
-
-class StageTable:
-    """A stage's table on an open connection. The methods run inside the open transaction and never commit."""
-
-    def __init__(self, connection: Connection, table: Table) -> None:
-        self.connection = connection
-        self.table = table
-        self._doing = f"staging in {table}"
-
-    def exists(self) -> bool:
-        return queues.find(self.connection, self.table) is not None
-
-    def create(self) -> None:
-        """Create the table. The caller holds the lock of its creation and has looked that it is not there."""
-        for statement in create_statements(self.connection.dialect, self.table):
-            self.connection.execute(statement, doing=f"creating {self.table}")
+class StageTable(OpenTable):
+    word = "stage"
+    doing = "staging in"
+    creating = ("stage_create", "stage_storage", "stage_index")
+    index = ("mark", "_task_idx")
 
     def name_of_lock(self) -> str:
         """The table's name as the database spells it; on SQL Server an option may spell it otherwise."""
@@ -67,31 +60,99 @@ class StageTable:
         table = self.table if found is None else found.table
         return self.connection.dialect.table(replace(table, catalog=None))
 
-    def execute(self, statement: str, /, **parameters: object) -> list[Row]:
-        with self._rights_explained():
-            return self.connection.execute(self.render(statement), parameters, doing=self._doing)
-
-    def modify(self, statement: str, /, **parameters: object) -> int:
-        with self._rights_explained():
-            return self.connection.modify(self.render(statement), parameters, doing=self._doing)
+    def needed(self, *, writing: bool) -> str:  # noqa: ARG002 -- who uses a stage does both
+        stream = self.table.table.removesuffix(_SUFFIX)
+        return (
+            "a stage needs SELECT, INSERT and UPDATE on its table, and TRUNCATE (on SQL Server ALTER) to "
+            f"be emptied; {remedy_command(self.connection.dialect, RECEIVER, '--stream', stream)} writes "
+            "the statements."
+        )
 
     def load(self, statement: str, rows: Load) -> None:
-        with self._rights_explained():
-            self.connection.load(self.render(statement), rows, doing=self._doing)
+        with self._rights_explained(writing=True):
+            self.connection.load(self.render(statement), rows, doing=self._of(""))
 
-    def render(self, name: str, **identifiers: str) -> Statement:
+    def move_rows(self, destination: str, tasks: Sequence[str], after: int, *, settling: bool = True) -> int:
+        """Move what these tasks have staged for a destination, and return how many messages that were.
+
+        :param after: rows up to this number do not count.
+        :param settling: whether the batch is done; else this is a rehearsal, which the caller rolls back.
+        :raises QueueError: the destination is not there any more, or refuses a message.
+        """
+        which, doing = self._which(destination, tasks), f"sending to {destination}"
+        statement = self.render("stage_move", **self._names_of(destination))
+        rows, done_to = 0, after
+        with self._refusals_told(destination, settling=settling):
+            while done_to < HIGHEST and (up_to := self._end_of_chunk(which, done_to)) is not None:
+                bound = {**which, "after": done_to, "up_to": up_to}
+                rows += self.connection.modify(statement, bound, doing=doing)
+                done_to = up_to
+        return rows
+
+    def try_row(self, destination: str, tasks: Sequence[str]) -> None:
+        """Send one message of what these tasks have staged for a destination. Errors as :meth:`move_rows`."""
+        statement = self.render("stage_try", **self._names_of(destination))
+        with self._refusals_told(destination, settling=False):
+            bound = self._which(destination, tasks)
+            self.connection.modify(statement, bound, doing=f"sending to {destination}")
+
+    def _which(self, destination: str, tasks: Sequence[str]) -> Parameters:
+        """The parameters that say which rows of the stage are meant."""
+        return {"destination": destination, "tasks": self.connection.dialect.bind_texts(tasks)}
+
+    def _end_of_chunk(self, which: Parameters, after: int) -> int | None:
+        """The last row that one statement may move, None when none is left.
+
+        Where many row locks never become a table lock, one statement may move all rows.
+        """
         dialect = self.connection.dialect
-        return dialect.render(name, stage=dialect.table(self.table), **identifiers)
+        if not dialect.escalates:
+            return HIGHEST
+        last: int | None = self.execute("stage_next", **which, after=after, count=dialect.written)[0][0]
+        return last
+
+    def _names_of(self, destination: str) -> dict[str, str]:
+        """A destination's quoted name, its columns, and their values."""
+        dialect = self.connection.dialect
+        table = Table.from_text(destination)
+        found = queues.find(self.connection, table)
+        if found is None:
+            pasted = for_shell(table.to_address(quoted=dialect.quoted_addresses))
+            raise QueueError(
+                f"The destination {destination} is not there any more, and its messages wait on the stage "
+                f"{self.table}; create it again with: sqlqueue create {pasted}, and start the stream."
+            )
+        columns = [dialect.quote(each) for each in present_columns(columns_of(self.connection, found))]
+        values = columns
+        # A table of delayed messages has no time of expiry, and on SQL Server no Ids.
+        if due := due_column(found.columns):
+            columns, values = [*columns, dialect.quote(due)], [*values, dialect.staged_due]
+        return {"queue": dialect.table(table), "columns": ", ".join(columns), "values": ", ".join(values)}
 
     @contextlib.contextmanager
-    def _rights_explained(self) -> Iterator[None]:
-        """Name the rights that a stage needs, which are not those of a queue."""
+    def _refusals_told(self, destination: str, *, settling: bool) -> Iterator[None]:
+        """In this block an error says that a destination refuses what the stage has for it."""
         try:
             yield
-        except NoRight as error:
-            stream = self.table.table.removesuffix(_SUFFIX)
-            raise error.needing(
-                "a stage needs SELECT, INSERT and UPDATE on its table, and TRUNCATE (on SQL Server ALTER) to "
-                f"be emptied; {remedy_command(self.connection.dialect, RECEIVER, '--stream', stream)} writes "
-                "the statements."
-            ) from error.__cause__
+        except SqlQueueError as error:
+            if isinstance(error, TryAgain) and not isinstance(error, Duplicate):
+                raise
+            kind = ConfigurationError if isinstance(error, ConfigurationError) else QueueError
+            taken = "A row with that Id is there already: " if isinstance(error, Duplicate) else ""
+            if settling:
+                remedy = "take it away" if taken else "Mend the table or the rights to it"
+                raise kind(
+                    f"The destination {destination} refuses a message of a batch that is done: {error} Its "
+                    f"messages wait on the stage {self.table}, and its rows in the queue. {taken}{remedy}, "
+                    "and start the stream."
+                ) from error
+            remedy = (
+                "leave the column Id out of the frame, and each message gets a new one"
+                if taken
+                else "Mend the table or the rights to it, or send elsewhere"
+            )
+            raise kind(
+                f"The destination {destination} refuses a message that this batch sends: {error} Nothing of "
+                f"the batch was sent, and its rows stay in the queue. {taken}{remedy}; the batch then runs "
+                "again."
+            ) from error

@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection, Row
-from sqlqueue_spark.engines.registry import Dialect
-from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.open_table import OpenTable
 
 #: What the transport calls its table by default.
 NAME = "SubscriptionRouting"
@@ -40,17 +39,9 @@ def table_of(schema: str) -> Table:
     return Table(table=NAME, schema=schema)
 
 
-def create_statements(dialect: Dialect, table: Table) -> list[Statement]:
-    """The statements that create a table of subscriptions."""
-    return [dialect.render("subscriptions_create", subscriptions=dialect.table(table))]
-
-
-class SubscriptionTable:
-    """One table of subscriptions on an open connection."""
-
-    def __init__(self, connection: Connection, table: Table) -> None:
-        self.connection = connection
-        self.table = table
+class SubscriptionTable(OpenTable):
+    word = "subscriptions"
+    creating = ("subscriptions_create",)
 
     def exists(self) -> bool:
         """Whether it is there.
@@ -74,18 +65,12 @@ class SubscriptionTable:
                 "defaultSchema to the schema in which it is."
             )
 
-    def create(self) -> None:
-        """Create the table. The caller holds the lock of its creation and has looked that it is not there."""
-        for statement in create_statements(self.connection.dialect, self.table):
-            self.connection.execute(statement, doing=f"creating {self.table}")
-
     def subscribers(self, topics: Iterable[str]) -> dict[str, list[str]]:
         """The addresses that have subscribed to each of these types; types without subscribers are left out.
 
         :raises QueueError: there is no such table.
         """
-        wanted = self.connection.dialect.bind_texts(sorted(topics))
-        rows = self._read("subscribers", "looking for subscribers in", topics=wanted)
+        rows = self.execute("subscribers", "looking for subscribers in", topics=self._bound(topics))
         found: dict[str, list[str]] = {}
         for topic, address in rows:
             found.setdefault(topic, []).append(address)
@@ -93,8 +78,7 @@ class SubscriptionTable:
 
     def all(self) -> list[Subscription]:
         """All subscriptions, by type and endpoint. Errors as :meth:`subscribers`."""
-        rows = self._read("subscriptions", "looking at")
-        return [Subscription(*row) for row in rows]
+        return [Subscription(*row) for row in self.execute("subscriptions", "looking at")]
 
     def add(self, endpoint: str, address: str, topics: Sequence[str]) -> None:
         """Let the queue at an address have the events of these types; an endpoint has one address for each.
@@ -107,36 +91,20 @@ class SubscriptionTable:
                     f"{text!r} has {len(text)} characters, and a table of subscriptions keeps at most "
                     f"{LONGEST}; choose a shorter name."
                 )
-        self._write(
+        self.modify(
             "subscribe", "subscribing in", address=address, endpoint=endpoint, topics=self._bound(topics)
         )
 
     def remove(self, endpoint: str, topics: Sequence[str]) -> None:
         """End an endpoint's subscriptions to these types."""
-        self._write("unsubscribe", "unsubscribing in", endpoint=endpoint, topics=self._bound(topics))
+        self.modify("unsubscribe", "unsubscribing in", endpoint=endpoint, topics=self._bound(topics))
 
-    def _bound(self, topics: Sequence[str]) -> object:
+    def _bound(self, topics: Iterable[str]) -> object:
         return self.connection.dialect.bind_texts(sorted(set(topics)))
 
-    def _read(self, name: str, doing: str, **parameters: object) -> list[Row]:
-        try:
-            return self.connection.execute(self._render(name), parameters, doing=f"{doing} {self.table}")
-        except NoRight as error:
-            where = self.connection.dialect.table(self.table)
-            raise error.needing(f"a publisher needs SELECT ON {where}") from error.__cause__
-
-    def _write(self, name: str, doing: str, **parameters: object) -> None:
-        try:
-            self.connection.modify(self._render(name), parameters, doing=f"{doing} {self.table}")
-        except NoRight as error:
-            where = self.connection.dialect.table(self.table)
-            raise error.needing(
-                f"a subscriber needs SELECT, INSERT, UPDATE and DELETE ON {where}"
-            ) from error.__cause__
-
-    def _render(self, name: str) -> Statement:
-        dialect = self.connection.dialect
-        return dialect.render(name, subscriptions=dialect.table(self.table))
+    def needed(self, *, writing: bool) -> str:
+        who = "subscriber needs SELECT, INSERT, UPDATE and DELETE" if writing else "publisher needs SELECT"
+        return f"a {who} ON {self.connection.dialect.table(self.table)}"
 
 
 def readable_tables(connection: Connection) -> list[Table]:

@@ -69,11 +69,11 @@ def test_a_server_restart_in_a_batch_costs_no_message(server, postgresql, step, 
 def test_both_ends_give_up_a_machine_that_vanishes(postgresql):
     """Within minutes."""
     with connect(Target(url=postgresql.url)) as connection:
-        ours = connection._raw.info.get_parameters()  # type: ignore[attr-defined] # the driver's connection
+        ours = connection._raw.info.get_parameters()
         names = ["keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"]
         assert [ours[name] for name in names] == ["30", "10", "3", "60000"]
         theirs = [f"tcp_{name}" for name in ("keepalives_idle", "keepalives_interval", "keepalives_count")]
         assert [connection.execute(f"SHOW {name}") for name in theirs] == [[("60",)], [("10",)], [("6",)]]
     with connect(Target(url=f"{postgresql.url}?keepalives_idle=7")) as connection:
-        ours = connection._raw.info.get_parameters()  # type: ignore[attr-defined] # the driver's connection
+        ours = connection._raw.info.get_parameters()
         assert ours["keepalives_idle"] == "7"

@@ -28,7 +28,6 @@ from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
 from sqlqueue_spark.send.refusals import Why
 from sqlqueue_spark.send.routes import Routes
-from sqlqueue_spark.tables import stage_moves
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
@@ -56,7 +55,7 @@ def seals() -> Iterator[None]:
 
     def send(self: Stage, mark: Mark) -> int:
         tasks = list(mark.tasks)
-        moved = sum(stage_moves.move(self, to, tasks, mark.after) for to in sorted(mark.destinations))
+        moved = sum(self.move_rows(to, tasks, mark.after) for to in sorted(mark.destinations))
         self._write(mark.done())
         return moved
 

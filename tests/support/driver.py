@@ -333,6 +333,6 @@ def _cut(connection: Connection) -> None:
     """End a connection as the death of its process does: without a word to the server."""
     with contextlib.suppress(Exception):  # one that is closed already has no socket
         # Nothing public leads to the socket: the package only ever closes a connection in good order.
-        number = connection._raw.fileno()  # type: ignore[attr-defined] # the driver's connection
+        number = connection._raw.fileno()
         with socket.socket(fileno=os.dup(number)) as copy:
             copy.shutdown(socket.SHUT_RDWR)

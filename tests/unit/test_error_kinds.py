@@ -2,7 +2,8 @@
 
 import pytest
 
-from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER, DriverError, Kind
+from sqlqueue_spark.engines.driver_errors import DriverError, Kind
+from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 
 
 @pytest.mark.parametrize(

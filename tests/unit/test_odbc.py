@@ -8,7 +8,7 @@ import pytest
 from sqlqueue_spark.engines.registry import SQLSERVER, dialect_of
 from sqlqueue_spark.engines.sqlserver import odbc
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of, find_driver
-from sqlqueue_spark.engines.sqlserver.tls import tls_by_default
+from sqlqueue_spark.engines.sqlserver.tds import tls_by_default
 from sqlqueue_spark.errors import ConfigurationError
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connection import Connection, Row
-from sqlqueue_spark.engines.registry import Dialect, Load
+from sqlqueue_spark.engines.dialect import Dialect, Load
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import TryAgain
 from sqlqueue_spark.messages.addresses import Table
@@ -74,7 +74,7 @@ class Heard(Connection):
 
     def __init__(self, inner: Connection, hear: Hear) -> None:
         super().__init__(inner.target)
-        self._inner = inner
+        self._inner = self._raw = inner
         self._hear = hear
         self._names = {each.comment: name for name, each in inner.dialect.statements().items()}
 
@@ -90,14 +90,13 @@ class Heard(Connection):
         self._tell(statement, rows if isinstance(rows, dict) else NOTHING)
         return self._inner.load(statement, rows, doing=doing)
 
-    def commit(self) -> None:
-        self._inner.commit()
+    def running(
+        self, statement: Sql, parameters: Parameters, doing: str
+    ) -> contextlib.AbstractContextManager[object]:
+        raise NotImplementedError
 
-    def rollback(self) -> None:
-        self._inner.rollback()
-
-    def close(self) -> None:
-        self._inner.close()
+    def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
+        return self._inner.translated(doing)
 
     def _tell(self, statement: Sql, parameters: Parameters) -> None:
         if isinstance(statement, Statement):

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from importlib import resources
-from importlib.resources.abc import Traversable
-from typing import ClassVar
 
 from sqlqueue_spark.engines.database import Database
 
 
 class MySql(Database):
-    """The ``mysql`` engine."""
-
-    name: ClassVar[str] = "mysql"
-    title: ClassVar[str] = "MySQL"
-    sql: ClassVar[Traversable] = resources.files(__package__) / "sql" / "mysql"
-    longest_outbox: ClassVar[int] = 64
+    name = "mysql"
+    title = "MySQL"
+    sql = resources.files(__package__) / "sql" / "mysql"
+    longest_outbox = 64
 
     def quote(self, name: str) -> str:
         return "`" + name.replace("`", "``") + "`"

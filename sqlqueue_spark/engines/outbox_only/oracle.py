@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from importlib import resources
-from importlib.resources.abc import Traversable
-from typing import ClassVar
 
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.errors import ConfigurationError
 
 
 class Oracle(Database):
-    """The ``oracle`` engine."""
-
-    name: ClassVar[str] = "oracle"
-    title: ClassVar[str] = "Oracle"
-    sql: ClassVar[Traversable] = resources.files(__package__) / "sql" / "oracle"
-    outbox_suffix: ClassVar[str] = "OD"
+    name = "oracle"
+    title = "Oracle"
+    sql = resources.files(__package__) / "sql" / "oracle"
+    outbox_suffix = "OD"
     # Older versions know names of 30 characters, of which the primary key's takes five more.
-    longest_prefix: ClassVar[int | None] = 25
-    longest_outbox: ClassVar[int] = 27
+    longest_prefix = 25
+    longest_outbox = 27
 
     def quote(self, name: str) -> str:
         # No identifier may hold a double quotation mark; a single one would end the text in outbox_create.

@@ -8,19 +8,27 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
 from adbc_driver_manager import Error as AdbcError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
-from sqlqueue_spark.engines.connection import Connection, Row, Target
-from sqlqueue_spark.engines.driver_errors import ExplainedError
+from sqlqueue_spark.engines.connection import (
+    RECORD_BATCH_BYTES,
+    RECORD_BATCH_ROWS,
+    Connection,
+    Reader,
+    Row,
+    Target,
+    under,
+)
+from sqlqueue_spark.engines.dialect import Load
+from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
 from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
-from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, Reader, under
-from sqlqueue_spark.engines.registry import POSTGRESQL, DriverError, Kind, Load
+from sqlqueue_spark.engines.registry import POSTGRESQL
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.arrow import pa
@@ -61,7 +69,7 @@ class PostgresConnection(Connection):
         with _translated(self.target, "connecting", connecting=True):
             keeps = lends_sessions(self.target, conninfo, backend)
         if not keeps:
-            raise _failure(self.target, Kind.SHARED_SESSION).error()
+            _fail(self.target, None, Kind.SHARED_SESSION)
         self._begin_session(mark)
         self._mark = mark
 
@@ -70,7 +78,7 @@ class PostgresConnection(Connection):
 
         The statement is not prepared: it must leave nothing in a session that is shared.
         """
-        with _translated(self.target, ""):
+        with self.translated(""):
             statement = _session(*self.target.timeouts, mark).encode()
             row = self._raw.execute(statement, prepare=False).fetchone()
         assert row is not None, "the statement has one row"
@@ -82,54 +90,36 @@ class PostgresConnection(Connection):
             return
         _, mark = session_of(self._raw)
         if mark != str(self._mark):
-            raise _failure(self.target, Kind.SHARED_SESSION).error()
-
-    def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
-        with self._run(statement, parameters, doing) as cursor:
-            rows: list[Row] = []
-            while True:
-                if cursor.description is not None:
-                    rows = cursor.fetchall()
-                if not cursor.nextset():
-                    return rows
+            _fail(self.target, None, Kind.SHARED_SESSION)
 
     def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
-        with self._run(statement, parameters, doing) as cursor:
+        with self.running(statement, parameters, doing) as cursor:
             return cursor.rowcount
 
     def maintain(self, statement: Statement, *, doing: str = "") -> None:
-        with _translated(self.target, doing):
+        with self.translated(doing):
             self._raw.autocommit = True
         try:
             self.execute(statement, doing=doing)
         finally:
-            with _translated(self.target, doing):
+            with self.translated(doing):
                 self._raw.autocommit = False
 
     def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
         """Run a COPY, which takes a stream of bytes and no parameters."""
-        with _translated(self.target, doing), self._raw.cursor() as cursor:
+        with self.translated(doing), self._raw.cursor() as cursor:
             self._check_session()
             with cursor.copy(str(statement).encode()) as copy:
                 for part in rows:
                     copy.write(part)
-            return cursor.rowcount
+            return int(cursor.rowcount)
 
-    def commit(self) -> None:
-        with _translated(self.target, "committing"):
-            self._raw.commit()
-
-    def rollback(self) -> None:
-        with _translated(self.target, "rolling back"):
-            self._raw.rollback()
-
-    def close(self) -> None:
-        with contextlib.suppress(psycopg.Error):
-            self._raw.close()
+    def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
+        return _translated(self.target, doing)
 
     @contextlib.contextmanager
-    def _run(self, statement: Sql, parameters: Parameters, doing: str) -> Iterator[psycopg.Cursor[Row]]:
-        with _translated(self.target, doing), self._raw.cursor(binary=True) as cursor:
+    def running(self, statement: Sql, parameters: Parameters, doing: str) -> Iterator[psycopg.Cursor[Row]]:
+        with self.translated(doing), self._raw.cursor(binary=True) as cursor:
             self._check_session()
             if isinstance(statement, str):
                 cursor.execute(statement.encode())
@@ -195,16 +185,11 @@ class PostgresReader(Reader):
                     yield under(schema, batch.slice(start, RECORD_BATCH_ROWS))
 
 
-def connect(target: Target) -> Connection:
-    return PostgresConnection(target)
-
-
-def open_reader(target: Target) -> Reader:
-    return PostgresReader(target)
+connect = PostgresConnection
+open_reader = PostgresReader
 
 
 def _session(lock_timeout: int, statement_timeout: int, mark: int) -> str:
-    """The statement that sets a session up."""
     numbers = {"lock_timeout": lock_timeout, "statement_timeout": statement_timeout, "mark": mark}
     return POSTGRESQL.statement("session").with_numbers(numbers)
 
@@ -267,21 +252,22 @@ def _translated(
             kind = Kind.NOT_REACHED
         elif kind is Kind.LOGIN_REFUSED and target.by_token:
             kind = Kind.TOKEN_REFUSED
-        _failure(target, kind, _said(error), doing, token=token).raise_from(error)
+        _fail(target, error, kind, doing, token)
 
 
-def _failure(
-    target: Target, kind: Kind, text: str = "", doing: str = "", *, token: str | None = None
-) -> ExplainedError:
-    """What we tell of an error, and the words that must not be shown."""
+def _fail(
+    target: Target, error: Exception | None, kind: Kind, doing: str = "", token: str | None = None
+) -> NoReturn:
+    """Raise the package's error for a driver's, or for a fault that we have found ourselves."""
     parts = conninfo_to_dict(_conninfo(target, target.access_token))
-    return ExplainedError(
-        kind=kind,
-        text=text,
+    fail(
+        error,
+        kind,
+        "" if error is None else _said(error),
+        doing,
         where=f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}",
         user=str(parts.get("user") or ""),
-        secrets=(*(str(parts[k]) for k in _SECRETS if parts.get(k)), *([token] if token else [])),
-        doing=doing,
+        secrets=[*(str(parts[k]) for k in _SECRETS if parts.get(k)), *([token] if token else [])],
     )
 
 

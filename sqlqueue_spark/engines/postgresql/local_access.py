@@ -18,19 +18,12 @@ from sqlqueue_spark.errors import ConfigurationError
 
 #: Parameters that can do no more than that. All others count as more, those of new versions too.
 _HARMLESS = frozenset(
-    (
-        *("application_name", "channel_binding", "client_encoding", "connect_timeout", "dbname"),
-        *("fallback_application_name", "host", "keepalives", "keepalives_count", "keepalives_idle"),
-        *("keepalives_interval", "load_balance_hosts", "options", "password", "port", "require_auth"),
-        *(
-            "sslcompression",
-            "ssl_max_protocol_version",
-            "ssl_min_protocol_version",
-            "sslmode",
-            "sslnegotiation",
-        ),
-        *("sslsni", "target_session_attrs", "tcp_user_timeout", "user"),
-    )
+    """
+    application_name channel_binding client_encoding connect_timeout dbname fallback_application_name host
+    keepalives keepalives_count keepalives_idle keepalives_interval load_balance_hosts options password
+    port require_auth sslcompression ssl_max_protocol_version ssl_min_protocol_version sslmode
+    sslnegotiation sslsni target_session_attrs tcp_user_timeout user
+    """.split()
 )
 #: Where libpq finds a password that the url does not have.
 _PASSWORDS = ("PGPASSWORD", "PGPASSFILE", "PGSERVICE")

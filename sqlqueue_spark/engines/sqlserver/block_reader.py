@@ -15,10 +15,10 @@ from typing import Any
 import arrow_odbc
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connection import Target
-from sqlqueue_spark.engines.reader import Reader, under
-from sqlqueue_spark.engines.registry import SQLSERVER, DriverError
-from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
+from sqlqueue_spark.engines.connection import Reader, Target, under
+from sqlqueue_spark.engines.driver_errors import DriverError
+from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, explain, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.plain_text import logger
@@ -130,4 +130,4 @@ class ColumnReader(Reader):
             told = (
                 DriverError(said[1], int(said[2]), said[3]) if said else DriverError(None, None, str(error))
             )
-            fail(error, told, self._target, doing, connecting=connecting)
+            explain(error, told, self._target, doing, connecting=connecting)

@@ -11,11 +11,11 @@ from functools import partial
 import pyarrow as pa
 import pyodbc
 
-from sqlqueue_spark.engines.connection import Connection, Row, Target
+from sqlqueue_spark.engines.connection import Connection, Reader, Target
+from sqlqueue_spark.engines.dialect import Load
+from sqlqueue_spark.engines.driver_errors import DriverError
 from sqlqueue_spark.engines.drivers import check_opens
-from sqlqueue_spark.engines.reader import Reader
-from sqlqueue_spark.engines.registry import DriverError, Load
-from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
+from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, explain, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 
@@ -56,15 +56,6 @@ class SqlServerConnection(Connection):
             self.close()
             raise
 
-    def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
-        with self.running(statement, parameters, doing) as cursor:
-            rows: list[Row] = []
-            while True:  # an error can arrive after the first result set
-                if cursor.description is not None:
-                    rows = [tuple(row) for row in cursor.fetchall()]
-                if not cursor.nextset():
-                    return rows
-
     def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
         """Run a statement and return how many rows the statement itself changed, as the server counts them.
 
@@ -78,18 +69,6 @@ class SqlServerConnection(Connection):
         assert isinstance(rows, Mapping), "what SqlServer.bind_messages and bind_staged return"
         return self.modify(statement, rows, doing=doing)
 
-    def commit(self) -> None:
-        with _translated(self.target, "committing"):
-            self._raw.commit()
-
-    def rollback(self) -> None:
-        with _translated(self.target, "rolling back"):
-            self._raw.rollback()
-
-    def close(self) -> None:
-        with contextlib.suppress(pyodbc.Error):
-            self._raw.close()
-
     def streaming(self, wanted: bool) -> None:
         """Begin or end streaming; no transaction may be open.
 
@@ -98,7 +77,7 @@ class SqlServerConnection(Connection):
         """
         self._raw.timeout = 0 if wanted else max(1, int(self.target.command_timeout.total_seconds()))
         if self._raw.autocommit != wanted:  # changing it costs a round trip
-            with _translated(self.target, "changing where transactions end"):
+            with self.translated("changing where transactions end"):
                 self._raw.autocommit = wanted
 
     @contextlib.contextmanager
@@ -112,17 +91,15 @@ class SqlServerConnection(Connection):
     @contextlib.contextmanager
     def running(self, statement: Sql, parameters: Parameters, doing: str) -> Iterator[pyodbc.Cursor]:
         text, values = (statement, ()) if isinstance(statement, str) else statement.bound("qmark", parameters)
-        with _translated(self.target, doing), contextlib.closing(self.cursor()) as cursor:
+        with self.translated(doing), contextlib.closing(self.cursor()) as cursor:
             self.declare(cursor, tuple(values))
             cursor.execute(text, *values)
             yield cursor
 
-    def repeated(self, statement: Statement, doing: str) -> Repeated:
-        """A statement that runs again and again."""
-        return Repeated(self, statement, doing)
+    def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
+        return _translated(self.target, doing)
 
     def declare(self, cursor: pyodbc.Cursor, values: Sequence[object]) -> None:
-        """Let the parameters have the types that we want."""
         cursor.setinputsizes([self._type(each) for each in values])
 
     def _type(self, value: object) -> Type | None:
@@ -146,10 +123,9 @@ class SqlServerConnection(Connection):
 class Repeated:
     """A statement that runs again and again over one connection: the server is sent its text once."""
 
-    def __init__(self, connection: SqlServerConnection, statement: Statement, doing: str) -> None:
+    def __init__(self, connection: SqlServerConnection, statement: Statement) -> None:
         self._connection = connection
         self._statement = statement
-        self._doing = doing
         self._text = ""
         self._cursor: pyodbc.Cursor | None = None
 
@@ -158,7 +134,7 @@ class Repeated:
         """Run it. What comes is to be fetched whole within the block, or given up by :meth:`close`."""
         text, values = self._statement.bound("qmark", parameters)
         self._text = self._text or text  # the very same object, by which pyodbc knows that it has prepared it
-        with _translated(self._connection.target, self._doing):
+        with self._connection.translated("reading"):
             if self._cursor is None:
                 self._cursor = self._connection.cursor()
             self._connection.declare(self._cursor, tuple(values))
@@ -205,7 +181,7 @@ class RowReader(Reader):
         small: bool = False,  # noqa: ARG002 -- rows of any size are read alike
     ) -> Generator[pa.RecordBatch, None, None]:
         self._connection.streaming(True)  # so no commit can fail after the last row
-        with contextlib.closing(self._connection.repeated(statement, "reading")) as read:
+        with contextlib.closing(Repeated(self._connection, statement)) as read:
             yield from windowed(partial(self._window, read, schema), between)
 
     def take(
@@ -236,8 +212,7 @@ class RowReader(Reader):
         return Window([_batch(rows, schema)] if rows else [], len(rows) >= WINDOW_ROWS)
 
 
-def connect(target: Target) -> Connection:
-    return SqlServerConnection(target)
+connect = SqlServerConnection
 
 
 def open_reader(target: Target) -> Reader:
@@ -283,7 +258,6 @@ def _connect(target: Target, login: Login, installed: Sequence[str]) -> pyodbc.C
 def _translated(
     target: Target, doing: str, *, connecting: bool = False, token: str | None = None
 ) -> Iterator[None]:
-    """Turn a driver's error into ours."""
     try:
         yield
     except pyodbc.Error as error:
@@ -295,4 +269,4 @@ def _translated(
         # The driver says first that the login failed, then why: the database is not there, or not ready.
         telling = [each for each in numbers if each != _LOGIN_FAILED] or numbers
         said = DriverError(sqlstate, telling[0] if telling else None, text)
-        fail(error, said, target, doing, connecting=connecting, token=token)
+        explain(error, said, target, doing, connecting=connecting, token=token)

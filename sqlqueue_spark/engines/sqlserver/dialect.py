@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import ClassVar
 
-from sqlqueue_spark.engines.dialect import Dialect, DriverError, Kind, Load
+from sqlqueue_spark.engines.dialect import Dialect, Load
+from sqlqueue_spark.engines.driver_errors import DriverError, Kind
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.message import RECOVERABLE
@@ -26,46 +26,38 @@ _NO_OBJECT = 208
 # which of them may be tried again also by
 # https://github.com/dotnet/efcore/blob/main/src/EFCore.SqlServer/Storage/Internal/SqlServerTransientExceptionDetector.cs
 _NUMBERS = {
-    64: Kind.CONNECTION_LOST,
-    102: Kind.NOT_UNDERSTOOD,  # so a compatibility level below 130 reads what follows OPENJSON
-    121: Kind.CONNECTION_LOST,
-    156: Kind.NOT_UNDERSTOOD,
-    195: Kind.NOT_UNDERSTOOD,
+    **dict.fromkeys((64, 121, 233, 10053, 10054, 40143, 40166, 40197, 40540), Kind.CONNECTION_LOST),
+    **dict.fromkeys((156, 195), Kind.NOT_UNDERSTOOD),
+    **dict.fromkeys((229, 230, 262), Kind.NO_RIGHT),
+    **dict.fromkeys((911, 4060), Kind.NO_DATABASE),
+    **dict.fromkeys((983, 10060), Kind.NOT_REACHED),
+    **dict.fromkeys((1205, 10928, 10929, 10936, 40501, 49918, 49919, 49920), Kind.GAVE_WAY),
+    **dict.fromkeys((2601, 2627), Kind.DUPLICATE),
+    **dict.fromkeys((18452, 18456), Kind.LOGIN_REFUSED),
+    1222: Kind.LOCK_TIMEOUT,
     207: Kind.WRONG_SHAPE,
+    102: Kind.NOT_UNDERSTOOD,  # so a compatibility level below 130 reads what follows OPENJSON
     _NO_OBJECT: Kind.NO_TABLE,
-    229: Kind.NO_RIGHT,
-    230: Kind.NO_RIGHT,
-    233: Kind.CONNECTION_LOST,
-    262: Kind.NO_RIGHT,
     319: Kind.NOT_UNDERSTOOD,  # likewise: the word WITH behind OPENJSON
     596: Kind.CONNECTION_LOST,  # the session was killed
     601: Kind.GAVE_WAY,  # a scan without locks met data that moved
     615: Kind.NOT_READY,  # the database's number changed by a fail-over
     701: Kind.TOO_LARGE,  # no memory
     845: Kind.GAVE_WAY,  # a page could not be had in time
-    911: Kind.NO_DATABASE,
     916: Kind.NO_RIGHT,  # the login has no user in that database
     921: Kind.NOT_READY,  # the database is not recovered yet
     922: Kind.NOT_READY,  # the database is just being recovered
     926: Kind.NOT_REACHED,  # its recovery failed; a managed instance says so for a moment while it fails over
     952: Kind.NOT_READY,  # the database is just changing its state
     976: Kind.NOT_REACHED,  # the replica that we know is no longer the primary one
-    983: Kind.NOT_REACHED,
     988: Kind.NOT_REACHED,  # too few replicas
     1105: Kind.GAVE_WAY,  # no room in a file
     1204: Kind.TOO_LARGE,  # no memory for more locks
-    1205: Kind.GAVE_WAY,
-    1222: Kind.LOCK_TIMEOUT,
     51001: Kind.LOCK_TIMEOUT,  # we throw it where the server only returns a code
-    1913: Kind.EXISTS_ALREADY,
-    2601: Kind.DUPLICATE,
-    2627: Kind.DUPLICATE,
-    2714: Kind.EXISTS_ALREADY,
     3906: Kind.CONNECTION_LOST,  # this is no longer the primary replica: the database is read-only here now
     3960: Kind.GAVE_WAY,  # isolation level SNAPSHOT: another session has changed the row since
     3961: Kind.GAVE_WAY,  # likewise, but the whole table
     4014: Kind.CONNECTION_LOST,  # the server could not read what we sent
-    4060: Kind.NO_DATABASE,
     4221: Kind.NOT_READY,  # a replica that was just started again waits for transactions to end
     6005: Kind.NOT_READY,  # the server is being shut down
     8622: Kind.WRONG_SHAPE,  # FORCESEEK found no index that begins with RowVersion
@@ -75,25 +67,12 @@ _NUMBERS = {
     8645: Kind.TOO_LARGE,  # no memory for the statement in time
     8651: Kind.GAVE_WAY,  # no memory for the statement now
     9002: Kind.GAVE_WAY,  # the log is full
-    10053: Kind.CONNECTION_LOST,
-    10054: Kind.CONNECTION_LOST,
-    10060: Kind.NOT_REACHED,
     10922: Kind.GAVE_WAY,  # "rerun the statement"
-    10928: Kind.GAVE_WAY,
-    10929: Kind.GAVE_WAY,
-    10936: Kind.GAVE_WAY,
     17142: Kind.NOT_READY,  # paused
     17187: Kind.NOT_READY,  # not ready yet
     17188: Kind.NOT_READY,  # being shut down
     17809: Kind.NOT_REACHED,  # too many connections
     18401: Kind.NOT_READY,  # being upgraded
-    18452: Kind.LOGIN_REFUSED,
-    18456: Kind.LOGIN_REFUSED,
-    40143: Kind.CONNECTION_LOST,
-    40166: Kind.CONNECTION_LOST,
-    40197: Kind.CONNECTION_LOST,
-    40501: Kind.GAVE_WAY,
-    40540: Kind.CONNECTION_LOST,
     40515: Kind.OTHER_DATABASE,  # Azure SQL Database
     40549: Kind.CONNECTION_LOST,  # the session was ended: it took too long
     # The session was ended: it took too many locks, too much of tempdb, of the log, or of memory.
@@ -101,15 +80,11 @@ _NUMBERS = {
     40613: Kind.NOT_READY,  # a serverless database that was paused wakes up, or a fail-over
     42108: Kind.NOT_READY,  # paused
     42109: Kind.NOT_READY,  # warming up
-    49918: Kind.GAVE_WAY,
-    49919: Kind.GAVE_WAY,
-    49920: Kind.GAVE_WAY,
 }
 _STATES = {
     "08": Kind.CONNECTION_LOST,
     "IMC": Kind.CONNECTION_LOST,  # the driver found an idle connection broken and could not mend it
     "28": Kind.LOGIN_REFUSED,
-    "42S01": Kind.EXISTS_ALREADY,
     "42S02": Kind.NO_TABLE,
     "42S22": Kind.WRONG_SHAPE,
     "40001": Kind.GAVE_WAY,
@@ -119,16 +94,14 @@ _STATES = {
 
 
 class SqlServer(Dialect):
-    """The ``sqlserver`` dialect."""
-
-    name: ClassVar[str] = "sqlserver"
-    title: ClassVar[str] = "SQL Server"
-    sql: ClassVar[Traversable] = resources.files(__package__) / "sql"
-    default_schema: ClassVar[str] = "dbo"
-    extra: ClassVar[str] = "mssql"
+    name = "sqlserver"
+    title = "SQL Server"
+    sql = resources.files(__package__) / "sql"
+    default_schema = "dbo"
+    extra = "mssql"
     # A statement that takes 5,000 locks on one index or heap may be given a table lock, which stops every
     # sender. Locks on pages count, and a row may have a page to itself (docs/sqlserver-locking.md).
-    chunk: ClassVar[int] = 2_400
+    chunk = 2_400
     queue_columns: ClassVar[Mapping[str, Sequence[str]]] = {
         "Id": ("uniqueidentifier",),
         "Expires": ("datetime", "datetime2"),
@@ -136,18 +109,18 @@ class SqlServer(Dialect):
         "Body": ("varbinary(max)",),
         "RowVersion": ("bigint",),
     }
-    row_version: ClassVar[str] = "RowVersion"
-    expires_with_index: ClassVar[str | None] = "Expires"
-    longest_queue: ClassVar[tuple[int, str]] = (128, "characters")
-    knows_heaps: ClassVar[bool] = True
-    hides_tables: ClassVar[bool] = True
-    reaches_other_databases: ClassVar[bool] = True
-    staged_due: ClassVar[str] = "Expires"
-    written: ClassVar[int] = 2_400
-    longest_outbox: ClassVar[int] = 128
+    row_version = "RowVersion"
+    expires_with_index = "Expires"
+    longest_queue = (128, "characters")
+    knows_heaps = True
+    hides_tables = True
+    reaches_other_databases = True
+    staged_due = "Expires"
+    written = 2_400
+    longest_outbox = 128
     # So the headers have at most 8,000 characters: a varchar has a byte for each.
-    small_row: ClassVar[int | None] = 8_000
-    entra_scope: ClassVar[str] = "https://database.windows.net/.default"
+    small_row = 8_000
+    entra_scope = "https://database.windows.net/.default"
 
     def row_version_index(self, table: str) -> str:  # noqa: ARG002 -- each table has index names of its own
         return "Index_RowVersion"

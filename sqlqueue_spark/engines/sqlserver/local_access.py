@@ -12,35 +12,13 @@ from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
 
 #: Keywords that can do no more than that, in lower case, without blanks and underscores.
 _HARMLESS = frozenset(
-    (
-        *("addr", "address", "ansinpw", "app", "applicationintent", "applicationname", "clientcharset"),
-        *(
-            "connectiontimeout",
-            "connectretrycount",
-            "connectretryinterval",
-            "database",
-            "encrypt",
-            "encryption",
-        ),
-        *(
-            "hostnameincertificate",
-            "keepalive",
-            "keepaliveinterval",
-            "language",
-            "logintimeout",
-            "marsconnection",
-        ),
-        *("multisubnetfailover", "network", "packetsize", "password", "port", "pwd", "quotedid", "regional"),
-        *(
-            "server",
-            "tdsversion",
-            "timeout",
-            "transparentnetworkipresolution",
-            "trustservercertificate",
-            "uid",
-        ),
-        *("user", "userid", "wsid"),
-    )
+    """
+    addr address ansinpw app applicationintent applicationname clientcharset connectiontimeout
+    connectretrycount connectretryinterval database encrypt encryption hostnameincertificate keepalive
+    keepaliveinterval language logintimeout marsconnection multisubnetfailover network packetsize password
+    port pwd quotedid regional server tdsversion timeout transparentnetworkipresolution
+    trustservercertificate uid user userid wsid
+    """.split()
 )
 #: Logins whose secret stands in the url.
 _OWN_LOGINS = ("sqlpassword", "activedirectorypassword", "activedirectoryserviceprincipal")

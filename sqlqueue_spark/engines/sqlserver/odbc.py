@@ -27,21 +27,14 @@ _PART = re.compile(r"[;\s]*([^=;{}\s][^=;{}]*?)\s*=\s*(\{(?:[^}]|\}\})*\}|[^;{][
 
 #: What a URL may say after its question mark: options of Microsoft's driver. The driver itself ignores a
 #: misspelled one.
-_KEYWORDS = {
+_KEYWORDS = {"applicationname": "APP"} | {
     word.lower().replace("_", ""): word
-    for word in (
-        *(
-            "APP",
-            "ApplicationIntent",
-            "Authentication",
-            "ConnectRetryCount",
-            "ConnectRetryInterval",
-            "Driver",
-        ),
-        *("Encrypt", "HostNameInCertificate", "KeepAlive", "KeepAliveInterval", "MultiSubnetFailover"),
-        *("ServerCertificate", "ServerSPN", "Trusted_Connection", "TrustServerCertificate", "WSID"),
-    )
-} | {"applicationname": "APP"}
+    for word in """
+    APP ApplicationIntent Authentication ConnectRetryCount ConnectRetryInterval Driver Encrypt
+    HostNameInCertificate KeepAlive KeepAliveInterval MultiSubnetFailover ServerCertificate ServerSPN
+    Trusted_Connection TrustServerCertificate WSID
+    """.split()
+}
 #: Keywords that mean the same, under the one that we write.
 _SYNONYMS = {
     "UID": ("uid", "user", "user id"),
@@ -86,10 +79,8 @@ class OdbcString:
 
     def completed(self, more: Mapping[str, str | None]) -> Self:
         """The string with these values added; a value that is there already stays, and None adds nothing."""
-        added = (
-            (name, value) for name, value in more.items() if value is not None and self.get(name) is None
-        )
-        return type(self)((*self.parts, *added))
+        added = ((name, value) for name, value in more.items() if value is not None)
+        return type(self)((*self.parts, *(each for each in added if self.get(each[0]) is None)))
 
     def replaced(self, more: Mapping[str, str | None]) -> Self:
         """The string with these values in the place of those that it has; None changes nothing."""

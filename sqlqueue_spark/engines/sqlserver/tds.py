@@ -1,4 +1,7 @@
-"""What all clients of SQL Server have in common: how they log in, and what their errors mean."""
+"""What all clients of SQL Server have in common: how they log in, and what their errors mean.
+
+Connections are encrypted by TLS unless the url says otherwise, and then the log warns.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import NoReturn, Self
 
 from sqlqueue_spark.engines.connection import Target
-from sqlqueue_spark.engines.driver_errors import ExplainedError
-from sqlqueue_spark.engines.registry import SQLSERVER, DriverError, Kind
-from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of
-from sqlqueue_spark.engines.sqlserver.tls import tls_by_default, tls_warnings
+from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
+from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.sqlserver.odbc import NEWEST, Driver, OdbcString, driver_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import logger
 
@@ -46,8 +48,12 @@ class Login:
         text = OdbcString.of(target.url)
         driver = driver_of(text, installed)
         token = target.token()
-        if token is not None:
-            _check_only_login(target, text)
+        beside = [name for name in _LOGINS if text.get(name) is not None] + ["user"] * bool(target.user)
+        if token is not None and beside:  # the driver refuses it too, but in words that name neither
+            raise ConfigurationError(
+                f"Both a Microsoft Entra token and {beside[0]} are given, and only one of them can be the "
+                "login; drop one."
+            )
         if driver is not None:
             _warn(driver, text)
             text = text.completed(
@@ -76,11 +82,10 @@ class Login:
 
 
 def session(target: Target) -> str:
-    """The statement that sets up a session."""
     return SQLSERVER.statement("session").with_numbers({"lock_timeout": target.timeouts[0]})
 
 
-def fail(
+def explain(
     cause: BaseException,
     said: DriverError,
     target: Target,
@@ -107,29 +112,22 @@ def fail(
     if kind is Kind.LOGIN_REFUSED and user and not (target.password or given.get("PWD")):
         kind = Kind.NO_PASSWORD
     secrets = (target.password, target.access_token, token, given.get("PWD"))
-    ExplainedError(
-        kind=kind,
-        text=re.sub(r"^(\[[^\]]*\]\s*)+", "", said.message),
+    fail(
+        cause,
+        kind,
+        re.sub(r"^(\[[^\]]*\]\s*)+", "", said.message),
+        doing,
         where=f"{given.get('Server') or '?'}/{given.get('Database') or ''}",
         user=user,
-        secrets=tuple(each for each in secrets if each),
-        doing=doing,
-    ).raise_from(cause)
+        secrets=[each for each in secrets if each],
+    )
 
 
-def _check_only_login(target: Target, text: OdbcString) -> None:
-    """Refuse a token beside any other login. The driver refuses it too, but in words that name neither."""
-    given = next((name for name in _LOGINS if text.get(name) is not None), "user" if target.user else None)
-    if given is not None:
-        raise ConfigurationError(
-            f"Both a Microsoft Entra token and {given} are given, and only one of them can be the login; "
-            "drop one."
-        )
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    log.warning("%s", text)
+def tls_by_default(driver: Driver) -> Mapping[str, str]:
+    """The keywords that make this driver encrypt. Driver 18 does so without any."""
+    if driver.is_freetds:
+        return {"Encryption": "require", "TDS_Version": "7.4"}
+    return {} if driver.version == NEWEST else {"Encrypt": "yes"}
 
 
 def _warn(driver: Driver, text: OdbcString) -> None:
@@ -139,5 +137,12 @@ def _warn(driver: Driver, text: OdbcString) -> None:
             "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better "
             "is Microsoft's: pip install 'sqlqueue-spark[mssql]'."
         )
-    for warning in tls_warnings(text):
-        _warn_once(warning)
+    if (text.get("Encrypt") or "").lower() in ("no", "false", "optional"):
+        _warn_once("The url says Encrypt=no: messages and password cross the network in the clear.")
+    if (text.get("TrustServerCertificate") or "").lower() in ("yes", "true"):
+        _warn_once("The url says TrustServerCertificate=yes: any machine on the way can pose as the server.")
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    log.warning("%s", text)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS
+from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS
 from sqlqueue_spark.engines.registry import SQLSERVER
 
 #: Most rows of a window that is read under locks: its statement says TOP with this number, with which no lock
@@ -53,15 +53,9 @@ def windowed(
         if pieces:
             held += pieces
             first = pieces[-1]["RowVersion"][-1].as_py() + 1
-        if _full(held):
+        rows, size = sum(each.num_rows for each in held), sum(each.nbytes for each in held)
+        if rows + WINDOW_ROWS > RECORD_BATCH_ROWS or size >= RECORD_BATCH_BYTES:
             yield pa.concat_batches(held)
             held = []
     if held:
         yield pa.concat_batches(held)
-
-
-def _full(held: Sequence[pa.RecordBatch]) -> bool:
-    """Whether a batch of these windows is not to get another one."""
-    rows: int = sum(each.num_rows for each in held)
-    size: int = sum(each.nbytes for each in held)
-    return rows + WINDOW_ROWS > RECORD_BATCH_ROWS or size >= RECORD_BATCH_BYTES

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from sqlqueue_spark.engines import drivers
-from sqlqueue_spark.engines.registry import Dialect
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked
 

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from sqlqueue_spark.engines.registry import ClaimedColumns
+from sqlqueue_spark.engines.dialect import ClaimedColumns
 from sqlqueue_spark.errors import ClaimLost, QueueError
 from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
 from sqlqueue_spark.row_set import RowSet

@@ -1,0 +1,76 @@
+"""A table beside the queues on an open connection: how it is created, how its statements run, what they need.
+
+Every method runs inside the connection's open transaction and never commits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from sqlqueue_spark.engines.connect import Connection, Row
+from sqlqueue_spark.engines.dialect import Dialect
+from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.errors import NoRight
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.tables import queues
+
+
+class OpenTable:
+    """One kind of table on an open connection."""
+
+    #: What the statements call a table of this kind, and what they do by default, for error messages.
+    word: ClassVar[str]
+    doing: ClassVar[str] = ""
+    #: The statements that create it.
+    creating: ClassVar[Sequence[str]]
+    #: What these call its index, and what the index's name adds to the table's.
+    index: ClassVar[tuple[str, str]] = ("index", "")
+
+    def __init__(self, connection: Connection, table: Table) -> None:
+        self.connection = connection
+        self.table = table
+
+    @classmethod
+    def create_statements(cls, dialect: Dialect, table: Table) -> list[Statement]:
+        """The statements that create a table of this kind."""
+        index, ending = cls.index
+        names = {cls.word: dialect.table(table), index: dialect.quote(table.table + ending)}
+        return [dialect.render(each, **names) for each in cls.creating]
+
+    def create(self) -> None:
+        """Create the table. The caller holds the lock of its creation and has looked that it is not there."""
+        for statement in self.create_statements(self.connection.dialect, self.table):
+            self.connection.execute(statement, doing=f"creating {self.table}")
+
+    def exists(self) -> bool:
+        return queues.find(self.connection, self.table) is not None
+
+    def needed(self, *, writing: bool) -> str:  # noqa: ARG002 -- for kinds that tell reading from writing
+        """Which rights a statement needs; empty where they are those of a queue."""
+        return ""
+
+    def execute(self, name: str, doing: str = "", /, **parameters: object) -> list[Row]:
+        with self._rights_explained(writing=False):
+            return self.connection.execute(self.render(name), parameters, doing=self._of(doing))
+
+    def modify(self, name: str, doing: str = "", /, **parameters: object) -> int:
+        with self._rights_explained(writing=True):
+            return self.connection.modify(self.render(name), parameters, doing=self._of(doing))
+
+    def render(self, name: str, **identifiers: str) -> Statement:
+        dialect = self.connection.dialect
+        return dialect.render(name, **{self.word: dialect.table(self.table)}, **identifiers)
+
+    def _of(self, doing: str) -> str:
+        return f"{doing or self.doing} {self.table}"
+
+    @contextlib.contextmanager
+    def _rights_explained(self, *, writing: bool) -> Iterator[None]:
+        try:
+            yield
+        except NoRight as error:
+            if rights := self.needed(writing=writing):
+                raise error.needing(rights) from error.__cause__
+            raise
