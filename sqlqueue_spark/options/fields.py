@@ -78,18 +78,20 @@ _KINDS: Mapping[Callable[[str], Any], str] = {
 
 def option(
     meaning: str,
-    *,
-    parse: Callable[[str], Any],
     default: Any = MISSING,
+    *,
+    parse: Callable[[str], Any] | None = None,
     kind: str = "",
     shown: str = "",
     secret: bool = False,
 ) -> Any:
     """Declare an option. Without a default it is required.
 
+    :param parse: by default a text, or what the default is: true or false, a duration.
     :param kind: what its value is, where the parser does not tell.
     :param shown: the default in words, where the value does not tell it.
     """
+    parse = parse or {bool: boolean, timedelta: duration}.get(type(default), text)
     shown = shown or _shown(default, parse)
     kind = kind or _KINDS.get(parse, "text")
     about = {"meaning": meaning, "parse": parse, "kind": kind, "shown": shown, "secret": secret}
