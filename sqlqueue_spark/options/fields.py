@@ -52,6 +52,17 @@ def duration(value: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+def duration_of(name: str, given: str | timedelta) -> timedelta:
+    """The duration that an argument of this name stands for.
+
+    :raises ConfigurationError: the text is none.
+    """
+    try:
+        return given if isinstance(given, timedelta) else duration(given)
+    except ValueError as error:
+        raise ConfigurationError(f"{name} is {given!r}; write {error}.") from error
+
+
 def size(value: str) -> int:
     match = re.fullmatch(r"(\d+)([kmg]?)", value.strip().lower())
     if not match or not int(match[1]):

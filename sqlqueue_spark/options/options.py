@@ -14,7 +14,6 @@ from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.options.fields import (
     Options,
     address,
-    boolean,
     duration,
     option,
     option_per_name,
@@ -196,8 +195,8 @@ class SourceOptions(ConnectionOptions):
         kind="JSON list",
     )
     queue_pattern: str | None = option(
-        "Instead of `queue`: all queue tables of the default schema whose whole name this matches, later ones "
-        "too. Adds the column `Queue`.",
+        "Instead of `queue`: all queue tables of the default schema whose whole name this matches, "
+        "later ones too. Adds the column `Queue`.",
         None,
         parse=pattern,
         kind="regular expression",
@@ -224,7 +223,7 @@ class SourceOptions(ConnectionOptions):
     stream: str | None = option(_STREAM, None)
     poll_interval: timedelta = option("Longest pause between looks at an empty queue.", timedelta(seconds=1))
     neighbour_headroom: int | None = option(
-        "How many of the oldest free rows are left to other consumers while any are seen; `auto` follows their pace.",
+        "How many of the oldest free rows are left to others while any are seen; `auto` follows their pace.",
         None,
         parse=headroom,
         kind="number or auto",
