@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from sqlqueue_spark.errors import ConfigurationError, WrongBody
 from sqlqueue_spark.messages.addresses import Address
-from sqlqueue_spark.messages.failure_headers import FAILED_QUEUE
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
@@ -22,6 +21,7 @@ from sqlqueue_spark.messages.message import (
     type_names,
 )
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS
+from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
 
 #: The columns of which a message is made, in small letters: a frame may spell them as it likes.
 COLUMNS = ("queue", "id", "rowversion", "headers", "body", "replytoaddress")
