@@ -29,7 +29,7 @@ import pyarrow as pa
 from sqlqueue_spark.errors import WorkerDied
 from sqlqueue_spark.handling import handler_timeout
 from sqlqueue_spark.handling.handler_timeout import Seen
-from sqlqueue_spark.spark.garbage import leave_out_modules
+from sqlqueue_spark.spark.processes import leave_out_modules
 
 #: Gives the outcomes of a batch of messages, part by part.
 Outcomes = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]

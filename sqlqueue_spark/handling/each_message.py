@@ -22,7 +22,7 @@ from sqlqueue_spark.handling.child_handler import ChildHandler
 from sqlqueue_spark.handling.outcome_columns import COLUMNS
 from sqlqueue_spark.options.fields import duration_of
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.spark.garbage import leave_out_modules
+from sqlqueue_spark.spark.processes import leave_out_modules
 
 log = logger(__name__)
 
