@@ -75,10 +75,7 @@ class Watch:
         self._until = self.seen.until = time.monotonic() + self._timeout
 
     def __exit__(self, *_: object) -> None:
-        self._until = math.inf
-
-    def rest(self) -> None:
-        """No call is made now."""
+        """No call is made now; calling again is harmless."""
         self._until = math.inf
 
     def _ring(self, _: int, __: object) -> None:
