@@ -22,6 +22,7 @@ from sqlqueue_spark.messages.servicecontrol import (
     EXCEPTION_INFO,
     FAILED_QUEUE,
     PROCESSING_ENDPOINT,
+    RETRY_SUCCESSFUL,
     TIME_OF_FAILURE,
 )
 
@@ -47,8 +48,6 @@ _TIMES = {
     "ProcessingStarted": "NServiceBus.ProcessingStarted",
     "ProcessingEnded": "NServiceBus.ProcessingEnded",
 }
-#: A control message with this header tells ServiceControl that a message which it had retried was handled.
-_ACKNOWLEDGED = "ServiceControl.Retry.Successful"
 #: Texts that mean no headers, beside ``{}``.
 _NO_HEADERS = r"^\ufeff?\s*(?:\[\s*\]|null)?\s*\z"
 
@@ -56,7 +55,7 @@ _NO_HEADERS = r"^\ufeff?\s*(?:\[\s*\]|null)?\s*\z"
 def headers_map() -> Column:
     """All headers, as ``map<string,string>``: empty where there are none, NULL where they are poison."""
     nothing = F.coalesce(F.col("Headers").rlike(_NO_HEADERS), F.lit(True))
-    return F.coalesce(_read_headers(), F.when(nothing, F.create_map().cast(_MAP)))
+    return F.coalesce(F.from_json(_text(), _MAP, _JSON), F.when(nothing, F.create_map().cast(_MAP)))
 
 
 def header(name: str) -> Column:
@@ -102,8 +101,8 @@ def with_failure_columns(messages: DataFrame) -> DataFrame:
     texts = {name: F.nullif(told.getField(header), F.lit("")) for name, header in _TEXTS.items()}
     times = {name: _time_told(told.getField(header)) for name, header in _TIMES.items()}
     failed = texts["FailedQueue"].isNotNull() | headers_map().isNull()
-    columns = {**texts, **times, "IsFailure": failed & told.getField(_ACKNOWLEDGED).isNull()}
-    names = (*_TEXTS.values(), *_TIMES.values(), _ACKNOWLEDGED)
+    columns = {**texts, **times, "IsFailure": failed & told.getField(RETRY_SUCCESSFUL).isNull()}
+    names = (*_TEXTS.values(), *_TIMES.values(), RETRY_SUCCESSFUL)
     return messages.withColumn(_TOLD, _told(*names)).withColumns(columns).drop(_TOLD)
 
 
@@ -178,11 +177,6 @@ def _time_told(text: Column) -> Column:
     moment = F.concat(F.substring(text, 1, 19), F.lit("."), F.substring(text, 21, 6), F.lit("Z"))
     fits = F.substring(text, 1, 26).like("____-__-__ __:__:__:______")
     return F.when(fits, moment.try_cast("timestamp"))
-
-
-def _read_headers() -> Column:
-    """What can be read as a JSON object; NULL for anything else."""
-    return F.from_json(_text(), _MAP, _JSON)
 
 
 def _told(*names: str) -> Column:

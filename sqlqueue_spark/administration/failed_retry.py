@@ -17,7 +17,7 @@ from sqlqueue_spark.administration.error_queue import BATCH_ROWS, ErrorQueue, op
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
-from sqlqueue_spark.messages.put_back_headers import put_back_headers
+from sqlqueue_spark.messages.failure_headers import put_back_headers
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues

@@ -21,7 +21,6 @@ from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.arrow import pa
-from sqlqueue_spark.messages.failure_headers import FAILED_QUEUE
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
@@ -30,6 +29,7 @@ from sqlqueue_spark.messages.message import (
     time_sent,
 )
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS, milliseconds, replaced
+from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import ddl, queues, rights

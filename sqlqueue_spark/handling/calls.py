@@ -63,7 +63,7 @@ class Handler:
                 with watch:
                     return _listed(function(message), message), started
             except BaseException as error:  # a handler is a user's, and may raise anything
-                watch.rest()  # the alarm may have rung while the block ended
+                watch.__exit__()  # again: the alarm may have rung while the block ended
                 if not left or self.limits.is_hopeless(error):
                     raise
             left -= 1

@@ -23,6 +23,7 @@ from __future__ import annotations
 import collections
 import functools
 import hashlib
+import itertools
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ import pyarrow as pa
 from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout
 from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.calls import Limits
-from sqlqueue_spark.handling.child_process import ChildEnded, ChildProcess, NotLoaded, Outcomes
+from sqlqueue_spark.handling.child_process import ChildEnded, ChildProcess, Outcomes
 from sqlqueue_spark.handling.handler_timeout import Seen, Watch
 from sqlqueue_spark.handling.outcome_columns import (
     Outcome,
@@ -44,6 +45,7 @@ from sqlqueue_spark.handling.outcome_columns import (
 from sqlqueue_spark.handling.received_message import COLUMNS, received
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.row_set import bounded
 
 log = logger(__name__)
 
@@ -88,7 +90,7 @@ class ChildHandler:
         :raises ConfigurationError: the handler cannot be loaded.
         """
         needed = messages.select([name for name in messages.schema.names if name.lower() in COLUMNS])
-        todo = [_Run(*each) for each in reversed(_parts(needed))]
+        todo = [*_parts(needed)][::-1]
         while todo:
             run = todo.pop()
             done = run.first
@@ -132,16 +134,16 @@ class ChildHandler:
         while True:
             child = ChildProcess(self._load, timeout=self._limits.timeout)
             try:
-                child.loaded()
-            except NotLoaded as error:
+                error = child.loaded()
+            except ChildEnded as ended:
+                self._count_unbegun(ended)
+                continue
+            if error:
                 raise ConfigurationError(
                     f"The handler cannot be loaded in Spark's workers: {error}; "
                     "install what it needs there, or give it to spark-submit as --py-files."
-                ) from error
-            except ChildEnded as ended:
-                self._count_unbegun(ended)
-            else:
-                return child
+                )
+            return child
 
     def _load(self, seen: Seen) -> Outcomes:
         """In the child: what handles its messages."""
@@ -169,30 +171,14 @@ class _Run:
     alone: bool = False
 
 
-def _is_sized(column: pa.Array) -> bool:
-    kinds = (
-        pa.types.is_string,
-        pa.types.is_binary,
-        pa.types.is_large_string,
-        pa.types.is_large_binary,
-    )
-    return any(is_one(column.type) for is_one in kinds)
-
-
-def _parts(messages: pa.RecordBatch) -> list[tuple[int, int]]:
-    """Cut messages: where each part begins and ends."""
+def _parts(messages: pa.RecordBatch) -> Iterator[_Run]:
+    """Cut messages into parts that a child is given at once."""
+    sized = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
     sizes = [
         pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
         for column in messages.columns
-        if _is_sized(column)
+        if any(is_one(column.type) for is_one in sized)
     ]
-    ends = pc.cumulative_sum(functools.reduce(pc.add, sizes)).to_numpy()
-    parts: list[tuple[int, int]] = []
-    first = 0
-    while first < messages.num_rows:
-        before = ends[first - 1] if first else 0
-        fit = int(ends.searchsorted(before + _PART_BYTES, side="right"))
-        last = max(first + 1, min(fit, first + _PART_ROWS, messages.num_rows))
-        parts.append((first, last))
-        first = last
-    return parts
+    counts = bounded(functools.reduce(pc.add, sizes).to_pylist(), _PART_ROWS, _PART_BYTES)
+    for first, last in itertools.pairwise(itertools.accumulate(counts, initial=0)):
+        yield _Run(first, last)

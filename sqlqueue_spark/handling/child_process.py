@@ -12,7 +12,6 @@ import ctypes
 import gc
 import mmap
 import os
-import select
 import signal
 import socket
 import stat
@@ -30,7 +29,7 @@ import pyarrow as pa
 from sqlqueue_spark.errors import WorkerDied
 from sqlqueue_spark.handling import handler_timeout
 from sqlqueue_spark.handling.handler_timeout import Seen
-from sqlqueue_spark.spark.garbage import leave_out_modules
+from sqlqueue_spark.spark.processes import leave_out_modules
 
 #: Gives the outcomes of a batch of messages, part by part.
 Outcomes = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
@@ -38,7 +37,7 @@ Outcomes = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
 #: The number of new objects after which a child looks for garbage. A part of messages makes thousands.
 _MADE_OF_MESSAGES = 20_000
 _LENGTH = struct.Struct("<Q")
-_LOOK_MS = 100
+_LOOK_SECONDS = 0.1
 _REAP_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1  # prctl(2) of Linux
 _STANDARD = 2  # the highest descriptor of the three standard ones
@@ -57,10 +56,6 @@ class ChildEnded(Exception):
         self.position = position
 
 
-class NotLoaded(Exception):
-    """The child could not load its handler; the text says why."""
-
-
 class ChildProcess:
     """The parent's end of a child; one thread at a time may use it."""
 
@@ -75,7 +70,7 @@ class ChildProcess:
             raise OSError("this system has no fork")
         self._timeout = timeout
         self._grace = handler_timeout.grace(timeout)
-        self._seen = Seen(mmap.mmap(-1, Seen.SIZE))
+        self._seen = Seen.from_buffer(mmap.mmap(-1, ctypes.sizeof(Seen)))
         self._status: int | None = None
         self._channel, theirs = socket.socketpair()
         parent, main = os.getpid(), threading.current_thread() is threading.main_thread()
@@ -89,23 +84,23 @@ class ChildProcess:
                 raise
             if not self._pid:
                 _run_as_child(theirs, parent if main else None, lambda: load(self._seen))
-        self._channel.setblocking(False)
+        self._channel.settimeout(_LOOK_SECONDS)
 
     @property
     def usable(self) -> bool:
         """Whether the child runs, as far as is known."""
         return self._channel.fileno() >= 0
 
-    def loaded(self) -> None:
+    def loaded(self) -> str:
         """Wait until the handler is loaded, however long that takes.
 
-        :raises NotLoaded: it cannot be.
+        :returns: why it cannot be loaded; empty where it is.
         :raises ChildEnded: the child ended instead.
         """
         self._begin(float("inf"))
         if error := self._receive():
             self.end()
-            raise NotLoaded(error.decode())
+        return error.decode()
 
     def outcomes(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The outcomes of messages, part by part. The child is ended if not all of them are taken.
@@ -142,12 +137,7 @@ class ChildProcess:
         for part in (_LENGTH.pack(len(packed)), packed):
             rest = memoryview(part)
             while rest:
-                try:
-                    rest = rest[self._channel.send(rest) :]
-                except BlockingIOError:
-                    self._wait(select.POLLOUT)
-                except OSError:
-                    self._died()
+                rest = rest[self._moved(self._channel.send, rest) :]
 
     def _receive(self) -> bytearray:
         (length,) = _LENGTH.unpack(self._received(_LENGTH.size))
@@ -157,32 +147,26 @@ class ChildProcess:
         whole = bytearray(length)
         rest = memoryview(whole)
         while rest:
-            try:
-                count = self._channel.recv_into(rest)
-            except BlockingIOError:
-                self._wait(select.POLLIN)
-                continue
-            except OSError:
-                count = 0
-            if not count:
-                self._died()
-            rest = rest[count:]
+            rest = rest[self._moved(self._channel.recv_into, rest) :]
         return whole
 
-    def _wait(self, event: int) -> None:
-        """Wait until the channel is ready.
+    def _moved(self, move: Callable[[memoryview], int], rest: memoryview) -> int:
+        """The bytes that the channel has taken or given, once it was ready.
 
         The end of the child does not always end the channel: a process that the handler has forked may hold
         it open.
         """
-        poll = select.poll()
-        poll.register(self._channel, event)
-        while not poll.poll(_LOOK_MS):
-            if self._reap(0):
-                if poll.poll(0):
-                    return
+        ended = False
+        while True:
+            try:
+                return move(rest) or self._died()
+            except TimeoutError:
+                if ended:  # and since then nothing more has come
+                    self._died()
+            except OSError:
                 self._died()
-            if self._seen.is_overdue(self._grace):
+            ended = self._reap(0)
+            if not ended and self._seen.is_overdue(self._grace):
                 self._kill_hung()
 
     def _kill_hung(self) -> Never:

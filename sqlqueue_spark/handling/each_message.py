@@ -12,62 +12,20 @@ import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout, WorkerDied
-from sqlqueue_spark.handling import handler_timeout
 from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.calls import Function, Handler, Limits
 from sqlqueue_spark.handling.child_handler import ChildHandler
+from sqlqueue_spark.handling.outcome_columns import COLUMNS
+from sqlqueue_spark.options.fields import duration_of
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.spark.garbage import leave_out_modules
+from sqlqueue_spark.spark.processes import leave_out_modules
 
 log = logger(__name__)
 
-_TEXT = StringType()
-#: The columns that are added, with Spark's types; with those of Arrow they stand in outcome_columns.
-_ADDED = (
-    StructField(
-        "Outgoing",
-        ArrayType(
-            StructType(
-                [
-                    StructField("Destination", _TEXT),
-                    StructField("Headers", _TEXT),
-                    StructField("Body", BinaryType()),
-                    StructField("MessageId", _TEXT),
-                    StructField("ReplyToAddress", _TEXT),
-                    StructField("EventType", _TEXT),
-                ]
-            )
-        ),
-    ),
-    StructField(
-        "Failure",
-        StructType(
-            [
-                *(
-                    StructField(name, _TEXT)
-                    for name in ("ExceptionType", "InnerExceptionType", "Message", "StackTrace")
-                ),
-                StructField("Data", MapType(_TEXT, _TEXT)),
-                StructField("TimeOfFailure", TimestampType()),
-                StructField("Unrecoverable", BooleanType()),
-            ]
-        ),
-    ),
-    StructField("ProcessingStarted", TimestampType()),
-    StructField("ProcessingEnded", TimestampType()),
-)
 _NEEDED = ("Id", "Headers", "Body", "RowVersion")
 
 
@@ -127,12 +85,16 @@ def each_message(
         )
     if immediateRetries < 0:
         raise ConfigurationError(f"immediateRetries is {immediateRetries}; give 0 or more.")
-    timeout = handler_timeout.seconds(handlerTimeout)
+    timeout = duration_of("handlerTimeout", handlerTimeout)
+    if timeout <= timedelta(0):
+        raise ConfigurationError(f"handlerTimeout is {handlerTimeout!r}; give more than 0.")
     if not _are_exceptions(unrecoverable):
         raise ConfigurationError(
             f"unrecoverable is {unrecoverable!r}; give a tuple of exceptions, for example (ValueError,)."
         )
-    limits = Limits(immediate_retries=immediateRetries, timeout=timeout, unrecoverable=unrecoverable)
+    limits = Limits(
+        immediate_retries=immediateRetries, timeout=timeout.total_seconds(), unrecoverable=unrecoverable
+    )
     handler = Handler(functions=function, limits=limits)
 
     def transform(messages: DataFrame) -> DataFrame:
@@ -147,7 +109,7 @@ def each_message(
             )
         if "queue" not in names:
             messages = messages.withColumn("Queue", F.lit(queue))
-        schema = StructType([*messages.schema.fields, *_ADDED])
+        schema = StructType([*messages.schema.fields, *from_arrow_schema(COLUMNS)])
         return messages.mapInArrow(HandlingTask(handler), schema)
 
     return transform

@@ -6,35 +6,20 @@ A call that hears no alarm is ended by killing its process, after a grace (:func
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
-from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout
-from sqlqueue_spark.options.fields import duration
+from sqlqueue_spark.errors import HandlerTimeout
 
 #: The seconds after which the alarm rings again, where a function has swallowed it.
 _AGAIN_SECONDS = 1.0
 #: A child that hears no alarm is killed this many seconds after it should have heard one.
 _LEAST_GRACE, _MOST_GRACE = 1.0, 5.0
-
-
-def seconds(given: str | timedelta) -> float:
-    """The seconds that ``handlerTimeout`` stands for.
-
-    :raises ConfigurationError: it is no length of time, or 0 or less.
-    """
-    try:
-        timeout = given if isinstance(given, timedelta) else duration(given)
-    except ValueError as error:
-        raise ConfigurationError(f"handlerTimeout is {given!r}; write {error}.") from error
-    if timeout <= timedelta(0):
-        raise ConfigurationError(f"handlerTimeout is {given!r}; give more than 0.")
-    return timeout.total_seconds()
 
 
 def grace(timeout: float) -> float:
@@ -58,7 +43,7 @@ class Watch:
 
     def __init__(self, timeout: float, seen: Seen | None = None) -> None:
         """:param seen: what the parent process sees."""
-        self.seen = seen or Seen(bytearray(Seen.SIZE))
+        self.seen = seen or Seen()
         self._timeout = timeout
         self._until = math.inf
         self._hears = False
@@ -90,10 +75,7 @@ class Watch:
         self._until = self.seen.until = time.monotonic() + self._timeout
 
     def __exit__(self, *_: object) -> None:
-        self._until = math.inf
-
-    def rest(self) -> None:
-        """No call is made now."""
+        """No call is made now; calling again is harmless."""
         self._until = math.inf
 
     def _ring(self, _: int, __: object) -> None:
@@ -104,33 +86,18 @@ class Watch:
             raise HandlerTimeout("The handler took longer than handlerTimeout.")
 
 
-class Seen:
-    """A few bytes that a child process shares with its parent: which message it handles, and until when."""
+class Seen(ctypes.Structure):
+    """A few bytes that a child process shares with its parent.
 
-    SIZE = 16
+    ``position`` is that of the message that was begun last. ``until`` is when the step under way should be
+    done, by the clock that all processes share.
+    """
+
+    _fields_ = [("position", ctypes.c_int64), ("until", ctypes.c_double)]
+    position: int
+    until: float
     #: The position while no message was begun.
     NOTHING = -1
-
-    def __init__(self, shared: Any) -> None:
-        self._numbers = memoryview(shared)[: self.SIZE].cast("d")
-
-    @property
-    def position(self) -> int:
-        """Of the message that was begun last."""
-        return int(self._numbers[0])
-
-    @position.setter
-    def position(self, position: int) -> None:
-        self._numbers[0] = position
-
-    @property
-    def until(self) -> float:
-        """When the step under way should be done, by the clock that all processes share."""
-        return self._numbers[1]
-
-    @until.setter
-    def until(self, moment: float) -> None:
-        self._numbers[1] = moment
 
     def is_overdue(self, grace: float) -> bool:
         """Whether the step under way has lasted this many seconds longer than it may."""

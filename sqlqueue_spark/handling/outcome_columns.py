@@ -15,7 +15,6 @@ from sqlqueue_spark.handling.stack_trace import stack_trace
 from sqlqueue_spark.messages.failure_headers import Failure
 
 _TIME = pa.timestamp("us", tz="UTC")
-_TEXTS = pa.map_(pa.string(), pa.string())
 _MESSAGE = pa.schema(
     [
         ("Destination", pa.string()),
@@ -32,9 +31,18 @@ _FAILURE = pa.struct(
         ("InnerExceptionType", pa.string()),
         ("Message", pa.string()),
         ("StackTrace", pa.string()),
-        ("Data", _TEXTS),
+        ("Data", pa.map_(pa.string(), pa.string())),
         ("TimeOfFailure", _TIME),
         ("Unrecoverable", pa.bool_()),
+    ]
+)
+#: The columns that are added to those of the source.
+COLUMNS = pa.schema(
+    [
+        ("Outgoing", pa.list_(pa.struct(_MESSAGE))),
+        ("Failure", _FAILURE),
+        ("ProcessingStarted", _TIME),
+        ("ProcessingEnded", _TIME),
     ]
 )
 
@@ -66,7 +74,7 @@ def outcome_columns(outcomes: Sequence[Outcome]) -> pa.RecordBatch:
             pa.array([each.started for each in outcomes], _TIME),
             pa.array([each.ended for each in outcomes], _TIME),
         ],
-        names=["Outgoing", "Failure", "ProcessingStarted", "ProcessingEnded"],
+        schema=COLUMNS,
     )
 
 

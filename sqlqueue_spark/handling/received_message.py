@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from sqlqueue_spark.errors import ConfigurationError, WrongBody
 from sqlqueue_spark.messages.addresses import Address
-from sqlqueue_spark.messages.failure_headers import FAILED_QUEUE
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
@@ -22,14 +20,14 @@ from sqlqueue_spark.messages.message import (
     type_names,
 )
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS
+from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
 
 #: The columns of which a message is made, in small letters: a frame may spell them as it likes.
 COLUMNS = ("queue", "id", "rowversion", "headers", "body", "replytoaddress")
 
 
-@dataclass(
-    kw_only=True, slots=True
-)  # not frozen: one is made for each message, and a frozen one takes three times as long
+# not frozen: one is made for each message, and a frozen one takes three times as long
+@dataclass(kw_only=True, slots=True)
 class ReceivedMessage:
     """A received message.
 
@@ -86,7 +84,7 @@ def received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:
     """The messages of a batch; None for one that no function is called for."""
     own = {name.lower(): name for name in batch.schema.names}
     columns = [
-        _values(batch.column(own[name])) if name in own else itertools.repeat(None, batch.num_rows)
+        batch.column(own[name]).to_pylist() if name in own else itertools.repeat(None, batch.num_rows)
         for name in COLUMNS
     ]
     for queue, row_id, row_version, text, body, reply_to in zip(*columns, strict=True):
@@ -94,19 +92,14 @@ def received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:
         if headers is None or (FORWARD_DESTINATION in headers and _on_its_way(headers, queue)):
             yield None
         else:
-            content = body.encode() if isinstance(body, str) else body or b""
             yield ReceivedMessage(
                 queue=queue,
                 row_id=row_id,
                 row_version=row_version,
                 headers=headers,
-                body=content,
+                body=body.encode() if isinstance(body, str) else body or b"",
                 reply_to_column=reply_to,
             )
-
-
-def _values(column: pa.Array) -> Iterable[Any]:
-    return column.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
 
 def _on_its_way(headers: Mapping[str, str], queue: str) -> bool:

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.functions import header
 from sqlqueue_spark.messages.message import RETRIES
-from sqlqueue_spark.options.fields import duration
+from sqlqueue_spark.options.fields import duration_of
 from sqlqueue_spark.tables.due_time import LONGEST_DELAY
 
 #: A header Retries of more digits is no count that an endpoint has written.
@@ -64,16 +64,7 @@ def recoverability(
         )
     if delayedRetries < 0:
         raise ConfigurationError(f"delayedRetries is {delayedRetries}; give 0 or more.")
-    try:
-        increase = (
-            delayedRetriesIncrease
-            if isinstance(delayedRetriesIncrease, timedelta)
-            else duration(delayedRetriesIncrease)
-        )
-    except ValueError as error:
-        raise ConfigurationError(
-            f"delayedRetriesIncrease is {delayedRetriesIncrease!r}; write {error}."
-        ) from error
+    increase = duration_of("delayedRetriesIncrease", delayedRetriesIncrease)
     if increase * delayedRetries >= LONGEST_DELAY:
         raise ConfigurationError(
             f"delayedRetriesIncrease is {delayedRetriesIncrease!r}, so that the last of {delayedRetries} "

@@ -9,13 +9,7 @@ from datetime import datetime
 
 from sqlqueue_spark.messages.acknowledgement import ACKNOWLEDGEMENT_SENT
 from sqlqueue_spark.messages.host import HOST, host_headers
-from sqlqueue_spark.messages.message import (
-    FORWARD_DESTINATION,
-    MESSAGE_ID,
-    changed_headers,
-    format_time,
-    parse_headers,
-)
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, changed_headers, format_time
 from sqlqueue_spark.messages.outgoing import TIME_TO_BE_RECEIVED
 from sqlqueue_spark.messages.servicecontrol import PROCESSING_ENDPOINT
 
@@ -25,13 +19,7 @@ _LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, _STARTED, _ENDED, *HOST, PROC
 
 
 def audit_headers(
-    text: str | None,
-    *,
-    endpoint: str,
-    row_id: str,
-    started: datetime,
-    ended: datetime,
-    acknowledged: bool,
+    text: str | None, *, endpoint: str, row_id: str, started: datetime, ended: datetime, acknowledged: bool
 ) -> str:
     """The headers of the copy, as JSON; those of the message stay byte for byte.
 
@@ -41,7 +29,6 @@ def audit_headers(
     :param started: when its handler was called, and ``ended`` when that had answered.
     :param acknowledged: whether ServiceControl had put it back, and was told.
     """
-    headers = parse_headers(text) or {}
     added = {
         _STARTED: format_time(started),
         _ENDED: format_time(ended),
@@ -49,8 +36,4 @@ def audit_headers(
         PROCESSING_ENDPOINT: endpoint,
         **({ACKNOWLEDGEMENT_SENT: "true"} if acknowledged else {}),
     }
-    lost = set(_LOST)
-    if not headers.get(MESSAGE_ID):
-        lost |= {MESSAGE_ID}
-        added = {MESSAGE_ID: row_id, **added}
-    return changed_headers(text, lost, added)
+    return changed_headers(text, _LOST, added, row_id=row_id)

@@ -11,7 +11,6 @@ from datetime import datetime
 from sqlqueue_spark.messages.message import (
     DELIVER_AT,
     FORWARD_DESTINATION,
-    MESSAGE_ID,
     RETRIES,
     RETRIES_TIMESTAMP,
     changed_headers,
@@ -30,18 +29,13 @@ def retry_headers(text: str | None, *, queue: str, row_id: str, now: datetime, d
     :param queue: the queue that it comes back to, a full address.
     :param row_id: the Id of the received row, by which a message is known that has no id.
     """
-    headers = parse_headers(text) or {}
     added = {
-        RETRIES: str(retries_of(headers.get(RETRIES)) + 1),
+        RETRIES: str(retries_of((parse_headers(text) or {}).get(RETRIES)) + 1),
         RETRIES_TIMESTAMP: format_time(now),
         DELIVER_AT: format_time(due),
         FORWARD_DESTINATION: queue,
     }
-    lost = set(_WRITTEN)
-    if not headers.get(MESSAGE_ID):
-        lost |= {MESSAGE_ID}
-        added = {MESSAGE_ID: row_id, **added}
-    return changed_headers(text, lost, added)
+    return changed_headers(text, _WRITTEN, added, row_id=row_id)
 
 
 def retries_of(header: str | None) -> int:

@@ -1,5 +1,7 @@
 """The headers of a message that has failed, as a .NET endpoint writes them and ServiceControl reads them.
 
+They are taken off again, all of them and no others, when the message goes back into a queue.
+
 Format: the failure headers of NServiceBus, FailedQ among them. ServiceControl refuses some rows, and others
 stop its reading of an error queue. Observed on its error instance 6.19: a value that is no string, a lone
 surrogate, an id that does not fit, a time in another form, a NUL in the message of the exception, the id of a
@@ -27,6 +29,7 @@ from sqlqueue_spark.messages.message import (
     format_headers,
     format_time,
     parse_headers,
+    without_headers,
 )
 from sqlqueue_spark.messages.outgoing import CONVERSATION_ID, TIME_TO_BE_RECEIVED
 from sqlqueue_spark.messages.servicecontrol import (
@@ -40,15 +43,6 @@ from sqlqueue_spark.messages.servicecontrol import (
     is_guid,
     is_wire_time,
 )
-
-__all__ = [
-    "EXCEPTION_INFO",
-    "FAILED_QUEUE",
-    "RAW_HEADERS",
-    "Failure",
-    "failed_headers",
-    "poison",
-]
 
 #: The headers as they were, where they could not go to an error queue so.
 RAW_HEADERS = "sqlqueue.RawHeaders"
@@ -65,6 +59,9 @@ _LOST = {
     *(TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE),
     *(PROCESSING_ENDPOINT, *HOST, WAITS_FOR, GIVE_UP_AT),
 }
+#: The beginnings of the names of headers that are taken off when a message goes back. ServiceControl takes off
+#: the same when it retries one.
+_TAKEN_OFF = (RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, EXCEPTION_INFO, "ServiceControl.EditOf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +126,20 @@ def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: 
     if readable != kept:
         return format_headers({MESSAGE_ID: row_id, **readable, **added, RAW_HEADERS: text or ""})
     return changed_headers(text, lost, added)
+
+
+def put_back_headers(text: str | None) -> str:
+    """The headers with which a failed message goes back; all that its failure has not added stay byte for byte.
+
+    Those by which ServiceControl knows a message that it had retried stay, too. Where :data:`RAW_HEADERS`
+    keeps the headers that the message had, those go back. Poison goes back as it was.
+    """
+    headers = parse_headers(text)
+    if headers is not None and RAW_HEADERS in headers:
+        text = headers[RAW_HEADERS]
+        headers = parse_headers(text)
+    lost = {name for name in headers or () if name.startswith(_TAKEN_OFF)}
+    return without_headers(text or "", lost) if lost else text or ""
 
 
 def poison(text: str | None) -> Failure:

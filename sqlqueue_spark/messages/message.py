@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from datetime import UTC, datetime
 from json.encoder import encode_basestring as _quoted
 
@@ -186,14 +186,20 @@ def with_headers(text: str, more: Mapping[str, str]) -> str:
     return text.rstrip().removesuffix("}").rstrip() + "," + format_headers(more)[1:]
 
 
-def changed_headers(text: str | None, lost: Container[str], more: Mapping[str, str]) -> str:
+def changed_headers(
+    text: str | None, lost: Collection[str], more: Mapping[str, str], *, row_id: str | None = None
+) -> str:
     """Headers as JSON without those of some names, and with others behind them.
 
     The headers that stay do so byte for byte where all are texts, as .NET endpoints write them. Else they are
     written anew.
 
     :param text: JSON that :func:`parse_headers` can read.
+    :param row_id: the Id of the received row, by which a message is known that has no id; None where it stays
+        without.
     """
+    if row_id is not None and not (parse_headers(text) or {}).get(MESSAGE_ID):
+        lost, more = {*lost, MESSAGE_ID}, {MESSAGE_ID: row_id, **more}
     if text is None or not is_object_of_texts(text):
         kept = {name: value for name, value in (parse_headers(text) or {}).items() if name not in lost}
         return format_headers({**kept, **more})

@@ -13,7 +13,6 @@ from sqlqueue_spark.messages.message import (
     DELIVER_AT,
     FORWARD_DESTINATION,
     GIVE_UP_AT,
-    MESSAGE_ID,
     WAITS_FOR,
     changed_headers,
     format_member,
@@ -32,14 +31,10 @@ def parked_headers(text: str | None, *, row_id: str, database: str, give_up_at: 
     :param row_id: the Id of the received row, by which a message is known that has no id.
     :param give_up_at: when it is given up if it has not waited before, as headers carry a time.
     """
-    headers = parse_headers(text) or {}
-    known = headers.get(GIVE_UP_AT)
+    known = (parse_headers(text) or {}).get(GIVE_UP_AT)
     added = {GIVE_UP_AT: known if known and parse_time(known) else give_up_at, WAITS_FOR: database}
     lost = {GIVE_UP_AT, WAITS_FOR, FORWARD_DESTINATION, DELIVER_AT}
-    if not headers.get(MESSAGE_ID):
-        lost |= {MESSAGE_ID}
-        added = {MESSAGE_ID: row_id, **added}
-    return changed_headers(text, lost, added)
+    return changed_headers(text, lost, added, row_id=row_id)
 
 
 def given_up_at(text: str) -> datetime | None:

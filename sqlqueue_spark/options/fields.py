@@ -52,6 +52,17 @@ def duration(value: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+def duration_of(name: str, given: str | timedelta) -> timedelta:
+    """The duration that an argument of this name stands for.
+
+    :raises ConfigurationError: the text is none.
+    """
+    try:
+        return given if isinstance(given, timedelta) else duration(given)
+    except ValueError as error:
+        raise ConfigurationError(f"{name} is {given!r}; write {error}.") from error
+
+
 def size(value: str) -> int:
     match = re.fullmatch(r"(\d+)([kmg]?)", value.strip().lower())
     if not match or not int(match[1]):
@@ -78,18 +89,20 @@ _KINDS: Mapping[Callable[[str], Any], str] = {
 
 def option(
     meaning: str,
-    *,
-    parse: Callable[[str], Any],
     default: Any = MISSING,
+    *,
+    parse: Callable[[str], Any] | None = None,
     kind: str = "",
     shown: str = "",
     secret: bool = False,
 ) -> Any:
     """Declare an option. Without a default it is required.
 
+    :param parse: by default a text, or what the default is: true or false, a duration.
     :param kind: what its value is, where the parser does not tell.
     :param shown: the default in words, where the value does not tell it.
     """
+    parse = parse or {bool: boolean, timedelta: duration}.get(type(default), text)
     shown = shown or _shown(default, parse)
     kind = kind or _KINDS.get(parse, "text")
     about = {"meaning": meaning, "parse": parse, "kind": kind, "shown": shown, "secret": secret}

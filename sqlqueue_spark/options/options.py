@@ -14,7 +14,6 @@ from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.options.fields import (
     Options,
     address,
-    boolean,
     duration,
     option,
     option_per_name,
@@ -95,6 +94,7 @@ _STREAM = f"Names this pipeline; the same value on source and sink. Needed for `
 MOST_BATCH_ROWS = 1_000_000
 MOST_LOCKED_BATCH_ROWS = 20_000
 MOST_BATCH_BYTES = 1 << 30
+_MOST_ROWS = f"`{MOST_BATCH_ROWS}`; on SQL Server without READ_COMMITTED_SNAPSHOT `{MOST_LOCKED_BATCH_ROWS}`"
 
 transaction_mode = one_of(
     RECEIVE_ONLY,
@@ -129,40 +129,36 @@ class ConnectionOptions(Options):
     """Where the database is, who we are there, and how its queues are named."""
 
     url: str = option(
-        "`postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string.", parse=text, secret=True
+        "`postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string.", secret=True
     )
-    user: str | None = option("Login, kept out of `url`.", parse=text, default=None)
+    user: str | None = option("Login, kept out of `url`.", None)
     password: str | None = option(
-        "Password, kept out of `url`; without one it is `SQLQUEUE_PASSWORD`, if `url` is `SQLQUEUE_URL`.",
-        parse=text,
-        default=None,
+        "Password, kept out of `url`; else `SQLQUEUE_PASSWORD`, if `url` is `SQLQUEUE_URL`.",
+        None,
         secret=True,
     )
-    access_token: str | None = option("A Microsoft Entra token.", parse=text, default=None, secret=True)
+    access_token: str | None = option("A Microsoft Entra token.", None, secret=True)
     access_token_provider: str | None = option(
         "`module:function` that returns such a token, or `azure-identity`; asked before each new connection.",
-        parse=token_provider, default=None,
-    )  # fmt: skip
-    default_schema: str | None = option(
-        "Schema of queues that name none.", parse=text, default=None, shown="`dbo` / `public`",
-    )  # fmt: skip
-    legacy_addresses: bool = option(
-        "Ignore everything after the first `@` of an address.", parse=boolean, default=False,
-    )  # fmt: skip
+        None,
+        parse=token_provider,
+    )
+    default_schema: str | None = option("Schema of queues that name none.", None, shown="`dbo` / `public`")
+    legacy_addresses: bool = option("Ignore everything after the first `@` of an address.", False)
     lock_timeout: timedelta | None = option(
         "Longest wait for rows that others hold.",
-        parse=duration, default=None, shown="`30s`; `60s` for rows of an unfinished batch",
-    )  # fmt: skip
-    command_timeout: timedelta = option(
-        "Longest run of one statement.", parse=duration, default=timedelta(minutes=5),
-    )  # fmt: skip
+        None,
+        parse=duration,
+        shown="`30s`; `60s` for rows of an unfinished batch",
+    )
+    command_timeout: timedelta = option("Longest run of one statement.", timedelta(minutes=5))
     queue_schemas: Mapping[str, str] = option_per_name(
-        "queue.<name>.schema", "Schema of one queue; wins over its address.",
-    )  # fmt: skip
+        "queue.<name>.schema", "Schema of one queue; wins over its address."
+    )
     endpoint_schemas: Mapping[str, str] = option_per_name(
-        "endpoint.<name>.schema", "Schema of one endpoint's queues; wins over the address. A name that ends "
-        "in `*` is a prefix.",
-    )  # fmt: skip
+        "endpoint.<name>.schema",
+        "Schema of one endpoint's queues; wins over the address. A name that ends in `*` is a prefix.",
+    )
 
     def naming(self, dialect: NamesTables) -> Naming:
         """The rules by which addresses become tables in a database of this dialect."""
@@ -191,64 +187,60 @@ class ConnectionOptions(Options):
 class SourceOptions(ConnectionOptions):
     """The options of ``spark.readStream.format("sqlqueue")`` and ``spark.read``."""
 
-    queue: str | None = option("Address of the queue table.", parse=address, default=None, shown="required")
+    queue: str | None = option("Address of the queue table.", None, parse=address, shown="required")
     queues: tuple[str, ...] = option(
-        "Instead of `queue`: several queues of one database, a JSON list of their addresses. Adds the column "
-        "`Queue`.", parse=addresses, kind="JSON list", default=(),
-    )  # fmt: skip
+        "Instead of `queue`: several queues of one database, by address. Adds the column `Queue`.",
+        (),
+        parse=addresses,
+        kind="JSON list",
+    )
     queue_pattern: str | None = option(
-        "Instead of `queue`: all queue tables of the default schema whose whole name this regular expression "
-        "matches, also those that are created later. Adds the column `Queue`.",
-        parse=pattern, kind="regular expression", default=None,
-    )  # fmt: skip
+        "Instead of `queue`: all queue tables of the default schema whose whole name this matches, "
+        "later ones too. Adds the column `Queue`.",
+        None,
+        parse=pattern,
+        kind="regular expression",
+    )
     max_messages_per_trigger: int | None = option(
-        "Most rows one micro-batch claims.", parse=positive, default=None,
-        shown=f"`{MOST_BATCH_ROWS}`; "
-        f"on SQL Server without READ_COMMITTED_SNAPSHOT `{MOST_LOCKED_BATCH_ROWS}`",
-    )  # fmt: skip
+        "Most rows one micro-batch claims.", None, parse=positive, shown=_MOST_ROWS
+    )
     adaptive_batch: bool = option(
-        "Batches begin with 100000 rows at most, grow while a backlog waits, and follow "
-        "`targetBatchDuration`; else each takes what it may.", parse=boolean, default=True,
-    )  # fmt: skip
+        "Batches begin with 100000 rows at most, grow with a backlog, and follow `targetBatchDuration`; else "
+        "each takes what it may.",
+        True,
+    )
     target_batch_duration: timedelta = option(
-        "How long a batch should last from its claim until it is settled.",
-        parse=duration, default=timedelta(seconds=2),
-    )  # fmt: skip
-    max_bytes_per_trigger: int = option(
-        "And most bytes of headers and bodies.", parse=size, default=MOST_BATCH_BYTES,
-    )  # fmt: skip
+        "How long a batch should last from its claim until it is settled.", timedelta(seconds=2)
+    )
+    max_bytes_per_trigger: int = option("And most bytes of headers and bodies.", MOST_BATCH_BYTES, parse=size)
     max_concurrency: int = option(
-        "Most partitions (tasks) of a micro-batch; fewer when few rows are pending.",
-        parse=positive, default=8,
-    )  # fmt: skip
+        "Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", 8, parse=positive
+    )
     min_messages_per_partition: int = option(
-        "Rows below which a batch is not split further.", parse=positive, default=20_000,
-    )  # fmt: skip
-    transaction_mode: str = option(_MODES, parse=transaction_mode, default=RECEIVE_ONLY)  # fmt: skip
-    stream: str | None = option(_STREAM, parse=text, default=None)  # fmt: skip
-    poll_interval: timedelta = option(
-        "Longest pause between looks at an empty queue.", parse=duration, default=timedelta(seconds=1),
-    )  # fmt: skip
+        "Rows below which a batch is not split further.", 20_000, parse=positive
+    )
+    transaction_mode: str = option(_MODES, RECEIVE_ONLY, parse=transaction_mode)
+    stream: str | None = option(_STREAM, None)
+    poll_interval: timedelta = option("Longest pause between looks at an empty queue.", timedelta(seconds=1))
     neighbour_headroom: int | None = option(
-        "How many of the oldest free rows are left to other consumers of the queue while any are seen; "
-        "`auto` follows their pace.", parse=headroom, kind="number or auto", default=None, shown="`auto`",
-    )  # fmt: skip
+        "How many of the oldest free rows are left to others while any are seen; `auto` follows their pace.",
+        None,
+        parse=headroom,
+        kind="number or auto",
+        shown="`auto`",
+    )
     error_queue: str | None = option(
-        "Address of the queue where a message in transit goes that cannot be delivered.",
-        parse=text, kind="address", default=None,
-    )  # fmt: skip
-    claim_ahead: bool = option(
-        "While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True,
-    )  # fmt: skip
+        "Queue where a message in transit goes that cannot be delivered.", None, kind="address"
+    )
+    claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", True)
     done_file: str | None = option(
-        "File on the driver that tells which batches Spark has logged, a JSON list of their end offsets: "
-        "these are settled at once, not when the next trigger comes. The jobs write one.",
-        parse=text, default=None,
-    )  # fmt: skip
+        "File on the driver: which batches Spark has logged, a JSON list of their end offsets. These are "
+        "settled at once, not at the next trigger. The jobs write one.",
+        None,
+    )
     stop_file: str | None = option(
-        "While this file exists on the driver, no new rows are claimed: the gentle way to stop.",
-        parse=text, default=None,
-    )  # fmt: skip
+        "While this file exists on the driver, nothing is claimed: the gentle stop.", None
+    )
 
     @property
     def several(self) -> bool:
@@ -307,71 +299,66 @@ class SinkOptions(ConnectionOptions):
     """The options of ``SqlQueueSink`` and of ``df.write.format("sqlqueue")``."""
 
     queue: str | None = option(
-        "Address of the queue table of rows whose column `Destination` names none.",
-        parse=address, default=None,
-    )  # fmt: skip
+        "Queue table of rows whose column `Destination` names none.", None, parse=address
+    )
     endpoint: str | None = option(
-        "Names the outbox table, one for each pipeline, and the sender in the headers; else `stream` does.",
-        parse=text, default=None, shown="`stream`",
-    )  # fmt: skip
+        "Names the outbox table, one a pipeline, and the sender in headers.", None, shown="`stream`"
+    )
     outbox: str = option(
         "`optimistic`, `pessimistic` or `none`: how a message id is sent only once.",
-        parse=one_of(OPTIMISTIC, PESSIMISTIC, NO_OUTBOX), default=OPTIMISTIC,
-    )  # fmt: skip
+        OPTIMISTIC,
+        parse=one_of(OPTIMISTIC, PESSIMISTIC, NO_OUTBOX),
+    )
     isolation_level: str = option(
         "`ReadCommitted`, `RepeatableRead`, `Serializable` or `Snapshot`, of the sending transactions.",
-        parse=isolation_level, default="ReadCommitted",
-    )  # fmt: skip
+        "ReadCommitted",
+        parse=isolation_level,
+    )
     keep_deduplication_data_for: timedelta = option(
-        "How long the outbox remembers a message id.", parse=duration, default=timedelta(days=7),
-    )  # fmt: skip
-    cleanup_every: timedelta = option(
-        "Pause between two cleanups of the outbox.", parse=duration, default=timedelta(minutes=1),
-    )  # fmt: skip
+        "How long the outbox remembers a message id.", timedelta(days=7)
+    )
+    cleanup_every: timedelta = option("Pause between two cleanups of the outbox.", timedelta(minutes=1))
     disable_cleanup: bool = option(
-        "Leave the cleanup to `sqlqueue outbox cleanup` or to the .NET endpoint.",
-        parse=boolean, default=False,
-    )  # fmt: skip
+        "Leave the cleanup to `sqlqueue outbox cleanup` or to the .NET endpoint.", False
+    )
     error_queue: str | None = option(
-        "Address of the queue where messages go that failed: rows whose headers cannot be read, messages "
-        "whose destination cannot be reached, rows with a `Failure`.",
-        parse=text, kind="address", default=None,
-    )  # fmt: skip
+        "Queue of messages that failed: unreadable headers, an unreachable destination, a `Failure`.",
+        None,
+        kind="address",
+    )
     audit_queue: str | None = option(
-        "Address of the queue that gets a copy of each received message that was processed, where rows are "
-        "outcomes of messages.", parse=text, kind="address", default=None,
-    )  # fmt: skip
+        "Queue that gets a copy of each processed message, where rows are outcomes of messages.",
+        None,
+        kind="address",
+    )
     retry_interval: timedelta = option(
-        "How often a database that is down is tried, while messages for it wait.",
-        parse=duration, default=timedelta(seconds=10),
-    )  # fmt: skip
+        "How often a database that is down is tried, while messages for it wait.", timedelta(seconds=10)
+    )
     give_up_after: timedelta = option(
-        "How long a message waits for a database that is down, before it goes to `errorQueue`.",
-        parse=duration, default=timedelta(days=1),
-    )  # fmt: skip
+        "How long a message waits for a database that is down, then it goes to `errorQueue`.",
+        timedelta(days=1),
+    )
     delayed_endpoint: str | None = option(
-        "Messages with a time of delivery wait in the table `<delayedEndpoint>.Delayed`; else in that of "
-        "`endpoint`.", parse=text, default=None, shown="`endpoint`",
-    )  # fmt: skip
+        "Messages with a time of delivery wait in `<delayedEndpoint>.Delayed`.", None, shown="`endpoint`"
+    )
     publish: bool = option(
-        "Publish every row as its message type: those of the header EnclosedMessageTypes, else "
-        "`messageType`.", parse=boolean, default=False,
-    )  # fmt: skip
+        "Publish each row as its type: of EnclosedMessageTypes, else `messageType`.", False
+    )
     message_type: str | None = option(
-        "Type of messages whose headers name none, such as `Sales.OrderPlaced, Sales`.",
-        parse=text, default=None,
-    )  # fmt: skip
-    transaction_mode: str = option(_MODES, parse=transaction_mode, default=RECEIVE_ONLY)  # fmt: skip
-    stream: str | None = option(_STREAM, parse=text, default=None)  # fmt: skip
+        "Type where headers name none, such as `Sales.OrderPlaced, Sales`.", None
+    )
+    transaction_mode: str = option(_MODES, RECEIVE_ONLY, parse=transaction_mode)
+    stream: str | None = option(_STREAM, None)
     store_and_forward: str | None = option(
-        "Address of a queue of this database in which a message for another one is stored, from where a "
-        "store-and-forward job sends it on.", parse=address, default=None,
-    )  # fmt: skip
+        "Queue of this database that stores messages for another one; a store-and-forward job sends them on.",
+        None,
+        parse=address,
+    )
     endpoint_urls: Mapping[str, str] = option_per_name(
-        "endpoint.<name>.url", "Another database for one destination's queues; a name that ends in `*` is a "
-        "prefix.",
+        "endpoint.<name>.url",
+        "Another database for one destination's queues; a name that ends in `*` is a prefix.",
         secret=True,
-    )  # fmt: skip
+    )
 
     @property
     def uses_outbox(self) -> bool:

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
-from sqlqueue_spark.messages.failure_headers import FAILED_QUEUE
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers
+from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.header_shapes import Alike
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Protocol, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -37,13 +37,6 @@ SENT_COLUMNS = ", ".join(f"{name} long" for name in _COUNTS)
 STAGED_COLUMNS = f"task string, destinations array<string>, rows long, {SENT_COLUMNS}"
 
 
-class Task(Protocol):
-    """What the workers of a sink do with their parts of a batch."""
-
-    def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send what a part says; yields one row that counts it."""
-
-
 @dataclass(frozen=True)
 class SendTask:
     """What a worker does with its part of a batch."""
@@ -66,6 +59,7 @@ class SendTask:
         return cls(builder(columns=columns, options=options, destinations=destinations), destinations, down)
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Send what a part says; yields one row that counts it."""
         sent = self.sent(batches)
         yield sent_batch(sent, self.builder.untyped.number)
 
@@ -99,13 +93,13 @@ def counted(rows: Iterable[object]) -> Sent:
     )
 
 
-def log_sent(which: str, sent: Sent) -> None:
+def log_sent(which: str, sent: Sent, done: str = "sent") -> None:
     """Log one line a batch, as a warning where messages were repeated, or have failed.
 
     After a failure repeats are right. Else they are a sign that ids are not as unique as they should be.
     """
     level = logging.WARNING if sent.repeated or sent.failed else logging.INFO
-    log.log(level, "sent %ssent=%d repeated=%d%s", which, sent.sent, sent.repeated, sent.others)
+    log.log(level, "%s %s%s=%d repeated=%d%s", done, which, done, sent.sent, sent.repeated, sent.others)
 
 
 def log_untyped(count: int) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal, Never, Self
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row
 
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import written
-from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import (
     DatabaseWait,
     Destinations,
@@ -30,7 +29,6 @@ from sqlqueue_spark.spark.send_task import (
     SENT_COLUMNS,
     STAGED_COLUMNS,
     SendTask,
-    Task,
     counted,
     log_sent,
     log_untyped,
@@ -38,13 +36,9 @@ from sqlqueue_spark.spark.send_task import (
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.stage import Run
 
-log = logger(__name__)
-
-#: How long a batch job waits at its end for a cleanup of the outbox; the next one does the rest.
-_CLEANUP_SECONDS = 10.0
-
 #: As people write it, ``"30s"``, or as Python has it.
 Duration = str | timedelta
+ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 #: What stands among the arguments and is no option by its name.
 _NO_OPTIONS = ("self", "options", "unknown")
 
@@ -173,7 +167,7 @@ class SqlQueueSink:
                 own_ids = "Id" in columns.names and not columns.received
                 self._stage(rows, task, run, own_ids=own_ids)
             else:
-                self._send(rows, task, batch_id)
+                self._send(rows, task.send, batch_id)
             self._cleaner.clean_when_due(self._destinations.having_outboxes())
         except BaseException:
             self._destinations.forget()
@@ -182,14 +176,10 @@ class SqlQueueSink:
             if kept is not df:
                 kept.unpersist()
 
-    def _send(self, rows: DataFrame, task: Task, batch_id: int) -> None:
-        done = rows.mapInArrow(task.send, SENT_COLUMNS).collect()
-        sent = counted(done)
-        self._remember(batch_id, sent)
+    def _send(self, rows: DataFrame, send: ArrowMap, batch_id: int) -> None:
+        sent = self._told(rows.mapInArrow(send, SENT_COLUMNS).collect(), batch_id, "sent")
         if self.databases is not None:
             self.databases.note(sent)
-        log_sent(f"batch={batch_id} ", sent)
-        self._say_untyped(sum(each.untyped for each in done))
 
     def _stage(self, rows: DataFrame, task: SendTask, run: Run, *, own_ids: bool) -> None:
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
@@ -197,18 +187,20 @@ class SqlQueueSink:
             Staged(task=each.task, destinations=tuple(each.destinations), rows=each.rows) for each in done
         ]
         seal(self._options, staged, run, own_ids=own_ids)
-        sent = counted(done)
-        self._remember(run.batch.number, sent)
-        level = logging.WARNING if sent.repeated or sent.failed else logging.INFO
-        said = "staged batch=%s staged=%d repeated=%d%s"
-        log.log(level, said, run.batch.number, sent.sent, sent.repeated, sent.others)
-        self._say_untyped(sum(each.untyped for each in done))
+        self._told(done, run.batch.number, "staged")
 
-    def _say_untyped(self, count: int) -> None:
-        """Say once that messages have no type."""
-        if count and not self._said_untyped:
+    def _told(self, done: Sequence[Row], batch_id: int, what: str) -> Sent:
+        """Remember and log what became of a batch; say once that messages have no type."""
+        sent = counted(done)
+        self._counts.pop(batch_id, None)
+        self._counts[batch_id] = sent
+        if len(self._counts) > _REMEMBERED:
+            del self._counts[next(iter(self._counts))]
+        log_sent(f"batch={batch_id} ", sent, what)
+        if (untyped := sum(each.untyped for each in done)) and not self._said_untyped:
             self._said_untyped = True
-            log_untyped(count)
+            log_untyped(untyped)
+        return sent
 
     def sent_in(self, batch_id: int) -> Sent | None:
         """How many messages of a batch went out, or onto the stage, and how many had been sent before.
@@ -225,12 +217,6 @@ class SqlQueueSink:
         atomic = self._options.transaction_mode == ATOMIC
         repeated = f" repeated={sent.repeated}" if sent.repeated or not atomic else ""
         return f"sent={sent.sent}{repeated}{sent.others}"
-
-    def _remember(self, batch_id: int, sent: Sent) -> None:
-        self._counts.pop(batch_id, None)
-        self._counts[batch_id] = sent
-        if len(self._counts) > _REMEMBERED:
-            del self._counts[next(iter(self._counts))]
 
     def __getstate__(self) -> SinkOptions:
         return self._options

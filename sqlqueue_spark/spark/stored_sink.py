@@ -62,7 +62,7 @@ class StoreAndForwardSink(SqlQueueSink):
             other_destinations=self._other_destinations,
             down=self.databases.down(),
         )
-        self._send(df, task, batch_id)
+        self._send(df, task.send, batch_id)
         self._cleaner.clean_when_due(destinations.having_outboxes())
         self._other_cleaner.clean_when_due(
             [each for each in self._other_destinations.everywhere() if each not in task.down]

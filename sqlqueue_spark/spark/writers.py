@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -36,10 +35,6 @@ class _Sending:
     destinations: Destinations
     cleaner: OutboxCleaner
 
-    @classmethod
-    def by(cls, options: SinkOptions) -> Self:
-        return cls(options, Destinations(options), OutboxCleaner(options))
-
     def task(self, schema: StructType) -> SendTask:
         """Check columns, destination and outbox, before anything is sent."""
         log_to_stderr()
@@ -66,7 +61,8 @@ class _Sending:
 @functools.lru_cache(maxsize=100)
 def _of_query(given: tuple[tuple[str, str], ...]) -> _Sending:
     """What the query with these options shares. Spark keeps the processes that make writers and commit."""
-    return _Sending.by(SinkOptions.parse(dict(given)))
+    options = SinkOptions.parse(dict(given))
+    return _Sending(options, Destinations(options), OutboxCleaner(options))
 
 
 class SqlQueueWriter(DataSourceArrowWriter):
@@ -84,7 +80,8 @@ class SqlQueueWriter(DataSourceArrowWriter):
                 "The option transactionMode is sendsAtomicWithReceive, which only a stream can have; leave "
                 "it out of a batch job, where an outbox keeps a repeated write from sending twice."
             )
-        self._task = _Sending.by(self._options).task(schema)
+        cleaner = OutboxCleaner(self._options)
+        self._task = _Sending(self._options, Destinations(self._options), cleaner).task(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _committed(self._task, iterator)

@@ -5,7 +5,7 @@ import json
 from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.handling import Reply, each_message, recoverability
-from sqlqueue_spark.messages.failure_headers import FAILED_QUEUE
+from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.delayed import DelayedRows
 from tests.support.messages import body, message_id, row_id

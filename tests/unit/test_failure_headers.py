@@ -40,7 +40,6 @@ NEVER_FAIL_A_MESSAGE = {
     "sqlqueue_spark.engines.connection._RehearsedError",
     "sqlqueue_spark.engines.sqlserver.block_reader._DoesNotFit",
     "sqlqueue_spark.handling.child_process.ChildEnded",
-    "sqlqueue_spark.handling.child_process.NotLoaded",
     "sqlqueue_spark.inspection.doctor.checks.Open",
     "sqlqueue_spark.receive.claiming.next_batch.QueueFails",
 }

@@ -11,7 +11,7 @@ from sqlqueue_spark.spark import processes
 
 PROGRAM = """
 import gc, sys, types
-from sqlqueue_spark.spark.garbage import leave_out_modules
+from sqlqueue_spark.spark.processes import leave_out_modules
 
 leave_out_modules()
 loaded = gc.get_freeze_count()

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from sqlqueue_spark.messages.failure_headers import Failure, failed_headers, poison
-from sqlqueue_spark.messages.put_back_headers import put_back_headers
+from sqlqueue_spark.messages.failure_headers import Failure, failed_headers, poison, put_back_headers
 from tests.support import dotnet, messages
 
 OWN = '{ "NServiceBus.MessageId":"1" ,"Greek": "\\u03b1\\/" , "ServiceControl.Retry.UniqueMessageId":"u"}'

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, RowsHeld, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming
-from sqlqueue_spark.messages.failure_headers import FAILED_QUEUE, Failure, failed_headers
+from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     parse_headers,
     without_headers,
 )
+from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
 from sqlqueue_spark.receive.offset import Json
