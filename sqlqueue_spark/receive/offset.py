@@ -7,10 +7,10 @@ offset carries the table's identity and the row ids of some dozens of witnesses 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY
@@ -25,7 +25,7 @@ JOINT_VERSION = 2
 #: The offset before the first batch, as Spark knows it. To us it is None.
 INITIAL: Json = {"version": VERSION}
 
-_NOBODY: Mapping[int, str] = MappingProxyType({})
+_NO_WITNESSES: Mapping[int, str] = MappingProxyType({})
 #: What an offset says of the rows of one queue.
 _OF_A_QUEUE = ("queue", "table", "rows", "live", "expired", "witnesses")
 
@@ -50,7 +50,7 @@ class Offset:
         identity: str,
         live: RowSet,
         expired: RowSet,
-        witnesses: Mapping[int, str] = _NOBODY,
+        witnesses: Mapping[int, str] = _NO_WITNESSES,
         mode: str = RECEIVE_ONLY,
         serial: int = 0,
         stage: str = "",
@@ -214,16 +214,25 @@ class JointOffset(Offset):
         return all(part.empty for part in self._parts)
 
 
-def batch_offset(
-    parts: Sequence[Offset], *, several: bool, mode: str, serial: int, stage: str = ""
-) -> Offset:
-    """The offset of a batch: that of its one queue, or for a stream over several queues a joint one.
+class QueuePart(NamedTuple):
+    """What the offset of a batch says of one queue; as in :class:`Offset`."""
 
-    :param parts: the rows of each queue, each with the same mode, serial and stage.
-    """
+    queue: str
+    identity: str
+    live: RowSet
+    expired: RowSet
+    witnesses: Mapping[int, str] = _NO_WITNESSES
+
+
+def batch_offset(
+    start: Offset | None, parts: Iterable[QueuePart], *, several: bool, mode: str, stage: str = ""
+) -> Offset:
+    """The offset of the batch after ``start``: that of its one queue, or for several queues a joint one."""
+    serial = next_serial(start)
+    offsets = [Offset(**part._asdict(), mode=mode, serial=serial, stage=stage) for part in parts]
     if several:
-        return JointOffset(parts, mode=mode, serial=serial, stage=stage)
-    (only,) = parts
+        return JointOffset(offsets, mode=mode, serial=serial, stage=stage)
+    (only,) = offsets
     return only
 
 

@@ -15,7 +15,7 @@ from sqlqueue_spark.receive.claiming.claim import claim, claim_again
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, Find, NextBatch, QueueRows, setting_aside
-from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
+from sqlqueue_spark.receive.offset import Offset, batch_offset
 from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
@@ -136,32 +136,21 @@ class Claims(BatchMaker):
 
     def _held(self, session: QueueSession, start: Offset | None, parts: Sequence[QueueRows]) -> NextBatch:
         most = min(_MOST_WITNESSES, max(_LEAST_WITNESSES, _WITNESSES // len(parts)))
-        mode, serial = ATOMIC if self._stage else RECEIVE_ONLY, next_serial(start)
         offsets = []
         for part in parts:
             rows = part.rows.live if len(part.rows.live) else part.rows.expired
             with setting_aside(session, part.name):
                 identity = part.queue.identity() or ""
                 part.witnesses = part.queue.ids(rows.spread(most))
-            offsets.append(
-                Offset(
-                    queue=part.name,
-                    identity=identity,
-                    live=part.rows.live,
-                    expired=part.rows.expired,
-                    witnesses=part.witnesses,
-                    mode=mode,
-                    serial=serial,
-                    stage=self._stage,
-                )
-            )
+            offsets.append(part.offset(identity))
         session.patient()
         _say_claimed(session, parts)
         for part in parts:
             if part.queue.table.row_versions:  # readers still see the rows
                 part.delete()
                 part.deleted = True
-        end = batch_offset(offsets, several=session.several, mode=mode, serial=serial, stage=self._stage)
+        mode = ATOMIC if self._stage else RECEIVE_ONLY
+        end = batch_offset(start, offsets, several=session.several, mode=mode, stage=self._stage)
         return NextBatch(start, end, parts, session)
 
 

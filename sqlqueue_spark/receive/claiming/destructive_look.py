@@ -13,7 +13,7 @@ from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, Find, NextBatch, QueueRows
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
-from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
+from sqlqueue_spark.receive.offset import Offset, batch_offset
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue
 
@@ -49,22 +49,12 @@ class Looks(BatchMaker):
     ) -> NextBatch | None:
         parts = turn()
         session.rollback()
-        serial = next_serial(start)
-        ends = [
-            Offset(
-                queue=part.name,
-                identity=part.queue.table.identity,
-                live=part.rows.live,
-                expired=part.rows.expired,
-                mode=NO_TRANSACTION,
-                serial=serial,
-            )
-            for part in parts
-        ]
         if not parts:
             return None
-        end = batch_offset(ends, several=session.several, mode=NO_TRANSACTION, serial=serial)
-        return NextBatch(start, end, parts)
+        rows = [part.offset(part.queue.table.identity) for part in parts]
+        return NextBatch(
+            start, batch_offset(start, rows, several=session.several, mode=NO_TRANSACTION), parts
+        )
 
     def note(self, batch: NextBatch) -> None:
         """Note that rows are planned: their batch is told to Spark."""

@@ -14,7 +14,7 @@ from sqlqueue_spark.receive.claiming.claim import Claimed, delete
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import MovedOn
 from sqlqueue_spark.receive.claiming.scan_positions import Head
-from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.offset import Offset, QueuePart
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queues import Queue
 
@@ -43,6 +43,10 @@ class QueueRows:
     def last(self) -> int:
         """The highest RowVersion among the rows."""
         return max(runs.last for runs in (self.rows.live, self.rows.expired) if runs)
+
+    def offset(self, identity: str) -> QueuePart:
+        """What the offset says of this queue; ``identity`` is its table's."""
+        return QueuePart(self.name, identity, self.rows.live, self.rows.expired, self.witnesses)
 
     def mark(self, head: Head) -> None:
         """Tell ``head`` where the look has ended, and which rows were claimed."""

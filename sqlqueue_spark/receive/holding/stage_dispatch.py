@@ -19,7 +19,7 @@ from sqlqueue_spark.errors import ConfigurationError, RowsHeld
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SourceOptions
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
-from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
+from sqlqueue_spark.receive.offset import Offset, QueuePart, batch_offset
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage
 from sqlqueue_spark.tables.stage import Incomplete, Stage, Unsealed
@@ -188,23 +188,13 @@ class StageDispatch:
         own = "" if self._own is None else self._own.to_text()
         if not own or (start is not None and start.stage == own):
             return start
-        serial = next_serial(start)
-        parts: list[Offset] = []
+        parts: list[QueuePart] = []
         if not self._options.several:
             with self._pool.transaction() as session:
                 parts = [
-                    Offset(
-                        queue=queue.name,
-                        identity=queue.identity() or "",
-                        live=RowSet(),
-                        expired=RowSet(),
-                        mode=ATOMIC,
-                        serial=serial,
-                        stage=own,
-                    )
-                    for queue in session.all()
+                    QueuePart(each.name, each.identity() or "", RowSet(), RowSet()) for each in session.all()
                 ]
-        return batch_offset(parts, several=self._options.several, mode=ATOMIC, serial=serial, stage=own)
+        return batch_offset(start, parts, several=self._options.several, mode=ATOMIC, stage=own)
 
     def forget(self) -> None:
         """Forget which batch has the stage: the next batch is another attempt, even at the same rows."""
