@@ -22,7 +22,7 @@ from sqlqueue_spark.receive.claiming.destructive_look import Looks
 from sqlqueue_spark.receive.claiming.next_batch import NextBatch
 from sqlqueue_spark.receive.holding.replay import say_not_taken_again
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.reading.slices import Task, plan_taking, uncut
+from sqlqueue_spark.receive.reading.slices import Task, tasks_of
 from sqlqueue_spark.receive.stream_source import StreamSource
 
 
@@ -51,7 +51,7 @@ class DestructiveReceiver(StreamSource):
             return []
         if self._planned is not None and self._planned.end == end:
             fail_points.step(fail_points.OFFSET_LOGGED)
-            return self._tasks(self._planned)
+            return tasks_of(self._planned.parts, self._options, take=True)
         self._pool.retried(lambda: self._check_belongs(end))
         if not end.taken:
             return self._batch.plan(start, end)
@@ -96,8 +96,3 @@ class DestructiveReceiver(StreamSource):
     def _check_belongs(self, end: Offset) -> None:
         with self._pool.transaction() as session:
             self._pool.check_belongs(end, session)
-
-    def _tasks(self, planned: NextBatch) -> Sequence[Task]:
-        dialect = planned.parts[0].queue.connection.dialect
-        rows = uncut(planned.parts, several=self._options.several, take=True)
-        return plan_taking(rows, self._options.slices(planned.count), dialect.chunk)

@@ -17,7 +17,7 @@ from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling, may_g
 from sqlqueue_spark.receive.holding.replay import Wanted, locked_again, say_not_taken_again
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.reading.slices import Task, plan, uncut
+from sqlqueue_spark.receive.reading.slices import Task, tasks_of
 
 log = plain_text.logger(__name__)
 
@@ -77,7 +77,7 @@ class HeldBatch:
                 self._done_file.watch()
             fail_points.step(fail_points.OFFSET_LOGGED)
             self._pool.retried(lambda: self.staging.open(start, end))
-            return self._tasks(held)
+            return tasks_of(held.parts, self._options)
 
     def settle(self, end: Offset | None) -> None:
         """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""
@@ -99,10 +99,6 @@ class HeldBatch:
             finally:
                 self._release()
                 self.staging.close()
-
-    def _tasks(self, held: OpenClaim) -> Sequence[Task]:
-        rows = uncut(held.parts, several=self._options.several)
-        return plan(rows, self._options.slices(held.live), held.session.connection.dialect.small_row)
 
     # -- steps ----------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from sqlqueue_spark.engines.connect import RECORD_BATCH_ROWS, Reader, Target, op
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, LockTimeout, TryAgain
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.receive.reading.slices import JOINT_SCHEMA, SCHEMA, DestructiveSlice, Slice, Task
+from sqlqueue_spark.receive.reading.slices import JOINT_SCHEMA, SCHEMA, Slice, Task
 from sqlqueue_spark.row_set import LOWEST, RowSet
 
 _TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
@@ -36,9 +36,9 @@ class SliceReader:
         self._target = target
 
     def rows(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """Read or take the rows of a task, as the kind of each slice says."""
+        """Read or take the rows of a task, as each slice says."""
         for part in task:
-            for batch in self.take(part) if isinstance(part, DestructiveSlice) else self.read(part):
+            for batch in self.take(part) if part.counts else self.read(part):
                 yield _with_queue(batch, part)
 
     def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
@@ -69,7 +69,7 @@ class SliceReader:
                 "was lost and another consumer took rows, so this batch fails; start the stream again to replay it."
             )
 
-    def take(self, part: DestructiveSlice) -> Generator[pa.RecordBatch, None, None]:
+    def take(self, part: Slice) -> Generator[pa.RecordBatch, None, None]:
         """Delete the free rows of a slice, commit, and yield the unexpired ones in RowVersion order."""
         reader = _KEPT.take(self._target)
         patience = Retry(f"taking from {part.queue}")
