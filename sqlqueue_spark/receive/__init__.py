@@ -5,7 +5,6 @@ from sqlqueue_spark.receive.destructive_read import DestructiveReceiver
 from sqlqueue_spark.receive.reading.slice_reader import SliceReader
 from sqlqueue_spark.receive.reading.slices import Slice, Task
 from sqlqueue_spark.receive.receiver import Receiver
-from sqlqueue_spark.receive.stream_source import StreamSource
 
 __all__ = [
     "DestructiveReceiver",
@@ -13,6 +12,5 @@ __all__ = [
     "ReceiverBeforeSpark42",
     "Slice",
     "SliceReader",
-    "StreamSource",
     "Task",
 ]

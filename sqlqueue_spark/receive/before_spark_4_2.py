@@ -15,13 +15,13 @@ from collections.abc import Sequence
 
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.slices import Task
-from sqlqueue_spark.receive.stream_source import StreamSource
+from sqlqueue_spark.receive.receiver import Receiver
 
 
 class ReceiverBeforeSpark42:
     """Works out for the source which batch Spark has logged last as done, because Spark does not say."""
 
-    def __init__(self, source: StreamSource, max_rows: int) -> None:
+    def __init__(self, source: Receiver, max_rows: int) -> None:
         self._source = source
         self._max_rows = max_rows
         #: The last batch that is done, and the last one that was planned. They count only once they are
