@@ -45,7 +45,7 @@ class HeldBatch:
     def hold(self, claimed: NextBatch) -> None:
         """Hold a batch that was just claimed; the one before is settled."""
         assert claimed.session is not None, "a claim holds its rows"
-        self._held = OpenClaim(claimed.session, claimed.start, claimed.end, claimed.parts)
+        self._held = OpenClaim(claimed.start, claimed.end, claimed.parts, claimed.session)
 
     def claimed_after(self, start: Offset | None) -> Offset | None:
         """The offset of the batch that was claimed after ``start`` and is held; None where there is none."""
@@ -63,7 +63,7 @@ class HeldBatch:
                 self._release()
         if start is not None and start != self._settled:
             session, parts = self._lock(start, Wanted.of(start))
-            self._held = OpenClaim(session, None, start, parts, settling=Settling.THE_NEXT_PROCESS)
+            self._held = OpenClaim(None, start, parts, session, settling=Settling.THE_NEXT_PROCESS)
             self._settle()
 
     def plan(self, start: Offset | None, end: Offset) -> Sequence[Task]:
@@ -131,22 +131,22 @@ class HeldBatch:
         )
         seconds = round(self._options.command_timeout.total_seconds())
         return kind(
-            f"The last batch of {held.session.name} is done but could not be settled within commandTimeout ({seconds} s): "
-            f"{error} Its {held.count} rows are free again; remove the cause and start the stream, which settles them "
-            "first: what another consumer takes before that is processed by both."
+            f"The last batch of {held.session.name} is done but could not be settled within commandTimeout "
+            f"({seconds} s): {error} Its {held.count} rows are free again; remove the cause and start the stream, "
+            "which settles them first: what another consumer takes before that is processed by both."
         )
 
     def _replay(self, start: Offset | None, end: Offset) -> None:
         """Lock what is left of an unfinished batch again, and hold it."""
         self._release()
         session, parts = self._lock(end, Wanted.of(end))
-        self._held = held = OpenClaim(session, start, end, parts)
+        self._held = OpenClaim(start, end, parts, session)
         if end.taken:
             say_not_taken_again(end)
         elif not end.empty:
             wanted = sum(len(part.live) for part in end.parts)
-            log.warning("replaying queue=%s rows=%d taken_by_others=%d", session.name, held.live,
-                        wanted - held.live)  # fmt: skip
+            left = sum(len(part.rows.live) for part in parts)
+            log.warning("replaying queue=%s rows=%d taken_by_others=%d", session.name, left, wanted - left)
 
     def _lock(self, end: Offset, wanted: Sequence[Wanted]) -> tuple[QueueSession, list[QueueRows]]:
         """Lock what is left of these rows of a batch.
