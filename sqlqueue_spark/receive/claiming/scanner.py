@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError, TryAgain
@@ -27,7 +28,6 @@ from sqlqueue_spark.receive.claiming.next_batch import (
 )
 from sqlqueue_spark.receive.claiming.poll_backoff import LONGEST_SLEEP
 from sqlqueue_spark.receive.claiming.queue_scanner import QueueScanner, Search
-from sqlqueue_spark.receive.claiming.stop_file import asks_to_stop
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.row_set import LOWEST
 
@@ -108,7 +108,8 @@ class Scanner:
         :param max_rows: most rows to claim; None is everything that is there now.
         """
         self._batch_ended()
-        if asks_to_stop(self._options):
+        stop_file = self._options.stop_file
+        if stop_file is not None and Path(stop_file).exists():
             self._give_back_ahead()
             return None
         self._list()
@@ -130,7 +131,7 @@ class Scanner:
         with self._pool.transaction() as session:
             for member in self._members.values():
                 highest = session.at(member.table).highest()
-                member.scans.end = LOWEST if highest is None else highest
+                member.end = LOWEST if highest is None else highest
         self._bounded = True
 
     def waiting(self) -> Json | None:
@@ -188,8 +189,8 @@ class Scanner:
 
         def ahead(member: QueueScanner, search: Search, share: BatchLimits) -> QueueRows | None:
             # Two claims of one stream never want the same row, even when the first one's connection is lost.
-            after = lasts.get(member.name, member.scans.head.ended_at)
-            up_to = member.scans.end
+            after = lasts.get(member.name, member.head.ended_at)
+            up_to = member.end
             return search(lambda queue: member.find_onward(queue, after, up_to, share, ahead=True))
 
         def claim(asked: Asked) -> NextBatch | None:
@@ -228,7 +229,7 @@ class Scanner:
             seen = [True]  # another session waits for the whole table, and so for this claim
         if any(seen):
             for member in members:
-                member.scans.head.look_from_start_next()
+                member.head.look_from_start_next()
             self._give_back_ahead("neighbours are seen")
 
     def _take_ahead(self, start: Offset | None) -> NextBatch | None:
@@ -307,7 +308,7 @@ class Scanner:
         """Let the next looks begin where this batch ends."""
         for part in () if batch is None else batch.parts:
             if part.name in self._members:
-                part.mark(self._members[part.name].scans.head)
+                part.mark(self._members[part.name].head)
         return batch
 
     # -- looking ---------------------------------------------------------------------------------
@@ -453,4 +454,4 @@ class Scanner:
         return member is not None and member.backlog.due
 
     def _end(self, name: str) -> int:
-        return self._members[name].scans.end if name in self._members else LOWEST
+        return self._members[name].end if name in self._members else LOWEST
