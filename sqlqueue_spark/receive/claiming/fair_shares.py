@@ -30,7 +30,10 @@ def take_turns(
     :raises QueueFails: something is wrong with one of several queues.
     """
     session.hurry()
-    scanners = in_order(scanners, limits)
+    # Those first that are likely to have few rows, because what they leave goes to the others. Where a batch
+    # has fewer rows than there are queues, those come first that have waited longest.
+    enough = limits.rows >= len(scanners)
+    scanners = sorted(scanners, key=lambda each: (enough and each.full, each.served))
     for at, scanner in enumerate(scanners):
         if limits.rows <= 0 or limits.bytes <= 0:
             return
@@ -55,13 +58,3 @@ def _search(session: QueueSession, table: Table, *, held: bool) -> Search:
         return part
 
     return search
-
-
-def in_order(scanners: Sequence[QueueScanner], limits: BatchLimits) -> list[QueueScanner]:
-    """Those first that are likely to have few rows, because what they leave goes to the others.
-
-    Where a batch has fewer rows than there are queues, those come first that have waited longest.
-    """
-    if limits.rows < len(scanners):
-        return sorted(scanners, key=lambda scanner: scanner.served)
-    return sorted(scanners, key=lambda scanner: (scanner.full, scanner.served))

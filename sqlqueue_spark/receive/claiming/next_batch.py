@@ -13,7 +13,6 @@ from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import Claimed, delete
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import MovedOn
-from sqlqueue_spark.receive.claiming.scan_positions import Head
 from sqlqueue_spark.receive.offset import Offset, QueuePart
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queues import Queue
@@ -47,13 +46,6 @@ class QueueRows:
     def offset(self, identity: str) -> QueuePart:
         """What the offset says of this queue; ``identity`` is its table's."""
         return QueuePart(self.name, identity, self.rows.live, self.rows.expired, self.witnesses)
-
-    def mark(self, head: Head) -> None:
-        """Tell ``head`` where the look has ended, and which rows were claimed."""
-        if self.locked:
-            head.claimed(self.rows)
-        else:
-            head.passed(self.last)
 
     def delete(self) -> None:
         """Delete the rows in the open transaction, if that is not done yet.

@@ -68,6 +68,8 @@ class Scanner:
         self._served = 0
         self._listed = False
         self._list_again = 0.0
+        #: Whether a pattern names the queues, so that they may come and go.
+        self._matches = options.queue_pattern is not None
         #: Whether this run ends at the rows that are there now (``Trigger.AvailableNow``).
         self._bounded = False
         self._ahead: ClaimAhead | None = None
@@ -117,7 +119,8 @@ class Scanner:
             return None
         if max_rows is None:
             self._give_back_ahead()
-            batch = self._everything(start)
+            members = list(self._members.values())
+            batch = self._mark(self._claim(start, members, BatchLimits.none(), QueueScanner.everything))
         else:
             batch = self._next(start, max_rows)
         if batch is not None and self._size is not None:
@@ -180,17 +183,16 @@ class Scanner:
     def claim_ahead(self, present: NextBatch) -> None:
         """Begin to claim what follows the present batch, where a backlog is likely to wait."""
         lasts = {part.name: part.last for part in present.parts}
-        more = any(part.full and part.last < self._end(part.name) for part in present.parts)
+        more = any(part.full and part.last < member.end for member, part in self._of(present))
         beside = any(member.headroom.beside_neighbours for member in self._members.values())
         if not (self._options.claim_ahead and more) or beside or self._ahead is not None:
             return
         limits, end, least = self._limits, present.end, present.count
-        among = [member for member in self._due() if lasts.get(member.name, LOWEST) < self._end(member.name)]
+        among = [member for member in self._due() if lasts.get(member.name, LOWEST) < member.end]
 
         def ahead(member: QueueScanner, search: Search, share: BatchLimits) -> QueueRows | None:
             # Two claims of one stream never want the same row, even when the first one's connection is lost.
-            after = lasts.get(member.name, member.head.ended_at)
-            up_to = member.end
+            after, up_to = lasts.get(member.name, member.head.ended_at), member.end
             return search(lambda queue: member.find_onward(queue, after, up_to, share, ahead=True))
 
         def claim(asked: Asked) -> NextBatch | None:
@@ -219,7 +221,7 @@ class Scanner:
         """Give a claim ahead back where neighbours are seen: it holds the rows that they come to next."""
         if self._ahead is None or (made := self._ahead.made()) is None:
             return
-        members = self._of(made)
+        members = [member for member, _ in self._of(made)]
         try:
             with self._pool.borrowed() as session, session.brief_transaction():
                 seen = [each.headroom.appeared(session.at(each.table)) for each in members]
@@ -240,7 +242,7 @@ class Scanner:
         if held is not None:
             held.follow(start)
             try:
-                if any(self._backlog_due(part) for part in held.parts):
+                if any(member.backlog.due for member, _ in self._of(held)):
                     with self._pool.transaction() as session:
                         self._look_behind(session, held)
             except BaseException as error:
@@ -256,15 +258,15 @@ class Scanner:
 
         :raises QueueFails: something is wrong with one of several queues.
         """
-        due = [part for part in batch.parts if self._backlog_due(part)]
+        due = [(member, part) for member, part in self._of(batch) if member.backlog.due]
         if due:
             session.hurry()
-        for part in due:
+        for member, part in due:
             # PostgreSQL keeps the last statement's scan, and with it an index page, until the transaction's
             # next statement. Every VACUUM waits for that page, our cleanup too, for as long as the batch
             # lasts. The attempt's end lets it go.
             with setting_aside(session, part.name), session.connection.attempt():
-                self._members[part.name].backlog.look(session.at(part.queue.table.table), part.last)
+                member.backlog.look(session.at(part.queue.table.table), part.last)
         if due:
             session.patient()
 
@@ -274,29 +276,16 @@ class Scanner:
         """Late rows from below if it is time to look for them, else the claim ahead, else a new claim."""
         rows = max_rows if self._size is None else min(max_rows, self._size.rows)
         self._limits = replace(self._limits, rows=rows)
-        batch = None
         self._give_back_to_neighbours()
         if self._ahead is not None:
-            if not self._ahead_waited and (batch := self._late(start)) is not None:
-                self._ahead_waited = True
+            if not self._ahead_waited:
+                members = [member for member in self._due() if member.late_due]
+                batch = self._claim(start, members, self._limits, QueueScanner.late, counts=False)
+                if batch is not None:
+                    self._ahead_waited = True
+                    return batch
+            if (batch := self._take_ahead(start)) is not None:
                 return batch
-            batch = self._take_ahead(start)
-        if batch is None:
-            batch = self._onward(start)
-        return batch
-
-    def _everything(self, start: Offset | None) -> NextBatch | None:
-        """Everything that is there now."""
-        members = list(self._members.values())
-        return self._mark(self._claim(start, members, BatchLimits.none(), QueueScanner.everything))
-
-    def _late(self, start: Offset | None) -> NextBatch | None:
-        """Late rows, of each queue in which it is time to look for them."""
-        members = [member for member in self._due() if member.late_due]
-        return self._claim(start, members, self._limits, QueueScanner.late, counts=False)
-
-    def _onward(self, start: Offset | None) -> NextBatch | None:
-        """The next rows."""
         batch = self._mark(self._claim(start, self._due(), self._limits, QueueScanner.onward))
         if batch is None and self._bounded:
             for member in self._members.values():
@@ -306,9 +295,11 @@ class Scanner:
 
     def _mark(self, batch: NextBatch | None) -> NextBatch | None:
         """Let the next looks begin where this batch ends."""
-        for part in () if batch is None else batch.parts:
-            if part.name in self._members:
-                part.mark(self._members[part.name].head)
+        for member, part in () if batch is None else self._of(batch):
+            if part.locked:
+                member.head.claimed(part.rows)
+            else:
+                member.head.passed(part.last)
         return batch
 
     # -- looking ---------------------------------------------------------------------------------
@@ -333,19 +324,18 @@ class Scanner:
             return None
         limits = limits.at_most(self._maker.most_rows)
 
-        def make(session: QueueSession) -> NextBatch | None:
-            looked: list[tuple[QueueScanner, QueueRows | None]] = []
+        looked: list[tuple[QueueScanner, QueueRows | None]] = []
+        session = self._pool.borrow()  # it stays lent if its transaction holds the rows
 
-            def turn() -> list[QueueRows]:
-                self._given_back(looked)
-                now = self._clock()
-                take_turns(
-                    session, [each for each in members if now >= each.not_before], limits, look, looked
-                )
-                parts = [part for _, part in looked if part is not None]
-                self._learn(looked, rests=counts and not (ahead and not parts))
-                return parts
+        def turn() -> list[QueueRows]:
+            self._given_back(looked)
+            now = self._clock()
+            take_turns(session, [each for each in members if now >= each.not_before], limits, look, looked)
+            parts = [part for _, part in looked if part is not None]
+            self._learn(looked, rests=counts and not (ahead and not parts))
+            return parts
 
+        def made() -> NextBatch | None:
             while True:
                 try:
                     batch = self._maker.make(session, start, turn)
@@ -358,13 +348,8 @@ class Scanner:
                     failing = next(each for each in members if each.name == error.name)
                     self._set_aside(session, failing, error.cause)
 
-        return self._search(make)
-
-    def _search(self, make: Callable[[QueueSession], NextBatch | None]) -> NextBatch | None:
-        """The batch that is made in a session. The session stays lent if its transaction holds the rows."""
-        session = self._pool.borrow()
         try:
-            batch = make(session)
+            batch = made()
             held = batch is not None and batch.session is not None
             if not held:
                 session.rollback()
@@ -401,11 +386,7 @@ class Scanner:
         """Find out which queues there are, when it is time to."""
         if not self._pool.opened_before:
             self._pool.give_back(self._pool.borrow())
-        elif (
-            self._options.queue_pattern is not None
-            and not self._bounded
-            and self._clock() >= self._list_again
-        ):
+        elif self._matches and not self._bounded and self._clock() >= self._list_again:
             self._pool.refresh()
         elif self._listed:
             return
@@ -413,10 +394,8 @@ class Scanner:
         names = self._pool.names
         for table, name in names.items():
             if name not in self._members:
-                find = self._maker.find(table)
-                self._members[name] = QueueScanner(
-                    self._options, find, self._clock, self._sleep, table=table, name=name
-                )
+                its = (self._options, self._maker.find(table), self._clock, self._sleep)
+                self._members[name] = QueueScanner(*its, table=table, name=name)
                 if self._listed:
                     log.info("queue_appeared queue=%s", name)
         for name in [each for each in self._members if each not in names.values()]:
@@ -431,27 +410,20 @@ class Scanner:
         """
         session.forget(member.table)
         if member.failure is None or type(member.failure) is not type(error):
-            log.warning("queue_set_aside queue=%s: %s The others go on; it is tried again every %.0f s", member.name, error,
-                        LATER_SECONDS)  # fmt: skip
+            log.warning("queue_set_aside queue=%s: %s The others go on; it is tried again every %.0f s",
+                        member.name, error, LATER_SECONDS)  # fmt: skip
         member.failure, member.not_before = error, self._clock() + LATER_SECONDS
         gone = [
             not (each.failure is None or isinstance(each.failure, TryAgain))
             for each in self._members.values()
         ]
-        if all(gone) and self._options.queue_pattern is None:
+        if all(gone) and not self._matches:
             raise error
 
     def _due(self) -> list[QueueScanner]:
         now = self._clock()
         return [member for member in self._members.values() if now >= member.next_look]
 
-    def _of(self, batch: NextBatch) -> list[QueueScanner]:
-        """The queues that a batch has rows of, but for those that have gone."""
-        return [self._members[part.name] for part in batch.parts if part.name in self._members]
-
-    def _backlog_due(self, part: QueueRows) -> bool:
-        member = self._members.get(part.name)
-        return member is not None and member.backlog.due
-
-    def _end(self, name: str) -> int:
-        return self._members[name].end if name in self._members else LOWEST
+    def _of(self, batch: NextBatch) -> list[tuple[QueueScanner, QueueRows]]:
+        """The queues that a batch has rows of, but for those that have gone, and these rows."""
+        return [(self._members[part.name], part) for part in batch.parts if part.name in self._members]
