@@ -6,11 +6,4 @@ from sqlqueue_spark.receive.reading.slice_reader import SliceReader
 from sqlqueue_spark.receive.reading.slices import Slice, Task
 from sqlqueue_spark.receive.receiver import Receiver
 
-__all__ = [
-    "DestructiveReceiver",
-    "Receiver",
-    "ReceiverBeforeSpark42",
-    "Slice",
-    "SliceReader",
-    "Task",
-]
+__all__ = ["DestructiveReceiver", "Receiver", "ReceiverBeforeSpark42", "Slice", "SliceReader", "Task"]

@@ -1,5 +1,4 @@
-"""What Spark writes into the checkpoint for a micro-batch: the exact rows, and how to prove that they are the
-same.
+"""What Spark writes into the checkpoint for a micro-batch: the exact rows, and what proves them the same.
 
 A RowVersion alone proves nothing: a truncated or restored table hands out the same numbers again. So an
 offset carries the table's identity and the row ids of some dozens of witnesses spread over the claim.
@@ -83,12 +82,12 @@ class Offset:
         if given == INITIAL:
             return None
         if given.get("version") == JOINT_VERSION and "queues" in given:
-            return JointOffset._of(dict(given))  # type: ignore[return-value] # noqa: SLF001 -- its own kind; callers ask the class Offset
+            return JointOffset._of(dict(given))  # type: ignore[return-value] # noqa: SLF001 -- its own kind
         if given.get("version") != VERSION or "live" not in given:
             raise ConfigurationError(
                 f"The checkpoint holds an offset that this version of sqlqueue cannot read (version "
-                f"{given.get('version')!r}, expected {VERSION} or {JOINT_VERSION}); use the version that wrote it, or a new "
-                "checkpoint."
+                f"{given.get('version')!r}, expected {VERSION} or {JOINT_VERSION}); use the version that "
+                "wrote it, or a new checkpoint."
             )
         return cls._of(dict(given))
 
@@ -188,7 +187,7 @@ class JointOffset(Offset):
         own: Json = {} if mode == RECEIVE_ONLY else {"mode": mode}
         if stage:
             own["stage"] = stage
-        its = [{key: part._json[key] for key in _OF_A_QUEUE} for part in parts]  # noqa: SLF001 -- its own kind
+        its = [{key: part._json[key] for key in _OF_A_QUEUE} for part in parts]  # noqa: SLF001 -- its own
         self._read({"version": JOINT_VERSION, **own, "serial": serial, "queues": its})
         for known, given in zip(self.parts, parts, strict=True):
             known.live, known.expired = given.live, given.expired
@@ -197,7 +196,8 @@ class JointOffset(Offset):
         self._read_batch(json)
         batch: Json = {"version": VERSION}
         batch.update((key, json[key]) for key in ("mode", "serial", "stage") if key in json)
-        self._parts = tuple(Offset._of({**batch, **part}) for part in json["queues"])  # noqa: SLF001 -- its own kind
+        of = Offset._of  # noqa: SLF001 -- its own kind
+        self._parts = tuple(of({**batch, **part}) for part in json["queues"])
         #: For logs and errors.
         self.queue = ", ".join(part.queue for part in self._parts) or "several queues"
 

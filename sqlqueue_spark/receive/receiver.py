@@ -70,8 +70,8 @@ class Receiver:
         if max_rows is None and not self._told_of_everything:
             self._told_of_everything = True
             log.warning(
-                "everything_at_once queue=%s: the trigger ignores every limit, and its rows stay in the queue "
-                "until the stream is started again; take trigger(availableNow=True)",
+                "everything_at_once queue=%s: the trigger ignores every limit, and its rows stay in the "
+                "queue until the stream is started again; take trigger(availableNow=True)",
                 self._options.title,
             )
         with self._batch.lock:

@@ -160,8 +160,8 @@ def _add(
             (claimed.expired if is_expired else claimed.live).append(row_version)
         except ValueError as error:
             raise QueueError(
-                f"RowVersion {row_version} occurs twice in {queue}, so a claim cannot name its rows; the identity "
-                "was reseeded: empty the queue by its own receivers and seed it above all rows."
+                f"RowVersion {row_version} occurs twice in {queue}, so a claim cannot name its rows; the "
+                "identity was reseeded: empty the queue by its own receivers and seed it above all rows."
             ) from error
         if not is_expired:
             claimed.sizes.append(size)
@@ -177,6 +177,6 @@ def delete(queue: Queue, rows: Claimed) -> None:
     deleted = queue.delete(rows.live) + queue.delete(rows.expired)
     if deleted != rows.rows:
         raise ClaimLost(
-            f"Deleting from {queue.table.name} found {deleted} of {rows.rows} locked rows, so nothing was deleted; "
-            "somebody changes rows without locking them: stop that."
+            f"Deleting from {queue.table.name} found {deleted} of {rows.rows} locked rows, so nothing was "
+            "deleted; another session changes rows without locking them: stop that."
         )

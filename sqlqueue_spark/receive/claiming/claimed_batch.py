@@ -174,14 +174,11 @@ def _delete_expired(session: QueueSession, parts: Sequence[QueueRows]) -> None:
 
 
 def _say_claimed(session: QueueSession, parts: Sequence[QueueRows]) -> None:
+    rows = [part.rows for part in parts]
+    live, expired = sum(len(each.live) for each in rows), sum(len(each.expired) for each in rows)
+    size = sum(each.bytes for each in rows)
     if session.several:
-        live, expired = (
-            sum(len(part.rows.live) for part in parts),
-            sum(len(part.rows.expired) for part in parts),
-        )
-        log.info("claimed queues=%d rows=%d expired=%d bytes=%d", len(parts), live, expired,
-                 sum(part.rows.bytes for part in parts))  # fmt: skip
-        return
-    (part,) = parts
-    log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", part.name, len(part.rows.live),
-             len(part.rows.expired), part.rows.bytes, part.rows.live.first, part.rows.live.last)  # fmt: skip
+        log.info("claimed queues=%d rows=%d expired=%d bytes=%d", len(parts), live, expired, size)
+    else:
+        log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", parts[0].name, live,
+                 expired, size, rows[0].live.first, rows[0].live.last)  # fmt: skip

@@ -204,8 +204,9 @@ class ConnectionPool:
         if queue.table.read_only:
             kind = ConnectionLost if self.opened_before else ConfigurationError
             raise kind(
-                f"The database of {queue.table.name} is read-only here, so nothing can be received; let the url lead to "
-                "the primary server (the listener of an availability group, without applicationIntent=ReadOnly)."
+                f"The database of {queue.table.name} is read-only here, so nothing can be received; let the "
+                "url lead to the primary server (the listener of an availability group, without "
+                "applicationIntent=ReadOnly)."
             )
 
     def check_belongs(self, offset: Offset, session: QueueSession) -> None:
@@ -228,15 +229,15 @@ class ConnectionPool:
         joint = isinstance(offset, JointOffset)
         if not (joint or session.reads(offset.queue) or session.named(offset.queue) is None):
             raise ConfigurationError(
-                f"The checkpoint belongs to the queue {offset.queue}, which is not among those of this stream "
-                f"({self.title}); add it for the first start, or give a new checkpoint folder."
+                f"The checkpoint belongs to the queue {offset.queue}, which is not among those of this "
+                f"stream ({self.title}); add it for the first start, or give a new checkpoint folder."
             )
 
     def _check_one_queue(self, offset: Offset, session: QueueSession) -> None:
         if isinstance(offset, JointOffset):
             raise ConfigurationError(
-                f"The checkpoint belongs to a stream over several queues, not to {session.name} alone; give the option "
-                f"queues, which may also list one, such as {json.dumps([self._options.queue])}."
+                f"The checkpoint belongs to a stream over several queues, not to {session.name} alone; give "
+                f"the option queues, which may also list one, such as {json.dumps([self._options.queue])}."
             )
         if offset.queue != session.name:
             raise ConfigurationError(

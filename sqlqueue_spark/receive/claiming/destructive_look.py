@@ -31,18 +31,14 @@ class Looks(BatchMaker):
         self._clock = clock
         self._sleep = sleep
         self._queues: dict[Table, _QueueLook] = {}
-        #: Whether the run ends when no row is found.
+        #: Whether the run ends when no row is found. Then a look sleeps through a pause.
         self.bounded = False
 
     def find(self, table: Table) -> Find:
         pace = PollBackoff(self._options.poll_interval, self._clock, self._sleep)
-        its = self._queues[table] = _QueueLook(pace, Forwarder(self._options, self._clock, self.moved_on))
-
-        def find(queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
-            its.bounded = self.bounded
-            return its.find(queue, after, up_to, limits)
-
-        return find
+        its = _QueueLook(self, pace, Forwarder(self._options, self._clock, self.moved_on))
+        self._queues[table] = its
+        return its.find
 
     def make(
         self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
@@ -64,21 +60,18 @@ class Looks(BatchMaker):
 
 
 class _QueueLook:
-    """Looks at one queue. Rows that were planned before are planned again only when one of them has become
-    free.
+    """Looks at one queue. Rows that were planned before are planned again only when one has become free.
 
     If they were planned again already and the same rows are still left, they also wait for a pause. Another
     receiver may lock rows and give them back again and again, and each time they would make an empty batch.
     """
 
-    def __init__(self, pace: PollBackoff, forwarder: Forwarder) -> None:
+    def __init__(self, looks: Looks, pace: PollBackoff, forwarder: Forwarder) -> None:
         """:param pace: the pauses between two batches of the same rows."""
+        self._looks = looks
         self._forwarder = forwarder
         #: The highest row that was ever planned.
         self.planned_to = LOWEST
-        #: Whether the run ends when no row is found. Then :meth:`find` sleeps in the pause, and looks for no
-        #: other rows.
-        self.bounded = False
         self._pace = pace
         #: The rows that were planned again the last time.
         self._again = RowSet()
@@ -103,7 +96,7 @@ class _QueueLook:
         left = rows.between(rows.first, self.planned_to)
         if left != self._again:
             self._pace.found()  # not the same rows as the last time: some of those have come
-        elif self.bounded:
+        elif self._looks.bounded:
             self._pace.wait()
         elif not self._pace.due:
             return False

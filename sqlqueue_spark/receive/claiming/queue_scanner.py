@@ -167,13 +167,7 @@ class QueueScanner:
         self.headroom.forget_claims()
 
     def find_onward(
-        self,
-        queue: Queue,
-        after: int,
-        up_to: int,
-        limits: BatchLimits,
-        *,
-        ahead: bool = False,
+        self, queue: Queue, after: int, up_to: int, limits: BatchLimits, *, ahead: bool = False
     ) -> QueueRows | None:
         """Look behind the rows that are left to neighbours.
 

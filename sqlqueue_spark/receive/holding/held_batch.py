@@ -132,8 +132,8 @@ class HeldBatch:
         seconds = round(self._options.command_timeout.total_seconds())
         return kind(
             f"The last batch of {held.session.name} is done but could not be settled within commandTimeout "
-            f"({seconds} s): {error} Its {held.count} rows are free again; remove the cause and start the stream, "
-            "which settles them first: what another consumer takes before that is processed by both."
+            f"({seconds} s): {error} Its {held.count} rows are free again; remove the cause and start the "
+            "stream, which settles them first: what another consumer takes before that is processed by both."
         )
 
     def _replay(self, start: Offset | None, end: Offset) -> None:

@@ -76,8 +76,8 @@ class OpenClaim(NextBatch):
         def tell(error: SqlQueueError) -> None:
             nonlocal told
             if not told and may_go_away(error):
-                log.warning("settling_waits queue=%s rows=%d: they stay locked meanwhile; %s", queue, self.count,
-                            error)  # fmt: skip
+                log.warning("settling_waits queue=%s rows=%d: they stay locked meanwhile; %s",
+                            queue, self.count, error)  # fmt: skip
             told = True
 
         seconds = connection.target.command_timeout.total_seconds()
@@ -105,12 +105,12 @@ class OpenClaim(NextBatch):
         """Log what became of a batch that its own claim did not settle."""
         name, rows = self.session.name, self.count
         if self.settling is Settling.A_SECOND_CLAIM:
-            log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by our "
-                        "own lost commit, or taken by another consumer and are processed twice",
+            log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by "
+                        "our own lost commit, or taken by another consumer and are processed twice",
                         name, rows, self.gone)  # fmt: skip
         elif self.settling is Settling.THE_NEXT_PROCESS and rows:
-            log.warning("recovered queue=%s deleted=%d: rows of the last logged batch that a stopped process had "
-                        "processed but not deleted", name, rows)  # fmt: skip
+            log.warning("recovered queue=%s deleted=%d: rows of the last logged batch that a stopped process "
+                        "had processed but not deleted", name, rows)  # fmt: skip
 
     def release(self) -> None:
         """Give the rows back to everybody. Never raises."""

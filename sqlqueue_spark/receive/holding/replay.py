@@ -50,8 +50,8 @@ def relock(queue: Queue, wanted: Wanted) -> Claimed | None:
     if offset.taken:
         return None
     if queue.identity() != offset.identity:
-        log.warning("not_the_same_table queue=%s rows=%d: dropped and created again since; nothing of the batch "
-                    "is looked for", queue.table.name, wanted.count)  # fmt: skip
+        log.warning("not_the_same_table queue=%s rows=%d: dropped and created again since; nothing of the "
+                    "batch is looked for", queue.table.name, wanted.count)  # fmt: skip
         return None
     left = Claimed()
     try:
@@ -63,8 +63,8 @@ def relock(queue: Queue, wanted: Wanted) -> Claimed | None:
                 left.expired.append(row_version)
     except RowsHeld as error:
         raise RowsHeld(
-            f"Rows of an unfinished batch of {queue.table.name} are still held {_by_whom(queue, wanted)} after "
-            "waiting lockTimeout; end that session if it is a stopped stream, or raise lockTimeout."
+            f"Rows of an unfinished batch of {queue.table.name} are still held {_by_whom(queue, wanted)} "
+            "after waiting lockTimeout; end that session if it is a stopped stream, or raise lockTimeout."
         ) from error
     except ValueError as error:
         raise QueueError(
@@ -76,8 +76,8 @@ def relock(queue: Queue, wanted: Wanted) -> Claimed | None:
     there = queue.ids(list(offset.witnesses))
     if there and all(offset.witnesses[row_version] == row_id for row_version, row_id in there.items()):
         return _up_to(left, max(there))
-    log.warning("not_the_same_rows queue=%s rows=%d: the rows with these numbers are other messages (the table "
-                "was truncated or restored), or every witness was taken; none is touched",
+    log.warning("not_the_same_rows queue=%s rows=%d: the rows with these numbers are other messages (the "
+                "table was truncated or restored), or every witness was taken; none is touched",
                 queue.table.name, left.rows)  # fmt: skip
     return None
 
@@ -94,8 +94,8 @@ def locked_again(session: QueueSession, wanted: Sequence[Wanted]) -> list[QueueR
         for each in wanted:
             queue = session.named(each.offset.queue)
             if queue is None:
-                log.warning("not_the_same_table queue=%s rows=%d: dropped since; nothing of the batch is looked "
-                            "for", each.offset.queue, each.count)  # fmt: skip
+                log.warning("not_the_same_table queue=%s rows=%d: dropped since; nothing of the batch is "
+                            "looked for", each.offset.queue, each.count)  # fmt: skip
                 continue
             rows = relock(queue, each)
             if rows is None:

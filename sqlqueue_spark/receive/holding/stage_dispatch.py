@@ -94,8 +94,9 @@ class StageDispatch:
         except Incomplete as error:
             if deleting:
                 raise ConfigurationError(
-                    f"{error}, so the {deleting} rows of the last batch of {session.name} stay in the queue: its "
-                    f"database has lost what was committed, or the sink does not stage there. {_RUN_AGAIN}"
+                    f"{error}, so the {deleting} rows of the last batch of {session.name} stay in the queue: "
+                    f"its database has lost what was committed, or the sink does not stage there. "
+                    f"{_RUN_AGAIN}"
                 ) from error
             if end.empty and not isinstance(error, Unsealed):
                 raise stage.lost(error) from error
@@ -107,8 +108,8 @@ class StageDispatch:
         elif deleting:
             raise ConfigurationError(
                 f"What the last batch of {session.name} sent is not on the stage {table} any more, so its "
-                f"{deleting} rows stay in the queue: another pipeline of the same option stream has emptied the "
-                f"stage. Give each a name of its own. {_RUN_AGAIN}"
+                f"{deleting} rows stay in the queue: another pipeline of the same option stream has emptied "
+                f"the stage. Give each a name of its own. {_RUN_AGAIN}"
             )
 
     def settled(self) -> None:
@@ -159,8 +160,8 @@ class StageDispatch:
                     self._just_taken = False
             self._say_sent(self._own, sent)
             if given_up is not None:
-                log.warning("stage_given_up stage=%s sealed=%s: a batch that was begun there does not belong to "
-                            "this checkpoint's last one", self._own, given_up.sealed)  # fmt: skip
+                log.warning("stage_given_up stage=%s sealed=%s: a batch that was begun there does not belong "
+                            "to this checkpoint's last one", self._own, given_up.sealed)  # fmt: skip
             if sent is not None or given_up is not None or not self._empty:
                 self._empty = self._cleared(stage)
 
@@ -243,15 +244,16 @@ class StageDispatch:
     def _check_begun_so(self, offset: Offset, own: Table) -> None:
         if not offset.stage:
             raise ConfigurationError(
-                f"The last batch of {offset.queue} was begun with transactionMode {offset.mode} and has not ended, "
-                f"and its offset cannot remember a stage; start once with transactionMode {offset.mode}, then with "
-                f"{ATOMIC}."
+                f"The last batch of {offset.queue} was begun with transactionMode {offset.mode} and has not "
+                f"ended, and its offset cannot remember a stage; start once with transactionMode "
+                f"{offset.mode}, then with {ATOMIC}."
             )
         begun = Table.from_text(offset.stage)
         if begun != own:
             raise ConfigurationError(
-                f"The last batch of {offset.queue} was begun with the stage {begun} and has not ended, but the "
-                f"option stream means the stage {own}; start once with the stream of before, then with the new one."
+                f"The last batch of {offset.queue} was begun with the stage {begun} and has not ended, but "
+                f"the option stream means the stage {own}; start once with the stream of before, then with "
+                "the new one."
             )
 
     def _leave_to_the_sink(self, end: Offset) -> None:
@@ -266,9 +268,10 @@ class StageDispatch:
                     return  # another source of this query holds its stage; nothing of this batch counts there
                 if whom:
                     raise ConfigurationError(
-                        f"The last batch of {session.name} was begun with the stage {table} and has not ended, "
-                        f"and another source holds that stage: {', '.join(whom)}. End that session if it is a "
-                        "stopped stream's; where it is another source of this query, give a new checkpoint folder."
+                        f"The last batch of {session.name} was begun with the stage {table} and has not "
+                        f"ended, and another source holds that stage: {', '.join(whom)}. End that session if "
+                        "it is a stopped stream's; where it is another source of this query, give a new "
+                        "checkpoint folder."
                     )
                 sent = stage.move_waiting()
                 stage.open(_digest(end), queue=_queues(end), mode=self._options.transaction_mode)
@@ -285,9 +288,10 @@ class StageDispatch:
         others = [name for name in mark.queue.split("\n") if name and name not in read]
         if mark.sealed and others:
             raise ConfigurationError(
-                f"The stage {self._own} has what a batch of the queue {', '.join(others)} sends, and that batch is "
-                "not settled; start once with the transactionMode and the stream that its source had, then with the "
-                f"new ones. To go on without these messages, drop the table {self._own} and start the stream."
+                f"The stage {self._own} has what a batch of the queue {', '.join(others)} sends, and that "
+                "batch is not settled; start once with the transactionMode and the stream that its source "
+                f"had, then with the new ones. To go on without these messages, drop the table {self._own} "
+                "and start the stream."
             )
         return stage.give_up()
 
@@ -379,8 +383,8 @@ class StageDispatch:
 
 
 _RUN_AGAIN = (
-    "Remove the newest file of the checkpoint's folder commits: the batch then runs again. Where that does not "
-    "help, because Spark has begun another batch since, give a new checkpoint folder."
+    "Remove the newest file of the checkpoint's folder commits: the batch then runs again. Where that does "
+    "not help, because Spark has begun another batch since, give a new checkpoint folder."
 )
 
 
@@ -391,9 +395,9 @@ def stage_of(options: SourceOptions) -> Table | None:
 
 def _in_use(table: Table, by_whom: str) -> ConfigurationError:
     return ConfigurationError(
-        f"Two sources use the stage {table}: it is held by {by_whom}. Give each a stream of its own, and see that "
-        "the stream runs only once; if that is what a dead machine has left, end that session, or start again in a "
-        "few minutes."
+        f"Two sources use the stage {table}: it is held by {by_whom}. Give each a stream of its own, and see "
+        "that the stream runs only once; if that is what a dead machine has left, end that session, or start "
+        "again in a few minutes."
     )
 
 
