@@ -117,8 +117,7 @@ class Offset:
         self._json = json
         self.mode: str = json.get("mode", RECEIVE_ONLY)
         self.serial: int = json.get("serial", 0)
-        #: In mode ``sendsAtomicWithReceive`` the stage: the table on which what the batch sends waits until
-        #: it is settled.
+        #: In mode ``sendsAtomicWithReceive`` the table where what the batch sends waits for its settling.
         self.stage: str = json.get("stage", "")
 
     def to_json(self) -> Json:
@@ -149,7 +148,7 @@ class Offset:
     @property
     def claimed(self) -> int:
         """How many rows there are, with the expired ones."""
-        return len(self.live) + len(self.expired)
+        return sum(len(part.live) + len(part.expired) for part in self.parts)
 
     @property
     def empty(self) -> bool:
@@ -172,8 +171,7 @@ class Offset:
 
 
 class JointOffset(Offset):
-    """The rows of a micro-batch of several queues: for each of them what an :class:`Offset` has, in the order
-    of their names.
+    """The rows of a micro-batch of several queues: for each what an :class:`Offset` has, ordered by name.
 
     Queues that the batch has no rows of are not in it. Mode, serial and stage are the batch's, and stand in
     it once.
@@ -204,10 +202,6 @@ class JointOffset(Offset):
     @property
     def parts(self) -> tuple[Offset, ...]:
         return self._parts
-
-    @property
-    def claimed(self) -> int:
-        return sum(part.claimed for part in self._parts)
 
     @property
     def empty(self) -> bool:

@@ -82,8 +82,7 @@ class Receiver:
         return [] if end is None or start == end else self._batch.plan(start, end)
 
     def finish(self, start: Offset | None, *, rows: bool) -> None:
-        """Settle what is held if ``start`` is its offset; else give it back, and settle what a process before
-        has left.
+        """Settle what is held if ``start`` is its offset; else give it back, and settle ``start``.
 
         What waits on a stage stays there: the batch that follows may have staged it, and may be running
         again.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sqlqueue_spark.engines.registry import ClaimedColumns
 from sqlqueue_spark.errors import ClaimLost, QueueError
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.queues import Queue
 
@@ -35,8 +35,7 @@ class Claimed:
     expired: RowSet = field(default_factory=RowSet)
     sizes: array[int] = field(default_factory=lambda: array("q"))
     bytes: int = 0
-    #: A limit ended the claim, and it locked no row above. So more rows are likely to wait, and can be
-    #: claimed in order.
+    #: A limit ended the claim. It locked no row above, where more are likely to wait.
     full: bool = False
     #: Rows of others stood between those that were locked, as far as the engine tells.
     stepped_over: bool = False
@@ -53,8 +52,7 @@ class Claimed:
 def claim(
     queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere = nothing_in_transit
 ) -> Claimed:
-    """Lock rows above ``after`` and up to ``up_to`` in RowVersion order until a limit is reached or none is
-    left.
+    """Lock rows above ``after`` and up to ``up_to`` in RowVersion order until a limit, or until none is left.
 
     One statement locks at most ``Dialect.chunk`` rows, and no more than fit if they have the mean size of the
     rows before. Rows that then do not fit are not claimed, but stay locked until the transaction ends. The
@@ -70,8 +68,7 @@ def claim(
 
 
 def _stepped_over(queue: Queue, claimed: Claimed, after: int, up_to: int) -> bool:
-    """Whether rows of others stand where the claim has looked: up to its last row, or to the end where it got
-    too few.
+    """Whether rows of others stand where the claim looked: up to its last row, or the end if it got too few.
 
     We ask only where it matters: on a heap, and before the next batch is claimed ahead where others step over
     each row.

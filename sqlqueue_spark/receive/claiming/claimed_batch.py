@@ -10,7 +10,7 @@ from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, TooMuch
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, SourceOptions
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits, BearableRows
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import claim, claim_again
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
@@ -22,8 +22,7 @@ log = plain_text.logger(__name__)
 
 #: The most witnesses of the rows of one queue.
 _MOST_WITNESSES = 32
-#: The witnesses of all queues of a batch together. Each has some: without any its rows could not be locked
-#: again.
+#: The witnesses of all queues of a batch. Each has some: without any its rows could not be locked again.
 _WITNESSES, _LEAST_WITNESSES = 64, 4
 
 
@@ -53,13 +52,8 @@ class Claims(BatchMaker):
         self._options = options
         self._stage = stage
         self._clock = clock
-        self._bearable = BearableRows()
         #: A claim ahead may be made beside another claim, on another connection.
         self._making: dict[Connection, _Making] = {}
-
-    @property
-    def most_rows(self) -> int:
-        return self._bearable.rows
 
     def find(self, table: Table) -> Find:  # noqa: ARG002 -- all queues are claimed alike
         forwarder = Forwarder(self._options, self._clock, self.moved_on)
@@ -97,13 +91,13 @@ class Claims(BatchMaker):
             while parts := self._locked(session, making, begun_anew):
                 if any(part.rows.live for part in parts):
                     batch = self._held(session, start, parts)
-                    self._bearable.borne()
+                    self.bearable.borne()
                     return batch
                 _delete_expired(session, parts)
         except TooMuch as error:
             if making.asked:
-                self._bearable.too_large(making.asked)
-                log.warning("claim_too_large queue=%s next=%d: %s", session.name, self._bearable.rows, error)
+                self.bearable.too_large(making.asked)
+                log.warning("claim_too_large queue=%s next=%d: %s", session.name, self.bearable.rows, error)
             raise
         finally:
             del self._making[session.connection]

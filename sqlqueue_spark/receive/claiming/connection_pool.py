@@ -40,6 +40,8 @@ class QueueSession:
 
     def __init__(self, connection: Connection, pool: ConnectionPool) -> None:
         self.connection = connection
+        #: Whether the stream reads a list of queues, so that one of them may fail alone.
+        self.several = pool.several
         self._pool = pool
         self._open: dict[Table, Queue] = {}
 
@@ -47,11 +49,6 @@ class QueueSession:
     def name(self) -> str:
         """What the stream reads, for logs and errors."""
         return self._pool.title
-
-    @property
-    def several(self) -> bool:
-        """Whether the stream reads a list of queues, so that one of them may fail alone."""
-        return self._pool.several
 
     @property
     def set_aside(self) -> tuple[type[SqlQueueError], ...]:

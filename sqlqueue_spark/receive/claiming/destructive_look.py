@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import Claimed, look
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder

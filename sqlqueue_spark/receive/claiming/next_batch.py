@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BearableRows
 from sqlqueue_spark.receive.claiming.claim import Claimed, delete
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import MovedOn
 from sqlqueue_spark.receive.offset import Offset, QueuePart
-from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queues import Queue
 
 
@@ -28,7 +27,7 @@ class QueueRows:
     witnesses: Mapping[int, str] = field(default_factory=dict)
     #: The open transaction has deleted the rows already. Others see that only when it is committed.
     deleted: bool = False
-    #: A limit ended the look, not the end of the queue.
+    #: A limit ended the look, not the end of the queue, so that more rows are likely to wait.
     full: bool = False
     #: The rows are locked. In mode ``none`` they were only seen.
     locked: bool = True
@@ -71,11 +70,6 @@ class NextBatch:
         """How many rows there are, with the expired ones."""
         return sum(part.rows.rows for part in self.parts)
 
-    @property
-    def full(self) -> bool:
-        """Whether a limit ended the look at one of the queues, so that more rows are likely to wait there."""
-        return any(part.full for part in self.parts)
-
     def follow(self, start: Offset | None) -> None:
         """Become the batch after ``start``. The rows may have been found before that batch was known."""
         self.start, self.end = start, self.end.after(start)
@@ -96,6 +90,8 @@ class BatchMaker(ABC):
     def __init__(self) -> None:
         #: Counts the messages in transit that were moved on.
         self.moved_on = MovedOn()
+        #: The most rows of a batch that the server can bear.
+        self.bearable = BearableRows()
 
     @abstractmethod
     def find(self, table: Table) -> Find:
@@ -111,11 +107,6 @@ class BatchMaker(ABC):
             back.
         :raises QueueFails: something is wrong with one queue; the batch can be made without it.
         """
-
-    @property
-    def most_rows(self) -> int:
-        """The most rows of a batch that the server can bear."""
-        return HIGHEST
 
 
 class QueueFails(Exception):

@@ -1,9 +1,12 @@
-"""Finds the next rows of one queue: where to look, what is left to neighbours, how long to rest."""
+"""Finds the next rows of one queue: where to look, what is left to neighbours, how long to rest.
+
+:func:`take_turns` looks at each queue of a stream: in which order, and how many rows each may have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from sqlqueue_spark.engines.connect import Target
@@ -11,10 +14,11 @@ from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.headroom import Headroom
 from sqlqueue_spark.receive.claiming.index_cleanup import IndexCleanup
-from sqlqueue_spark.receive.claiming.next_batch import Find, QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import Find, QueueRows, setting_aside
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.claiming.scan_positions import Head
 from sqlqueue_spark.receive.offset import Json
@@ -32,8 +36,7 @@ class Scan:
     after: int
     up_to: int
     seconds: float = 0.0
-    #: Whether it goes on from the last claim. Then it leaves the oldest free rows to neighbours, if any are
-    #: seen.
+    #: Whether it goes on from the last claim. Then it leaves the oldest free rows to neighbours.
     leaves_headroom: bool = False
 
 
@@ -99,8 +102,7 @@ class QueueScanner:
         self.backlog = Backlog(options.poll_interval, clock)
         self.headroom = Headroom(options.neighbour_headroom, clock)
         self.cleanup = IndexCleanup(Target.of(options), clock)
-        #: Whether a limit ended the last share of a batch, so that a backlog waits; and the number of that
-        #: share.
+        #: Whether a limit ended the last share of a batch, so that a backlog waits; that share's number.
         self.full, self.served = False, 0
         #: What was wrong with the queue when it was last looked at, and until when it is set aside.
         self.failure: SqlQueueError | None = None
@@ -201,3 +203,50 @@ class QueueScanner:
         if scan.after == LOWEST:
             self.head.looked_from_start(self._clock(), scan.seconds)
         return part
+
+
+#: Looks at one queue within limits.
+Look = Callable[[QueueScanner, Search, BatchLimits], QueueRows | None]
+
+
+def take_turns(
+    session: QueueSession,
+    scanners: Sequence[QueueScanner],
+    limits: BatchLimits,
+    look: Look,
+    looked: list[tuple[QueueScanner, QueueRows | None]],
+) -> None:
+    """Look at each queue in the open transaction. Each may have a fair share of what those before it left.
+
+    :param looked: is given what each queue has, also where a later one fails.
+    :raises QueueFails: something is wrong with one of several queues.
+    """
+    session.hurry()
+    # Those first that are likely to have few rows, because what they leave goes to the others. Where a batch
+    # has fewer rows than there are queues, those come first that have waited longest.
+    enough = limits.rows >= len(scanners)
+    scanners = sorted(scanners, key=lambda each: (enough and each.full, each.served))
+    for at, scanner in enumerate(scanners):
+        if limits.rows <= 0 or limits.bytes <= 0:
+            return
+        held = any(part is not None and part.locked for _, part in looked)
+        with setting_aside(session, scanner.name):
+            part = look(scanner, _search(session, scanner.table, held=held), limits.share(len(scanners) - at))
+        looked.append((scanner, part))
+        if part is not None:
+            rows, size = limits.rows - part.rows.rows, limits.bytes - part.rows.bytes
+            limits = replace(limits, rows=rows, bytes=size)
+
+
+def _search(session: QueueSession, table: Table, *, held: bool) -> Search:
+    """:param held: whether the transaction holds rows of other queues already."""
+
+    def search(find: Callable[[Queue], QueueRows | None]) -> QueueRows | None:
+        part = find(session.at(table))
+        if not held and (part is None or not part.locked):
+            # A statement that alters an idle queue need not wait until the batch of the others is settled.
+            session.connection.rollback()
+            session.hurry()
+        return part
+
+    return search

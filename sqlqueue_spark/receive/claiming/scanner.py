@@ -14,11 +14,9 @@ from pathlib import Path
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError, TryAgain
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
-from sqlqueue_spark.receive.claiming.batch_size import BatchSize
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
 from sqlqueue_spark.receive.claiming.claim_ahead import IDLE_SECONDS, Asked, ClaimAhead
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
-from sqlqueue_spark.receive.claiming.fair_shares import Look, take_turns
 from sqlqueue_spark.receive.claiming.next_batch import (
     BatchMaker,
     NextBatch,
@@ -27,7 +25,7 @@ from sqlqueue_spark.receive.claiming.next_batch import (
     setting_aside,
 )
 from sqlqueue_spark.receive.claiming.poll_backoff import LONGEST_SLEEP
-from sqlqueue_spark.receive.claiming.queue_scanner import QueueScanner, Search
+from sqlqueue_spark.receive.claiming.queue_scanner import Look, QueueScanner, Search, take_turns
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.row_set import LOWEST
 
@@ -73,8 +71,7 @@ class Scanner:
         #: Whether this run ends at the rows that are there now (``Trigger.AvailableNow``).
         self._bounded = False
         self._ahead: ClaimAhead | None = None
-        #: Late rows went before the claim ahead. Now it comes next: it is locked, and there may always be
-        #: another late row.
+        #: Late rows went before the claim ahead. Now it comes next: there may always be another late row.
         self._ahead_waited = False
         self._limits = BatchLimits.of(options)
         self._size: BatchSize | None = None
@@ -103,8 +100,7 @@ class Scanner:
         return self._ahead is not None or not self._members or bool(self._due())
 
     def next(self, start: Offset | None, max_rows: int | None) -> NextBatch | None:
-        """Claim the next rows; None when there are none, it is not time to look, or ``stopFile`` asks to
-        stop.
+        """Claim the next rows; None if there are none, it is not time to look, or ``stopFile`` is there.
 
         :param start: the offset that the claim follows.
         :param max_rows: most rows to claim; None is everything that is there now.
@@ -124,7 +120,7 @@ class Scanner:
         else:
             batch = self._next(start, max_rows)
         if batch is not None and self._size is not None:
-            self._size.begins(batch.count, more=batch.full)
+            self._size.begins(batch.count, more=any(part.full for part in batch.parts))
             self._began = self._clock()
         return batch
 
@@ -138,11 +134,7 @@ class Scanner:
         self._bounded = True
 
     def waiting(self) -> Json | None:
-        """How many rows wait behind the last claim and how old the oldest is, and how many were left to
-        neighbours.
-
-        All is as last seen; it asks no database.
-        """
+        """How many rows wait, how old the oldest is, how many were left to neighbours; all as last seen."""
         scanners = self._members.values()
         seen = [each.backlog.seen for each in scanners if each.backlog.seen is not None]
         if not seen:
@@ -263,8 +255,7 @@ class Scanner:
             session.hurry()
         for member, part in due:
             # PostgreSQL keeps the last statement's scan, and with it an index page, until the transaction's
-            # next statement. Every VACUUM waits for that page, our cleanup too, for as long as the batch
-            # lasts. The attempt's end lets it go.
+            # next statement. Every VACUUM waits for that page. The attempt's end lets it go.
             with setting_aside(session, part.name), session.connection.attempt():
                 member.backlog.look(session.at(part.queue.table.table), part.last)
         if due:
@@ -322,7 +313,7 @@ class Scanner:
         """
         if not members:
             return None
-        limits = limits.at_most(self._maker.most_rows)
+        limits = limits.at_most(self._maker.bearable.rows)
 
         looked: list[tuple[QueueScanner, QueueRows | None]] = []
         session = self._pool.borrow()  # it stays lent if its transaction holds the rows

@@ -23,8 +23,7 @@ log = plain_text.logger(__name__)
 
 
 class HeldBatch:
-    """Holds at most one claim at a time until its batch is settled or given back, also one that another
-    process made.
+    """Holds at most one claim until its batch is settled or given back, also one that another process made.
 
     Two threads use it, one at a time: Spark's thread, and the thread that watches ``doneFile`` and settles.
     Take ``lock`` for whatever must not be settled in between.
@@ -53,9 +52,7 @@ class HeldBatch:
         return held.end if held is not None and held.follows(start) else None
 
     def finish(self, start: Offset | None) -> None:
-        """Settle what is held if ``start`` is its offset; else give it back, and settle what a previous
-        process left of the batch that ends with ``start``.
-        """
+        """Settle what is held if ``start`` is its offset; else give it back, and settle ``start``."""
         if self._held is not None:
             if start == self._held.end:
                 self._settle()

@@ -13,8 +13,9 @@ from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming.queue_list import shown
 from sqlqueue_spark.row_set import HIGHEST, RowSet, balanced, bounded
-from sqlqueue_spark.tables.queues import Queue, read_statement
+from sqlqueue_spark.tables.queues import read_statement
 
 SCHEMA = pa.schema(
     [
@@ -34,11 +35,9 @@ JOINT_SCHEMA = SCHEMA.append(pa.field("Queue", pa.string()))
 
 #: Rows that are further apart are read by separate statements: a statement costs about as much as 200 rows.
 _GAP = 200
-#: A run of at least this many small rows is worth a statement of its own, and further ones for the rows
-#: around it.
+#: A run of at least this many small rows is worth a statement of its own, and more for the rows around.
 _RUN = 1_000
-#: If more than one row in 500 is large, the slice counts as having no small rows: hardly a run would be worth
-#: it.
+#: If more than one row in 500 is large, the slice has no small rows: hardly a run would be worth it.
 _FEW = 500
 
 
@@ -53,8 +52,7 @@ class Slice:
     address: str = ""
     #: Those of the rows that are known to be small.
     small: RowSet = field(default_factory=RowSet)
-    #: The witnesses among the rows: by RowVersion, the Id when the row was claimed. They prove that the rows
-    #: are the same.
+    #: The witnesses among the rows: the Ids when claimed, by RowVersion. They prove the rows the same.
     witnesses: Mapping[int, str] = field(default_factory=dict)
     #: How many rows each statement takes, where the task takes the rows; empty where it reads them.
     counts: tuple[int, ...] = ()
@@ -94,12 +92,6 @@ class Uncut:
     address: str = ""
 
 
-def address_column(queue: Queue, *, several: bool) -> str:
-    """What stands in the column ``Queue`` of a queue's rows; empty where the stream has no such column."""
-    table, dialect = queue.table.table, queue.connection.dialect
-    return table.to_address(quoted=dialect.quoted_addresses) if several else ""
-
-
 def tasks_of(parts: Sequence[QueueRows], options: SourceOptions, *, take: bool = False) -> list[Task]:
     """The tasks of a batch; ``take``: their workers take the rows, and do not only read them."""
     if not parts:
@@ -116,7 +108,7 @@ def tasks_of(parts: Sequence[QueueRows], options: SourceOptions, *, take: bool =
             queue=part.name,
             claimed=part.rows,
             witnesses=part.witnesses,
-            address=address_column(part.queue, several=options.several),
+            address=shown(part.queue.connection, part.queue.table.table) if options.several else "",
         )
         for part in parts
     ]
@@ -127,8 +119,7 @@ def tasks_of(parts: Sequence[QueueRows], options: SourceOptions, *, take: bool =
 def plan(
     batch: Sequence[Uncut], pieces: int, small_row: int | None = None, *, most_rows: int | None = None
 ) -> list[Task]:
-    """Cut the rows of a batch for at most ``pieces`` tasks of similar bytes. A task has a fixed cost: small
-    queues share one.
+    """Cut a batch for at most ``pieces`` tasks of similar bytes: a task has a fixed cost; small queues share.
 
     The rows of one queue are in RowVersion order, within a task and from one to the next. A slice may have no
     witness, and that is enough: the first and the last row of the claim are always witnesses, and Spark does
