@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queues import QueueTable
 
@@ -35,16 +34,6 @@ class BatchLimits:
     bytes: int
     #: Whether this number of rows is enough by now; asked after each statement. None: only limits end it.
     enough: Callable[[int], bool] | None = None
-
-    @classmethod
-    def of(cls, options: SourceOptions) -> BatchLimits:
-        """The limits of the options."""
-        return cls(rows=options.most_rows, bytes=options.max_bytes_per_trigger)
-
-    @classmethod
-    def none(cls) -> BatchLimits:
-        """No limits: everything that is there."""
-        return cls(rows=HIGHEST, bytes=HIGHEST)
 
     def at_most(self, rows: int) -> BatchLimits:
         """The same limits with no more than this number of rows."""

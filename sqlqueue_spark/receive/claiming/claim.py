@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from sqlqueue_spark.engines.registry import ClaimedColumns
-from sqlqueue_spark.errors import ClaimLost, QueueError
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.queues import Queue
@@ -164,16 +164,3 @@ def _add(
             claimed.sizes.append(size)
             claimed.bytes += size
     return True
-
-
-def delete(queue: Queue, rows: Claimed) -> None:
-    """Delete exactly the rows that this transaction has locked.
-
-    :raises ClaimLost: more rows were deleted, or fewer; the caller must not commit.
-    """
-    deleted = queue.delete(rows.live) + queue.delete(rows.expired)
-    if deleted != rows.rows:
-        raise ClaimLost(
-            f"Deleting from {queue.table.name} found {deleted} of {rows.rows} locked rows, so nothing was "
-            "deleted; another session changes rows without locking them: stop that."
-        )

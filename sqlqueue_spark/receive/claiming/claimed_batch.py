@@ -110,23 +110,18 @@ class Claims(BatchMaker):
         parts = turn()
         if due := [each for each in making.in_transit if each[0].due]:
             session.connection.rollback()
-            self._move(session, due, making)
+            for forwarder, queue, row_versions in due:  # in transactions of their own
+                try:
+                    stay = forwarder.move(queue, row_versions)
+                except (QueueError, ConfigurationError, LockTimeout) as error:
+                    if not session.several:
+                        raise
+                    # The next turn sees a queue that fails.
+                    log.warning("not_forwarded queue=%s rows=%d: %s", queue.name, len(row_versions), error)
+                    continue
+                making.stay.setdefault(queue.name, set()).update(stay)
             parts = turn()
         return without_keys_of_others(session, parts)
-
-    def _move(
-        self, session: QueueSession, rows: Sequence[tuple[Forwarder, Queue, Sequence[int]]], making: _Making
-    ) -> None:
-        """Move on what is in transit, in transactions of its own. The next turn sees a queue that fails."""
-        for forwarder, queue, row_versions in rows:
-            try:
-                stay = forwarder.move(queue, row_versions)
-            except (QueueError, ConfigurationError, LockTimeout) as error:
-                if not session.several:
-                    raise
-                log.warning("not_forwarded queue=%s rows=%d: %s", queue.name, len(row_versions), error)
-                continue
-            making.stay.setdefault(queue.name, set()).update(stay)
 
     def _held(self, session: QueueSession, start: Offset | None, parts: Sequence[QueueRows]) -> NextBatch:
         most = min(_MOST_WITNESSES, max(_LEAST_WITNESSES, _WITNESSES // len(parts)))

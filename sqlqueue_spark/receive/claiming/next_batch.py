@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.errors import ClaimLost, SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BearableRows
-from sqlqueue_spark.receive.claiming.claim import Claimed, delete
+from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import MovedOn
 from sqlqueue_spark.receive.offset import Offset, QueuePart
@@ -49,10 +49,16 @@ class QueueRows:
     def delete(self) -> None:
         """Delete the rows in the open transaction, if that is not done yet.
 
-        :raises ClaimLost: rows that were locked are gone; the caller must not commit.
+        :raises ClaimLost: more rows were deleted than are locked, or fewer; the caller must not commit.
         """
-        if not self.deleted:
-            delete(self.queue, self.rows)
+        if self.deleted:
+            return
+        queue, rows = self.queue, self.rows
+        if (deleted := queue.delete(rows.live) + queue.delete(rows.expired)) != rows.rows:
+            raise ClaimLost(
+                f"Deleting from {queue.table.name} found {deleted} of {rows.rows} locked rows, so nothing was "
+                "deleted; another session changes rows without locking them: stop that."
+            )
 
 
 @dataclass

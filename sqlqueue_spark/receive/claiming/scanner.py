@@ -27,7 +27,7 @@ from sqlqueue_spark.receive.claiming.next_batch import (
 from sqlqueue_spark.receive.claiming.poll_backoff import LONGEST_SLEEP
 from sqlqueue_spark.receive.claiming.queue_scanner import Look, QueueScanner, Search, take_turns
 from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.row_set import LOWEST
+from sqlqueue_spark.row_set import HIGHEST, LOWEST
 
 log = plain_text.logger(__name__)
 
@@ -73,12 +73,10 @@ class Scanner:
         self._ahead: ClaimAhead | None = None
         #: Late rows went before the claim ahead. Now it comes next: there may always be another late row.
         self._ahead_waited = False
-        self._limits = BatchLimits.of(options)
-        self._size: BatchSize | None = None
-        if options.adaptive_batch:
-            self._size = BatchSize(
-                _FIRST_ROWS, options.target_batch_duration.total_seconds(), options.most_rows
-            )
+        self._limits = BatchLimits(rows=options.most_rows, bytes=options.max_bytes_per_trigger)
+        seconds = options.target_batch_duration.total_seconds()
+        size = BatchSize(_FIRST_ROWS, seconds, options.most_rows)
+        self._size = size if options.adaptive_batch else None
         #: When the present batch began; None where none runs.
         self._began: float | None = None
         #: Whether the present batch is the first one, which Spark's start makes longer.
@@ -116,7 +114,8 @@ class Scanner:
         if max_rows is None:
             self._give_back_ahead()
             members = list(self._members.values())
-            batch = self._mark(self._claim(start, members, BatchLimits.none(), QueueScanner.everything))
+            limits = BatchLimits(rows=HIGHEST, bytes=HIGHEST)
+            batch = self._mark(self._claim(start, members, limits, QueueScanner.everything))
         else:
             batch = self._next(start, max_rows)
         if batch is not None and self._size is not None:
@@ -404,11 +403,8 @@ class Scanner:
             log.warning("queue_set_aside queue=%s: %s The others go on; it is tried again every %.0f s",
                         member.name, error, LATER_SECONDS)  # fmt: skip
         member.failure, member.not_before = error, self._clock() + LATER_SECONDS
-        gone = [
-            not (each.failure is None or isinstance(each.failure, TryAgain))
-            for each in self._members.values()
-        ]
-        if all(gone) and not self._matches:
+        failures = [each.failure for each in self._members.values()]
+        if not self._matches and not any(each is None or isinstance(each, TryAgain) for each in failures):
             raise error
 
     def _due(self) -> list[QueueScanner]:

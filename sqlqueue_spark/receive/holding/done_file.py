@@ -16,7 +16,6 @@ from sqlqueue_spark.receive.offset import Offset
 
 log = plain_text.logger(__name__)
 
-
 _LOOK_SECONDS = 0.05
 
 

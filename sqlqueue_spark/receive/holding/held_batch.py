@@ -35,9 +35,8 @@ class HeldBatch:
         self._scanner = scanner
         self._held: OpenClaim | None = None
         self._settled: Offset | None = None
-        self._done_file = (
-            None if options.done_file is None else DoneFile(Path(options.done_file), self.settle)
-        )
+        path = options.done_file
+        self._done_file = None if path is None else DoneFile(Path(path), self.settle)
         self.staging = StageDispatch(options, pool)
         self.lock = threading.RLock()
 
@@ -49,7 +48,9 @@ class HeldBatch:
     def claimed_after(self, start: Offset | None) -> Offset | None:
         """The offset of the batch that was claimed after ``start`` and is held; None where there is none."""
         held = self._held
-        return held.end if held is not None and held.follows(start) else None
+        if held is None or held.lost or held.settling is Settling.THE_NEXT_PROCESS or start != held.start:
+            return None
+        return held.end
 
     def finish(self, start: Offset | None) -> None:
         """Settle what is held if ``start`` is its offset; else give it back, and settle ``start``."""
@@ -123,9 +124,8 @@ class HeldBatch:
         held.say_settled()
 
     def _gave_up(self, held: OpenClaim, error: SqlQueueError) -> SqlQueueError:
-        kind = next(
-            (each for each in (QueueError, ConfigurationError) if isinstance(error, each)), SqlQueueError
-        )
+        kinds = (QueueError, ConfigurationError)
+        kind = next((each for each in kinds if isinstance(error, each)), SqlQueueError)
         seconds = round(self._options.command_timeout.total_seconds())
         return kind(
             f"The last batch of {held.session.name} is done but could not be settled within commandTimeout "

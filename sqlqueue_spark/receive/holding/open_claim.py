@@ -12,7 +12,6 @@ from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost,
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
 from sqlqueue_spark.receive.holding.replay import Wanted
-from sqlqueue_spark.receive.offset import Offset
 
 log = plain_text.logger(__name__)
 
@@ -46,10 +45,6 @@ class OpenClaim(NextBatch):
             for each in self.end.parts
             if each.queue in parts
         ]
-
-    def follows(self, start: Offset | None) -> bool:
-        """Whether this is the batch that was claimed after ``start``, and still is."""
-        return start == self.start and not self.lost and self.settling is not Settling.THE_NEXT_PROCESS
 
     def settle(self, send: Callable[[], None]) -> None:
         """Delete the rows, send what the batch has staged, and commit.

@@ -122,12 +122,10 @@ def _up_to(rows: Claimed, last: int) -> Claimed:
     A table that was restored from a copy goes on from the copy's last number. If the copy was made in the
     middle of the claim, a number above the last witness can belong to a message that came since.
     """
-    if all(not len(runs) or runs.last <= last for runs in (rows.live, rows.expired)):
-        return rows
     live, expired = (runs.between(LOWEST, last) for runs in (rows.live, rows.expired))
     kept = Claimed(live=live, expired=expired, sizes=rows.sizes[: len(live)])
-    log.info("left_unproven rows=%d: they stand above the last witness and will be claimed anew",
-             rows.rows - kept.rows)  # fmt: skip
+    if left := rows.rows - kept.rows:
+        log.info("left_unproven rows=%d: they stand above the last witness and will be claimed anew", left)
     return kept
 
 

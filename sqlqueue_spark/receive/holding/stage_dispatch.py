@@ -183,9 +183,8 @@ class StageDispatch:
         parts: list[QueuePart] = []
         if not self._options.several:
             with self._pool.transaction() as session:
-                parts = [
-                    QueuePart(each.name, each.identity() or "", RowSet(), RowSet()) for each in session.all()
-                ]
+                queues = session.all()
+                parts = [QueuePart(its.name, its.identity() or "", RowSet(), RowSet()) for its in queues]
         return batch_offset(start, parts, several=self._options.several, mode=ATOMIC, stage=own)
 
     def forget(self) -> None:
