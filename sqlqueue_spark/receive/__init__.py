@@ -3,17 +3,7 @@
 from sqlqueue_spark.receive.before_spark_4_2 import ReceiverBeforeSpark42
 from sqlqueue_spark.receive.destructive_read import DestructiveReceiver
 from sqlqueue_spark.receive.reading.slice_reader import SliceReader
-from sqlqueue_spark.receive.reading.slices import DestructiveSlice, Slice, Task
+from sqlqueue_spark.receive.reading.slices import Slice, Task
 from sqlqueue_spark.receive.receiver import Receiver
-from sqlqueue_spark.receive.stream_source import StreamSource
 
-__all__ = [
-    "DestructiveReceiver",
-    "DestructiveSlice",
-    "Receiver",
-    "ReceiverBeforeSpark42",
-    "Slice",
-    "SliceReader",
-    "StreamSource",
-    "Task",
-]
+__all__ = ["DestructiveReceiver", "Receiver", "ReceiverBeforeSpark42", "Slice", "SliceReader", "Task"]

@@ -1,5 +1,4 @@
-"""Receives for Spark before 4.2, which asks only for the newest offset and does not say which batch it has
-logged as done.
+"""Receives for Spark before 4.2, which asks for the newest offset and does not say which batch is done.
 
 A batch that fails ends the query. So when Spark asks again, the batch that was planned last is done. A new
 process learns only from its first plan which batch was the last one. Before that plan it may claim rows that
@@ -15,16 +14,16 @@ from collections.abc import Sequence
 
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.slices import Task
-from sqlqueue_spark.receive.stream_source import StreamSource
+from sqlqueue_spark.receive.receiver import Receiver
 
 
 class ReceiverBeforeSpark42:
     """Works out for the source which batch Spark has logged last as done, because Spark does not say."""
 
-    def __init__(self, source: StreamSource, max_rows: int) -> None:
+    def __init__(self, source: Receiver, max_rows: int) -> None:
         self._source = source
         self._max_rows = max_rows
-        #: The last batch that is done, and the last one that was planned, once they are known.
+        #: The last batch that is done, and the last one that was planned; they count once they are known.
         self._done: Offset | None = None
         self._planned: Offset | None = None
         self._known = False
@@ -42,8 +41,7 @@ class ReceiverBeforeSpark42:
         self._done = self._planned
         newest = self._source.latest(self._done, self._max_rows, sure=self._known)
         if not self._known and newest is not None:
-            # The claim may have just the rows that the last batch left. Its offset would then be that batch's
-            # own, and no news to Spark.
+            # The claim may have just the rows that the last batch left: its offset would be no news to Spark.
             return newest.told_by(secrets.token_hex(8))
         return newest
 

@@ -7,10 +7,10 @@
                                          │
                                    workers take rows
 
-Nothing is held between two calls. A row leaves the table when a worker takes it, before it is known whether its
-batch will be done. A batch may not take all its rows, because other consumers held them or because the process died.
-A later look finds the rows that are left, and they come in a later batch. So an interrupted batch is not taken again.
-A batch that was begun in another mode is finished in that mode.
+Nothing is held between two calls. A row leaves the table when a worker takes it, before it is known whether
+its batch will be done. A batch may not take all its rows, because other consumers held them or because the
+process died. A later look finds the rows that are left, and they come in a later batch. So an interrupted
+batch is not taken again. A batch that was begun in another mode is finished in that mode.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sqlqueue_spark.receive.claiming.destructive_look import Looks
 from sqlqueue_spark.receive.claiming.next_batch import NextBatch
 from sqlqueue_spark.receive.holding.replay import say_not_taken_again
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.reading.slices import Task, plan_taking, uncut
-from sqlqueue_spark.receive.stream_source import StreamSource
+from sqlqueue_spark.receive.reading.slices import Task, tasks_of
+from sqlqueue_spark.receive.receiver import Receiver
 
 
-class DestructiveReceiver(StreamSource):
+class DestructiveReceiver(Receiver):
     """Plans the micro-batches of one stream; its workers take the rows."""
 
     _planned: NextBatch | None = None
@@ -36,10 +36,16 @@ class DestructiveReceiver(StreamSource):
         self._looks = Looks(self._options, clock, sleep)
         return self._looks
 
-    def latest(self, start: Offset | None, max_rows: int | None, *, sure: bool = True) -> Offset | None:  # noqa: ARG002 -- it has no stage
+    def latest(
+        self,
+        start: Offset | None,
+        max_rows: int | None,
+        *,
+        sure: bool = True,  # noqa: ARG002 -- it has no stage
+    ) -> Offset | None:
         """Look for the next rows and return their offset; ``start`` itself when there are none."""
         self._scanner.rest()
-        return self._pool.retried(lambda: self._latest(start, max_rows))
+        return self._pool.retried(lambda: self._next(start, max_rows))
 
     def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
         """The tasks of the batch that ends with ``end``.
@@ -51,7 +57,7 @@ class DestructiveReceiver(StreamSource):
             return []
         if self._planned is not None and self._planned.end == end:
             fail_points.step(fail_points.OFFSET_LOGGED)
-            return self._tasks(self._planned)
+            return tasks_of(self._planned.parts, self._options, take=True)
         self._pool.retried(lambda: self._check_belongs(end))
         if not end.taken:
             return self._batch.plan(start, end)
@@ -69,7 +75,7 @@ class DestructiveReceiver(StreamSource):
         super().stop_at_present_end()
         self._looks.bounded = True
 
-    def _latest(self, start: Offset | None, max_rows: int | None) -> Offset | None:
+    def _next(self, start: Offset | None, max_rows: int | None) -> Offset | None:
         planned = self._planned
         if planned is not None and start == planned.start:
             return planned.end
@@ -96,8 +102,3 @@ class DestructiveReceiver(StreamSource):
     def _check_belongs(self, end: Offset) -> None:
         with self._pool.transaction() as session:
             self._pool.check_belongs(end, session)
-
-    def _tasks(self, planned: NextBatch) -> Sequence[Task]:
-        dialect = planned.parts[0].queue.connection.dialect
-        rows = uncut(planned.parts, several=self._options.several, take=True)
-        return plan_taking(rows, self._options.slices(planned.count), dialect.chunk)

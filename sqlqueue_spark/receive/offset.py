@@ -1,5 +1,4 @@
-"""What Spark writes into the checkpoint for a micro-batch: the exact rows, and how to prove that they are the
-same.
+"""What Spark writes into the checkpoint for a micro-batch: the exact rows, and what proves them the same.
 
 A RowVersion alone proves nothing: a truncated or restored table hands out the same numbers again. So an
 offset carries the table's identity and the row ids of some dozens of witnesses spread over the claim.
@@ -7,10 +6,10 @@ offset carries the table's identity and the row ids of some dozens of witnesses 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY
@@ -25,7 +24,7 @@ JOINT_VERSION = 2
 #: The offset before the first batch, as Spark knows it. To us it is None.
 INITIAL: Json = {"version": VERSION}
 
-_NOBODY: Mapping[int, str] = MappingProxyType({})
+_NO_WITNESSES: Mapping[int, str] = MappingProxyType({})
 #: What an offset says of the rows of one queue.
 _OF_A_QUEUE = ("queue", "table", "rows", "live", "expired", "witnesses")
 
@@ -50,7 +49,7 @@ class Offset:
         identity: str,
         live: RowSet,
         expired: RowSet,
-        witnesses: Mapping[int, str] = _NOBODY,
+        witnesses: Mapping[int, str] = _NO_WITNESSES,
         mode: str = RECEIVE_ONLY,
         serial: int = 0,
         stage: str = "",
@@ -83,12 +82,12 @@ class Offset:
         if given == INITIAL:
             return None
         if given.get("version") == JOINT_VERSION and "queues" in given:
-            return JointOffset._of(dict(given))  # type: ignore[return-value] # noqa: SLF001 -- its own kind; callers ask the class Offset
+            return JointOffset._of(dict(given))  # type: ignore[return-value] # noqa: SLF001 -- its own kind
         if given.get("version") != VERSION or "live" not in given:
             raise ConfigurationError(
                 f"The checkpoint holds an offset that this version of sqlqueue cannot read (version "
-                f"{given.get('version')!r}, expected {VERSION} or {JOINT_VERSION}); use the version that wrote it, or a new "
-                "checkpoint."
+                f"{given.get('version')!r}, expected {VERSION} or {JOINT_VERSION}); use the version that "
+                "wrote it, or a new checkpoint."
             )
         return cls._of(dict(given))
 
@@ -118,7 +117,7 @@ class Offset:
         self._json = json
         self.mode: str = json.get("mode", RECEIVE_ONLY)
         self.serial: int = json.get("serial", 0)
-        #: In mode ``sendsAtomicWithReceive``: the table where messages wait until the batch is settled.
+        #: In mode ``sendsAtomicWithReceive`` the table where what the batch sends waits for its settling.
         self.stage: str = json.get("stage", "")
 
     def to_json(self) -> Json:
@@ -149,7 +148,7 @@ class Offset:
     @property
     def claimed(self) -> int:
         """How many rows there are, with the expired ones."""
-        return len(self.live) + len(self.expired)
+        return sum(len(part.live) + len(part.expired) for part in self.parts)
 
     @property
     def empty(self) -> bool:
@@ -172,7 +171,7 @@ class Offset:
 
 
 class JointOffset(Offset):
-    """The rows of a batch of several queues: for each what an :class:`Offset` has, in the order of names.
+    """The rows of a micro-batch of several queues: for each what an :class:`Offset` has, ordered by name.
 
     Queues that the batch has no rows of are not in it. Mode, serial and stage are the batch's, and stand in
     it once.
@@ -186,7 +185,7 @@ class JointOffset(Offset):
         own: Json = {} if mode == RECEIVE_ONLY else {"mode": mode}
         if stage:
             own["stage"] = stage
-        its = [{key: part._json[key] for key in _OF_A_QUEUE} for part in parts]  # noqa: SLF001 -- its own kind
+        its = [{key: part._json[key] for key in _OF_A_QUEUE} for part in parts]  # noqa: SLF001 -- its own
         self._read({"version": JOINT_VERSION, **own, "serial": serial, "queues": its})
         for known, given in zip(self.parts, parts, strict=True):
             known.live, known.expired = given.live, given.expired
@@ -195,7 +194,8 @@ class JointOffset(Offset):
         self._read_batch(json)
         batch: Json = {"version": VERSION}
         batch.update((key, json[key]) for key in ("mode", "serial", "stage") if key in json)
-        self._parts = tuple(Offset._of({**batch, **part}) for part in json["queues"])  # noqa: SLF001 -- its own kind
+        of = Offset._of  # noqa: SLF001 -- its own kind
+        self._parts = tuple(of({**batch, **part}) for part in json["queues"])
         #: For logs and errors.
         self.queue = ", ".join(part.queue for part in self._parts) or "several queues"
 
@@ -204,24 +204,29 @@ class JointOffset(Offset):
         return self._parts
 
     @property
-    def claimed(self) -> int:
-        return sum(part.claimed for part in self._parts)
-
-    @property
     def empty(self) -> bool:
         return all(part.empty for part in self._parts)
 
 
-def batch_offset(
-    parts: Sequence[Offset], *, several: bool, mode: str, serial: int, stage: str = ""
-) -> Offset:
-    """The offset of a batch: that of its one queue, or for a stream over several queues a joint one.
+class QueuePart(NamedTuple):
+    """What the offset of a batch says of one queue; as in :class:`Offset`."""
 
-    :param parts: the rows of each queue, each with the same mode, serial and stage.
-    """
+    queue: str
+    identity: str
+    live: RowSet
+    expired: RowSet
+    witnesses: Mapping[int, str] = _NO_WITNESSES
+
+
+def batch_offset(
+    start: Offset | None, parts: Iterable[QueuePart], *, several: bool, mode: str, stage: str = ""
+) -> Offset:
+    """The offset of the batch after ``start``: that of its one queue, or for several queues a joint one."""
+    serial = next_serial(start)
+    offsets = [Offset(**part._asdict(), mode=mode, serial=serial, stage=stage) for part in parts]
     if several:
-        return JointOffset(parts, mode=mode, serial=serial, stage=stage)
-    (only,) = parts
+        return JointOffset(offsets, mode=mode, serial=serial, stage=stage)
+    (only,) = offsets
     return only
 
 

@@ -29,7 +29,6 @@ from sqlqueue_spark.receive import (
     Receiver,
     ReceiverBeforeSpark42,
     SliceReader,
-    StreamSource,
     Task,
 )
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
@@ -69,7 +68,7 @@ class QueueStreamReader(DataSourceStreamReader):
         leave_ctrl_c_to_the_program()
         self._options = options
         kind = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
-        self._source: StreamSource = kind(options, on_first_open=_log_findings)
+        self._source = kind(options, on_first_open=_log_findings)
         self._plan = self._source.plan
 
     def initialOffset(self) -> dict[str, Any]:

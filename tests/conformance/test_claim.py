@@ -8,7 +8,7 @@ import pytest
 
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.messages.addresses import Naming
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import Claimed, claim
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet

@@ -22,7 +22,7 @@ from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support.driver import at_step
 from tests.support.messages import body, message_id, message_ids
 from tests.support.outboxes import OutboxRows
-from tests.support.postgresql import PostgresEngine
+from tests.support.postgresql import PostgresEngine, restart
 from tests.support.proxy import proxied
 from tests.support.sending import batch, composed, ids_in, options, send, steps, watched
 from tests.support.waiting import eventually
@@ -683,7 +683,10 @@ def test_a_database_that_is_down_fails_the_task(server, postgresql, outbox, chun
 def test_a_database_that_comes_back_soon_is_waited_for(server, postgresql, chunks_of_50):
     queue = postgresql.create_queue()
     create_outbox(postgresql)
-    with steps(), at_step(fail_points.ROWS_INSERTED, server.restart, on={2}) as restarts:
+    with (
+        steps(),
+        at_step(fail_points.ROWS_INSERTED, lambda: restart(server, immediate=False), on={2}) as restarts,
+    ):
         assert send(options(postgresql), batch(range(230))) == (230, 0)
     assert restarts == [2]
     assert ids_in(queue) == message_ids(range(230))

@@ -206,7 +206,8 @@ def test_a_locked_row_that_vanishes_stops_the_stream(postgresql):
     )
     with streaming(postgresql, queue) as stream:
         lost = (
-            r"found 9 of 10 locked rows, so nothing was deleted; somebody changes rows without locking them: "
+            "found 9 of 10 locked rows, so nothing was deleted; "
+            "another session changes rows without locking them: "
         )
         with pytest.raises(ClaimLost, match=lost):
             stream.trigger() and stream.trigger()

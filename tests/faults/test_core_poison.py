@@ -7,7 +7,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, ConnectionOptions
-from sqlqueue_spark.receive import DestructiveSlice, SliceReader
+from sqlqueue_spark.receive import SliceReader
 from tests.support.driver import (
     BATCH_WRITTEN,
     OFFSET_NOT_LOGGED,
@@ -95,9 +95,7 @@ class Bulk(Forward):
 
     def read(self, slices):
         reader = SliceReader(Target.of(self.options))
-        taken = (
-            reader.take(each) if isinstance(each, DestructiveSlice) else reader.read(each) for each in slices
-        )
+        taken = (reader.take(each) if each.counts else reader.read(each) for each in slices)
         return [batch for part in taken for batch in part]
 
     def write(self, messages):

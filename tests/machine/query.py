@@ -27,7 +27,6 @@ from sqlqueue_spark.messages.message import RETRIES, parse_headers
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.receive import (
     DestructiveReceiver,
-    DestructiveSlice,
     Receiver,
     ReceiverBeforeSpark42,
     SliceReader,
@@ -605,7 +604,7 @@ class Query:
         found = self._read(tasks)
         self.at_risk |= {int(message["Body"]) for message in found}
         for _ in range(way.reads - 1):
-            taking = any(isinstance(part, DestructiveSlice) for task in tasks for part in task)
+            taking = any(part.counts for task in tasks for part in task)
             if not taking and self._read(tasks) != found:
                 raise self.broken("a task that runs twice reads two different things")
         wrong = {int(message["Body"]) for message in found} & self.world.ledger.in_transit

@@ -12,7 +12,7 @@ from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive import offset
-from sqlqueue_spark.receive.claiming import claimed_batch, destructive_look, headroom
+from sqlqueue_spark.receive.claiming import headroom
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
@@ -41,11 +41,7 @@ def serials() -> Iterator[None]:
     def same(_: object) -> int:
         return 0
 
-    with (
-        mock.patch.object(offset, "next_serial", same),
-        mock.patch.object(claimed_batch, "next_serial", same),
-        mock.patch.object(destructive_look, "next_serial", same),
-    ):
+    with mock.patch.object(offset, "next_serial", same):
         yield
 
 

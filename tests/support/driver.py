@@ -27,7 +27,6 @@ from sqlqueue_spark.receive import (
     DestructiveReceiver,
     Receiver,
     SliceReader,
-    StreamSource,
 )
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from tests.support import tampering
@@ -116,7 +115,7 @@ def told(path: Path, end: dict[str, Any]) -> None:
 class Reader:
     """The source of a stream, called with offsets as they stand in Spark's logs."""
 
-    def __init__(self, source: StreamSource) -> None:
+    def __init__(self, source: Receiver) -> None:
         self.source = source
         self.stop_at_present_end, self.waiting, self.close = (
             source.stop_at_present_end,

@@ -18,11 +18,9 @@ from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.reading import slice_reader
 from sqlqueue_spark.receive.reading.slice_reader import SliceReader
 from sqlqueue_spark.receive.reading.slices import (
-    DestructiveSlice,
     Slice,
     Uncut,
     plan,
-    plan_taking,
 )
 from sqlqueue_spark.row_set import RowSet
 
@@ -43,7 +41,7 @@ def cut_alone(rows, pieces, small_row=None, **more):
 
 
 def cut_to_take(rows, pieces, most_rows):
-    tasks = plan_taking([Uncut(statement=TAKE, queue="orders", claimed=rows)], pieces, most_rows)
+    tasks = plan([Uncut(statement=TAKE, queue="orders", claimed=rows)], pieces, most_rows=most_rows)
     return [part for (part,) in tasks]
 
 
@@ -67,8 +65,8 @@ def test_each_slice_gets_its_own_witnesses():
 def test_slices_to_take_are_cut_into_statements():
     """They are the same slices as those to read."""
     assert cut_to_take(claimed((1, 6), (10, 15)), 2, 4) == [
-        DestructiveSlice(statement=TAKE, queue="orders", rows=RowSet([(1, 6)]), counts=(4, 2)),
-        DestructiveSlice(statement=TAKE, queue="orders", rows=RowSet([(10, 15)]), counts=(4, 2)),
+        Slice(statement=TAKE, queue="orders", rows=RowSet([(1, 6)]), counts=(4, 2)),
+        Slice(statement=TAKE, queue="orders", rows=RowSet([(10, 15)]), counts=(4, 2)),
     ]
 
 
@@ -76,13 +74,12 @@ def test_slices_to_take_are_cut_into_statements():
 def test_a_statement_takes_at_most_8_megabytes(size, counts):
     """Or one row."""
     (part,) = cut_to_take(claimed((1, 10), size=size), 1, 4000)
-    assert isinstance(part, DestructiveSlice)
     assert part.counts == counts
 
 
 def test_sizes_belong_to_the_rows_of_their_slice():
     rows = Claimed(live=RowSet([(1, 20)]), sizes=array("q", [*[7 * MEGABYTE] * 4, *[MEGABYTE] * 16]))
-    counts = [part.counts for part in cut_to_take(rows, 2, 4000) if isinstance(part, DestructiveSlice)]  # fmt: skip
+    counts = [part.counts for part in cut_to_take(rows, 2, 4000)]
     assert counts == [(1, 1, 1, 1), (8, 8)]
 
 
@@ -337,8 +334,8 @@ def test_slices_over_several_queues_have_the_witnesses_of_their_rows():
 
 
 def test_slices_over_several_queues_are_taken_as_those_of_one_are():
-    parts = plan_taking(several([(1, 6)], [(1, 6)]), 2, 4)
-    assert [[(part.address, part.counts) for part in task if isinstance(part, DestructiveSlice)] for task in parts] == [
+    parts = plan(several([(1, 6)], [(1, 6)]), 2, most_rows=4)
+    assert [[(part.address, part.counts) for part in task] for task in parts] == [
         [("address 0", (4, 2))],
         [("address 1", (4, 2))],
     ]  # fmt: skip

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from sqlqueue_spark.engines.dialect import ClaimedColumns
-from sqlqueue_spark.errors import ClaimLost, QueueError
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.queues import Queue
 
@@ -35,7 +35,7 @@ class Claimed:
     expired: RowSet = field(default_factory=RowSet)
     sizes: array[int] = field(default_factory=lambda: array("q"))
     bytes: int = 0
-    #: A limit ended the claim, and it locked no row above, so more rows are likely to wait there.
+    #: A limit ended the claim. It locked no row above, where more are likely to wait.
     full: bool = False
     #: Rows of others stood between those that were locked, as far as the engine tells.
     stepped_over: bool = False
@@ -52,7 +52,7 @@ class Claimed:
 def claim(
     queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere = nothing_in_transit
 ) -> Claimed:
-    """Lock rows above ``after`` and up to ``up_to`` in RowVersion order, up to a limit.
+    """Lock rows above ``after`` and up to ``up_to`` in RowVersion order until a limit, or until none is left.
 
     One statement locks at most ``Dialect.chunk`` rows, and no more than fit if they have the mean size of the
     rows before. Rows that then do not fit are not claimed, but stay locked until the transaction ends. The
@@ -68,7 +68,7 @@ def claim(
 
 
 def _stepped_over(queue: Queue, claimed: Claimed, after: int, up_to: int) -> bool:
-    """Whether rows of others stand where the claim looked: up to its last row, or to the end if it got few.
+    """Whether rows of others stand where the claim looked: up to its last row, or the end if it got too few.
 
     We ask only where it matters: on a heap, and before the next batch is claimed ahead where others step over
     each row.
@@ -157,23 +157,10 @@ def _add(
             (claimed.expired if is_expired else claimed.live).append(row_version)
         except ValueError as error:
             raise QueueError(
-                f"RowVersion {row_version} occurs twice in {queue}, so a claim cannot name its rows; the identity "
-                "was reseeded: empty the queue by its own receivers and seed it above all rows."
+                f"RowVersion {row_version} occurs twice in {queue}, so a claim cannot name its rows; the "
+                "identity was reseeded: empty the queue by its own receivers and seed it above all rows."
             ) from error
         if not is_expired:
             claimed.sizes.append(size)
             claimed.bytes += size
     return True
-
-
-def delete(queue: Queue, rows: Claimed) -> None:
-    """Delete exactly the rows that this transaction has locked.
-
-    :raises ClaimLost: more rows were deleted, or fewer; the caller must not commit.
-    """
-    deleted = queue.delete(rows.live) + queue.delete(rows.expired)
-    if deleted != rows.rows:
-        raise ClaimLost(
-            f"Deleting from {queue.table.name} found {deleted} of {rows.rows} locked rows, so nothing was deleted; "
-            "somebody changes rows without locking them: stop that."
-        )

@@ -18,7 +18,7 @@ from sqlqueue_spark.receive.claiming.next_batch import NextBatch
 
 log = plain_text.logger(__name__)
 
-#: A claim ahead is given back if Spark does not ask for it within this time.
+#: A claim ahead that Spark does not ask for within this time is given back: a trigger may be an hour away.
 UNASKED_SECONDS = 10.0
 #: The same where a program tells when a batch is done: until it does, Spark may well ask for the claim.
 UNTOLD_SECONDS = 60.0
@@ -50,7 +50,8 @@ class ClaimAhead:
 
     def take(self) -> NextBatch | None:
         """Wait until the claim is made. None: there was no row, or it failed, or it was given back."""
-        made = self._wait()
+        self._asked = True
+        made = self._made.result()
         if self._timer is not None:
             self._timer.cancel()
         return made if self._taken.acquire(blocking=False) else None
@@ -58,16 +59,26 @@ class ClaimAhead:
     def give_up(self, because: str = "") -> None:
         """Release the claim, now or as soon as it is made."""
         self._asked = True
-        self._made.add_done_callback(lambda _: self._release(because))
+        self._made.add_done_callback(lambda _: self.give_back(because, at_once=False))
 
     def made(self) -> NextBatch | None:
         """Wait until the claim is made, and leave it here; None as in :meth:`take`."""
-        made = self._wait()
+        self._asked = True
+        made = self._made.result()
         return None if self._taken.locked() else made
 
-    def give_back(self, because: str) -> None:
-        """Release the claim; when this returns, others can have its rows."""
-        self._release(because, at_once=True)
+    def give_back(self, because: str, *, at_once: bool = True) -> None:
+        """Release the claim, when it is made.
+
+        :param at_once: when this returns, others can have its rows. Else closing the connection frees them.
+        """
+        if (held := self.take()) is not None:
+            if at_once and held.session is not None:
+                with contextlib.suppress(SqlQueueError):  # the connection is closed in any case
+                    held.session.connection.rollback()
+            held.release()
+            if because:
+                log.info("claim_ahead_given_back queue=%s: %s", self._queue, because)
 
     def give_up_within(self, seconds: float) -> None:
         """Release the claim unless it is asked for within ``seconds``. A later call replaces this one."""
@@ -76,20 +87,6 @@ class ClaimAhead:
         self._timer = threading.Timer(seconds, lambda: self.give_up("no trigger asked for it"))
         self._timer.name, self._timer.daemon = "sqlqueue-claim-unasked", True
         self._timer.start()
-
-    def _wait(self) -> NextBatch | None:
-        self._asked = True
-        return self._made.result()
-
-    def _release(self, because: str, *, at_once: bool = False) -> None:
-        """:param at_once: wait until the rows are free. Else closing the connection frees them."""
-        if (held := self.take()) is not None:
-            if at_once and held.session is not None:
-                with contextlib.suppress(SqlQueueError):  # the connection is closed in any case
-                    held.session.connection.rollback()
-            held.release()
-            if because:
-                log.info("claim_ahead_given_back queue=%s: %s", self._queue, because)
 
     def _make(self, claim: Callable[[Asked], NextBatch | None]) -> None:
         held = None

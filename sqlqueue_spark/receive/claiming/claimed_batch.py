@@ -10,19 +10,19 @@ from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, TooMuch
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, SourceOptions
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits, BearableRows
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import claim, claim_again
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, Find, NextBatch, QueueRows, setting_aside
-from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
+from sqlqueue_spark.receive.offset import Offset, batch_offset
 from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
 
 #: The most witnesses of the rows of one queue.
 _MOST_WITNESSES = 32
-#: The witnesses of all queues of a batch, and the least of one: without any it is not locked again.
+#: The witnesses of all queues of a batch. Each has some: without any its rows could not be locked again.
 _WITNESSES, _LEAST_WITNESSES = 64, 4
 
 
@@ -52,13 +52,8 @@ class Claims(BatchMaker):
         self._options = options
         self._stage = stage
         self._clock = clock
-        self._bearable = BearableRows()
         #: A claim ahead may be made beside another claim, on another connection.
         self._making: dict[Connection, _Making] = {}
-
-    @property
-    def most_rows(self) -> int:
-        return self._bearable.rows
 
     def find(self, table: Table) -> Find:  # noqa: ARG002 -- all queues are claimed alike
         forwarder = Forwarder(self._options, self._clock, self.moved_on)
@@ -96,13 +91,13 @@ class Claims(BatchMaker):
             while parts := self._locked(session, making, begun_anew):
                 if any(part.rows.live for part in parts):
                     batch = self._held(session, start, parts)
-                    self._bearable.borne()
+                    self.bearable.borne()
                     return batch
                 _delete_expired(session, parts)
         except TooMuch as error:
             if making.asked:
-                self._bearable.too_large(making.asked)
-                log.warning("claim_too_large queue=%s next=%d: %s", session.name, self._bearable.rows, error)
+                self.bearable.too_large(making.asked)
+                log.warning("claim_too_large queue=%s next=%d: %s", session.name, self.bearable.rows, error)
             raise
         finally:
             del self._making[session.connection]
@@ -115,52 +110,36 @@ class Claims(BatchMaker):
         parts = turn()
         if due := [each for each in making.in_transit if each[0].due]:
             session.connection.rollback()
-            self._move(session, due, making)
+            for forwarder, queue, row_versions in due:  # in transactions of their own
+                try:
+                    stay = forwarder.move(queue, row_versions)
+                except (QueueError, ConfigurationError, LockTimeout) as error:
+                    if not session.several:
+                        raise
+                    # The next turn sees a queue that fails.
+                    log.warning("not_forwarded queue=%s rows=%d: %s", queue.name, len(row_versions), error)
+                    continue
+                making.stay.setdefault(queue.name, set()).update(stay)
             parts = turn()
         return without_keys_of_others(session, parts)
 
-    def _move(
-        self, session: QueueSession, rows: Sequence[tuple[Forwarder, Queue, Sequence[int]]], making: _Making
-    ) -> None:
-        """Move on what is in transit, in transactions of its own. The next turn sees a queue that fails."""
-        for forwarder, queue, row_versions in rows:
-            try:
-                stay = forwarder.move(queue, row_versions)
-            except (QueueError, ConfigurationError, LockTimeout) as error:
-                if not session.several:
-                    raise
-                log.warning("not_forwarded queue=%s rows=%d: %s", queue.name, len(row_versions), error)
-                continue
-            making.stay.setdefault(queue.name, set()).update(stay)
-
     def _held(self, session: QueueSession, start: Offset | None, parts: Sequence[QueueRows]) -> NextBatch:
         most = min(_MOST_WITNESSES, max(_LEAST_WITNESSES, _WITNESSES // len(parts)))
-        mode, serial = ATOMIC if self._stage else RECEIVE_ONLY, next_serial(start)
         offsets = []
         for part in parts:
             rows = part.rows.live if len(part.rows.live) else part.rows.expired
             with setting_aside(session, part.name):
                 identity = part.queue.identity() or ""
                 part.witnesses = part.queue.ids(rows.spread(most))
-            offsets.append(
-                Offset(
-                    queue=part.name,
-                    identity=identity,
-                    live=part.rows.live,
-                    expired=part.rows.expired,
-                    witnesses=part.witnesses,
-                    mode=mode,
-                    serial=serial,
-                    stage=self._stage,
-                )
-            )
+            offsets.append(part.offset(identity))
         session.patient()
         _say_claimed(session, parts)
         for part in parts:
             if part.queue.table.row_versions:  # readers still see the rows
                 part.delete()
                 part.deleted = True
-        end = batch_offset(offsets, several=session.several, mode=mode, serial=serial, stage=self._stage)
+        mode = ATOMIC if self._stage else RECEIVE_ONLY
+        end = batch_offset(start, offsets, several=session.several, mode=mode, stage=self._stage)
         return NextBatch(start, end, parts, session)
 
 
@@ -184,14 +163,11 @@ def _delete_expired(session: QueueSession, parts: Sequence[QueueRows]) -> None:
 
 
 def _say_claimed(session: QueueSession, parts: Sequence[QueueRows]) -> None:
+    rows = [part.rows for part in parts]
+    live, expired = sum(len(each.live) for each in rows), sum(len(each.expired) for each in rows)
+    size = sum(each.bytes for each in rows)
     if session.several:
-        live, expired = (
-            sum(len(part.rows.live) for part in parts),
-            sum(len(part.rows.expired) for part in parts),
-        )
-        log.info("claimed queues=%d rows=%d expired=%d bytes=%d", len(parts), live, expired,
-                 sum(part.rows.bytes for part in parts))  # fmt: skip
-        return
-    (part,) = parts
-    log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", part.name, len(part.rows.live),
-             len(part.rows.expired), part.rows.bytes, part.rows.live.first, part.rows.live.last)  # fmt: skip
+        log.info("claimed queues=%d rows=%d expired=%d bytes=%d", len(parts), live, expired, size)
+    else:
+        log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", parts[0].name, live,
+                 expired, size, rows[0].live.first, rows[0].live.last)  # fmt: skip

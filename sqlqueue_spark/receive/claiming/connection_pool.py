@@ -40,6 +40,8 @@ class QueueSession:
 
     def __init__(self, connection: Connection, pool: ConnectionPool) -> None:
         self.connection = connection
+        #: Whether the stream reads a list of queues, so that one of them may fail alone.
+        self.several = pool.several
         self._pool = pool
         self._open: dict[Table, Queue] = {}
 
@@ -47,11 +49,6 @@ class QueueSession:
     def name(self) -> str:
         """What the stream reads, for logs and errors."""
         return self._pool.title
-
-    @property
-    def several(self) -> bool:
-        """Whether the stream reads a list of queues, so that one of them may fail alone."""
-        return self._pool.several
 
     @property
     def set_aside(self) -> tuple[type[SqlQueueError], ...]:
@@ -204,8 +201,9 @@ class ConnectionPool:
         if queue.table.read_only:
             kind = ConnectionLost if self.opened_before else ConfigurationError
             raise kind(
-                f"The database of {queue.table.name} is read-only here, so nothing can be received; let the url lead to "
-                "the primary server (the listener of an availability group, without applicationIntent=ReadOnly)."
+                f"The database of {queue.table.name} is read-only here, so nothing can be received; let the "
+                "url lead to the primary server (the listener of an availability group, without "
+                "applicationIntent=ReadOnly)."
             )
 
     def check_belongs(self, offset: Offset, session: QueueSession) -> None:
@@ -228,15 +226,15 @@ class ConnectionPool:
         joint = isinstance(offset, JointOffset)
         if not (joint or session.reads(offset.queue) or session.named(offset.queue) is None):
             raise ConfigurationError(
-                f"The checkpoint belongs to the queue {offset.queue}, which is not among those of this stream "
-                f"({self.title}); add it for the first start, or give a new checkpoint folder."
+                f"The checkpoint belongs to the queue {offset.queue}, which is not among those of this "
+                f"stream ({self.title}); add it for the first start, or give a new checkpoint folder."
             )
 
     def _check_one_queue(self, offset: Offset, session: QueueSession) -> None:
         if isinstance(offset, JointOffset):
             raise ConfigurationError(
-                f"The checkpoint belongs to a stream over several queues, not to {session.name} alone; give the option "
-                f"queues, which may also list one, such as {json.dumps([self._options.queue])}."
+                f"The checkpoint belongs to a stream over several queues, not to {session.name} alone; give "
+                f"the option queues, which may also list one, such as {json.dumps([self._options.queue])}."
             )
         if offset.queue != session.name:
             raise ConfigurationError(

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import Claimed, look
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, Find, NextBatch, QueueRows
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
-from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
+from sqlqueue_spark.receive.offset import Offset, batch_offset
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue
 
@@ -31,40 +31,26 @@ class Looks(BatchMaker):
         self._clock = clock
         self._sleep = sleep
         self._queues: dict[Table, _QueueLook] = {}
-        #: Whether the run ends when no row is found.
+        #: Whether the run ends when no row is found. Then a look sleeps through a pause.
         self.bounded = False
 
     def find(self, table: Table) -> Find:
         pace = PollBackoff(self._options.poll_interval, self._clock, self._sleep)
-        its = self._queues[table] = _QueueLook(pace, Forwarder(self._options, self._clock, self.moved_on))
-
-        def find(queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
-            its.bounded = self.bounded
-            return its.find(queue, after, up_to, limits)
-
-        return find
+        its = _QueueLook(self, pace, Forwarder(self._options, self._clock, self.moved_on))
+        self._queues[table] = its
+        return its.find
 
     def make(
         self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
     ) -> NextBatch | None:
         parts = turn()
         session.rollback()
-        serial = next_serial(start)
-        ends = [
-            Offset(
-                queue=part.name,
-                identity=part.queue.table.identity,
-                live=part.rows.live,
-                expired=part.rows.expired,
-                mode=NO_TRANSACTION,
-                serial=serial,
-            )
-            for part in parts
-        ]
         if not parts:
             return None
-        end = batch_offset(ends, several=session.several, mode=NO_TRANSACTION, serial=serial)
-        return NextBatch(start, end, parts)
+        rows = [part.offset(part.queue.table.identity) for part in parts]
+        return NextBatch(
+            start, batch_offset(start, rows, several=session.several, mode=NO_TRANSACTION), parts
+        )
 
     def note(self, batch: NextBatch) -> None:
         """Note that rows are planned: their batch is told to Spark."""
@@ -74,19 +60,18 @@ class Looks(BatchMaker):
 
 
 class _QueueLook:
-    """Looks at one queue. Rows that were planned before are planned again only if one is free.
+    """Looks at one queue. Rows that were planned before are planned again only when one has become free.
 
     If they were planned again already and the same rows are still left, they also wait for a pause. Another
     receiver may lock rows and give them back again and again, and each time they would make an empty batch.
     """
 
-    def __init__(self, pace: PollBackoff, forwarder: Forwarder) -> None:
+    def __init__(self, looks: Looks, pace: PollBackoff, forwarder: Forwarder) -> None:
         """:param pace: the pauses between two batches of the same rows."""
+        self._looks = looks
         self._forwarder = forwarder
         #: The highest row that was ever planned.
         self.planned_to = LOWEST
-        #: Whether the run ends when no row is found. Then :meth:`find` sleeps in the pause.
-        self.bounded = False
         self._pace = pace
         #: The rows that were planned again the last time.
         self._again = RowSet()
@@ -111,7 +96,7 @@ class _QueueLook:
         left = rows.between(rows.first, self.planned_to)
         if left != self._again:
             self._pace.found()  # not the same rows as the last time: some of those have come
-        elif self.bounded:
+        elif self._looks.bounded:
             self._pace.wait()
         elif not self._pace.due:
             return False

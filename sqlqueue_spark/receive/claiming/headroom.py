@@ -11,26 +11,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.receive.claiming import batch_size
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
-from sqlqueue_spark.receive.claiming.batch_size import BatchSize
+from sqlqueue_spark.receive.claiming.batch_size import LEAST, BatchLimits, BatchSize
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Oldest, Queue
 
 log = plain_text.logger(__name__)
 
-#: How many rows behind a claim are remembered. If some are gone later, a neighbour took them.
+#: How many rows behind a claim are remembered. If some have gone by the next claim, a neighbour took them.
 _SAMPLE = 16
 #: A claim of at most this number of rows is searched for rows that a neighbour holds.
 _SEARCHED = 1_000
 #: The headroom before it is known how fast the neighbours are, and its least and its greatest size.
 _FIRST, _LEAST, _MOST = 4_000, 32, 1_000_000
-#: The greatest size beside another stream, whose rows look like those that neighbours take.
+#: The greatest size beside another stream of ours: what it takes cannot be told from what neighbours take.
 _MOST_SHARED = 32_000
 #: The headroom lasts at least twice as long as a batch.
 _MARGIN = 2.0
-#: While a backlog waits, it is filled up for this time at once: meanwhile neighbours meet no row of ours.
+#: While a backlog waits, it is filled up for this time at once. In between neighbours meet no row of ours.
 _STOCK_SECONDS = 8.0
 #: Where the neighbours have taken all of it, their pace is not known: it grows by this factor.
 _GROWTH = 4
@@ -68,7 +66,7 @@ class Headroom:
         self._clock = clock
         #: How many free rows a claim leaves at least; 0 while no neighbour is seen.
         self.rows = wanted or 0
-        #: Whether the last look found fewer, and filled up with rows behind those that the stream drained.
+        #: Whether the last look has found fewer, and filled up with rows behind those that were drained.
         self.filled_up = False
         self._left: _Left | None = None
         #: When the neighbours last took a row, and how many looks ago.
@@ -123,9 +121,9 @@ class Headroom:
             self._left = None
             return LOWEST
         self._left = self._filled(queue, left, looked, asked, now)
-        log.debug("headroom queue=%s rows=%d taken=%d left=%d held=%d pace=%.0f batch=%d seconds=%.2f look=%.3f",
-                  queue.table.name, self.rows, left.rows - looked.free_before, self._left.rows, looked.held, self._pace,
-                  self.batches.rows, self.batches.lasted, self._clock() - now)  # fmt: skip
+        log.debug("headroom queue=%s rows=%d taken=%d left=%d held=%d pace=%.0f batch=%d seconds=%.2f "
+                  "look=%.3f", queue.table.name, self.rows, left.rows - looked.free_before, self._left.rows,
+                  looked.held, self._pace, self.batches.rows, self.batches.lasted, self._clock() - now)  # fmt: skip
         return self._left.up_to if self._left.enough else HIGHEST
 
     def appeared(self, queue: Queue) -> bool:
@@ -198,7 +196,7 @@ class Headroom:
 
     def _begins(self, queue: Queue) -> None:
         self.rows = self._wanted or min(_FIRST, max(_LEAST, self.batches.had))
-        self.batches.rows = max(batch_size.LEAST, min(self.batches.rows, self.batches.had // 2))
+        self.batches.rows = max(LEAST, min(self.batches.rows, self.batches.had // 2))
         self._taken_at, self._looks_since, self._pace = self._clock(), 0, 0.0
         log.info("neighbours_seen queue=%s headroom=%d", queue.table.name, self.rows)
 
@@ -213,7 +211,7 @@ class Headroom:
 
         :param looked: a look for as many rows as were ``asked`` for.
         """
-        # It shrinks one look later: a neighbour that pauses for a moment keeps its rows.
+        # Never less than was asked for, so it shrinks one look later: a neighbour that pauses keeps its rows.
         stock = max(asked, self._stock())
         self.filled_up = looked.free_before < self.rows
         if self.rows <= looked.free_before <= stock:

@@ -15,11 +15,7 @@ from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, RowsHeld, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
-from sqlqueue_spark.messages.message import (
-    FORWARD_DESTINATION,
-    parse_headers,
-    without_headers,
-)
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers, without_headers
 from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
@@ -51,12 +47,7 @@ class MovedOn:
 class Forwarder:
     """Finds the messages in transit of one queue, and moves them on."""
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        clock: Callable[[], float],
-        moved_on: MovedOn,
-    ) -> None:
+    def __init__(self, options: SourceOptions, clock: Callable[[], float], moved_on: MovedOn) -> None:
         """:param moved_on: counts what is moved."""
         self._options = options
         self._clock = clock
@@ -152,8 +143,8 @@ class Forwarder:
             found = queues.find(queue.connection, table)
             if found is None:
                 raise ConfigurationError(
-                    f"There is no queue table {table}, to which the header {FORWARD_DESTINATION} of a message names the way; "
-                    "create it, or take the message out of the queue."
+                    f"There is no queue table {table}, to which the header {FORWARD_DESTINATION} of a "
+                    "message names the way; create it, or take the message out of the queue."
                 )
             if found.address == queue.table.address:
                 raise _ItsOwnError
@@ -161,7 +152,7 @@ class Forwarder:
 
     def _fail(self, queue: Queue, address: str, rows: Sequence[InTransit], error: SqlQueueError) -> bool:
         """Move undeliverable rows to the error queue; False where there is none, or it refuses them."""
-        to = self._options.error_queue
+        to, name = self._options.error_queue, queue.table.name
         if to is not None:
             naming = self._naming(queue)
             try:
@@ -175,16 +166,11 @@ class Forwarder:
                     raise
                 error = refusal
             else:
-                log.warning(
-                    "not_forwarded queue=%s rows=%d error_queue=%s: %s",
-                    queue.table.name,
-                    len(rows),
-                    to,
-                    error,
-                )
+                log.warning("not_forwarded queue=%s rows=%d error_queue=%s: %s", name, len(rows), to, error)
                 return True
-        log.warning("not_forwarded queue=%s rows=%d first=%d: %s They are rows of the batch; to move such rows elsewhere, set "
-                    "errorQueue.", queue.table.name, len(rows), rows[0].row_version, error)  # fmt: skip
+        log.warning("not_forwarded queue=%s rows=%d first=%d: %s They are rows of the batch; to move such "
+                    "rows elsewhere, set errorQueue.",
+                    name, len(rows), rows[0].row_version, error)  # fmt: skip
         return False
 
     def _wait(self, queue: Queue, error: SqlQueueError) -> None:

@@ -1,5 +1,4 @@
-"""Removes the entries of deleted rows from the indexes of a queue, beside neighbours that would step over
-them.
+"""Removes index entries of deleted rows of a queue, beside neighbours that would step over them.
 
 A database leaves the index entries of deleted rows to a cleanup of its own, which runs now and then
 (PostgreSQL: about once a minute). Until then each receive of a neighbour walks through the pages of all rows
@@ -21,7 +20,7 @@ from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
 
-#: How many deleted rows are worth a cleanup, its part of the time, and its rest after an error.
+#: How many deleted rows make a cleanup worth it, its part of the time, and its rest after an error.
 _ROWS, _SHARE, _REST_SECONDS = 20_000, 0.1, 60.0
 
 

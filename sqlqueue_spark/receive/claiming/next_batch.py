@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.errors import ClaimLost, SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
-from sqlqueue_spark.receive.claiming.claim import Claimed, delete
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BearableRows
+from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import MovedOn
-from sqlqueue_spark.receive.claiming.scan_positions import Head
-from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.row_set import HIGHEST
+from sqlqueue_spark.receive.offset import Offset, QueuePart
 from sqlqueue_spark.tables.queues import Queue
 
 
@@ -29,7 +27,7 @@ class QueueRows:
     witnesses: Mapping[int, str] = field(default_factory=dict)
     #: The open transaction has deleted the rows already. Others see that only when it is committed.
     deleted: bool = False
-    #: A limit ended the look, not the end of the queue.
+    #: A limit ended the look, not the end of the queue, so that more rows are likely to wait.
     full: bool = False
     #: The rows are locked. In mode ``none`` they were only seen.
     locked: bool = True
@@ -44,20 +42,23 @@ class QueueRows:
         """The highest RowVersion among the rows."""
         return max(runs.last for runs in (self.rows.live, self.rows.expired) if runs)
 
-    def mark(self, head: Head) -> None:
-        """Tell ``head`` where the look has ended, and which rows were claimed."""
-        if self.locked:
-            head.claimed(self.rows)
-        else:
-            head.passed(self.last)
+    def offset(self, identity: str) -> QueuePart:
+        """What the offset says of this queue; ``identity`` is its table's."""
+        return QueuePart(self.name, identity, self.rows.live, self.rows.expired, self.witnesses)
 
     def delete(self) -> None:
         """Delete the rows in the open transaction, if that is not done yet.
 
-        :raises ClaimLost: rows that were locked are gone; the caller must not commit.
+        :raises ClaimLost: more rows were deleted than are locked, or fewer; the caller must not commit.
         """
-        if not self.deleted:
-            delete(self.queue, self.rows)
+        if self.deleted:
+            return
+        queue, rows = self.queue, self.rows
+        if (deleted := queue.delete(rows.live) + queue.delete(rows.expired)) != rows.rows:
+            raise ClaimLost(
+                f"Deleting from {queue.table.name} found {deleted} of {rows.rows} locked rows, so nothing was "
+                "deleted; another session changes rows without locking them: stop that."
+            )
 
 
 @dataclass
@@ -74,11 +75,6 @@ class NextBatch:
     def count(self) -> int:
         """How many rows there are, with the expired ones."""
         return sum(part.rows.rows for part in self.parts)
-
-    @property
-    def full(self) -> bool:
-        """Whether a limit ended the look at one of the queues, so that more rows are likely to wait there."""
-        return any(part.full for part in self.parts)
 
     def follow(self, start: Offset | None) -> None:
         """Become the batch after ``start``. The rows may have been found before that batch was known."""
@@ -100,6 +96,8 @@ class BatchMaker(ABC):
     def __init__(self) -> None:
         #: Counts the messages in transit that were moved on.
         self.moved_on = MovedOn()
+        #: The most rows of a batch that the server can bear.
+        self.bearable = BearableRows()
 
     @abstractmethod
     def find(self, table: Table) -> Find:
@@ -115,11 +113,6 @@ class BatchMaker(ABC):
             back.
         :raises QueueFails: something is wrong with one queue; the batch can be made without it.
         """
-
-    @property
-    def most_rows(self) -> int:
-        """The most rows of a batch that the server can bear."""
-        return HIGHEST
 
 
 class QueueFails(Exception):

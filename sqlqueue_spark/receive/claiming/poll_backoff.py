@@ -27,30 +27,26 @@ class PollBackoff:
         self._clock = clock
         self._sleep = sleep
         self._empty_looks = 0
-        self._next_look = 0.0
+        #: When it is time to look, by the clock.
+        self.next_look = 0.0
 
     def wait(self) -> None:
         """Sleep until it is time to look, but no longer than one call may."""
-        pause = self._next_look - self._clock()
+        pause = self.next_look - self._clock()
         if pause > 0:
             self._sleep(min(pause, LONGEST_SLEEP))
 
     @property
-    def next_look(self) -> float:
-        """When it is time to look, by the clock."""
-        return self._next_look
-
-    @property
     def due(self) -> bool:
         """Whether it is time to look."""
-        return self._clock() >= self._next_look
+        return self._clock() >= self.next_look
 
     def found(self) -> None:
         """Something was there: look again at once."""
-        self._empty_looks, self._next_look = 0, 0.0
+        self._empty_looks, self.next_look = 0, 0.0
 
     def nothing_found(self, *, then_end: bool = False) -> None:
         """Nothing was there: rest, unless the stream is to end now."""
         pause = min(self._longest, _FIRST_PAUSE * 2 ** min(self._empty_looks, 30))
         self._empty_looks += 1
-        self._next_look = self._clock() + (0 if then_end else pause)
+        self.next_look = self._clock() + (0 if then_end else pause)

@@ -1,14 +1,12 @@
-"""Where a look searches: its scans, in their order, and when it goes back for late rows."""
+"""Where a look begins, and when it goes back for late rows."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from sqlqueue_spark.receive.claiming.claim import Claimed
-from sqlqueue_spark.row_set import HIGHEST, LOWEST
+from sqlqueue_spark.row_set import LOWEST
 
 
 class Head:
@@ -75,53 +73,3 @@ class Head:
         widest = heapq.nlargest(self._RANGES - 1, inner, key=lambda i: ranges[i][0] - ranges[i - 1][1])
         cuts = [0, *sorted(widest), len(ranges)]
         return [(ranges[a][0], ranges[b - 1][1]) for a, b in itertools.pairwise(cuts)]
-
-
-@dataclass
-class Scan:
-    """A range of rows, above ``after`` and up to ``up_to``, and how long it took to look there."""
-
-    after: int
-    up_to: int
-    seconds: float = 0.0
-    #: Whether it goes on from the last claim, and leaves the oldest free rows to neighbours.
-    leaves_headroom: bool = False
-
-
-class Scans:
-    """Lists the scans of one look after the other. Go on only when the scan before found nothing.
-
-    :param clock: seconds of any steady clock.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        #: It is told what was found, except late rows.
-        self.head = Head()
-        #: No row above this one is claimed.
-        self.end = HIGHEST
-
-    @property
-    def bounded(self) -> bool:
-        """Whether this run ends at a row (``Trigger.AvailableNow``)."""
-        return self.end != HIGHEST
-
-    def late(self, above: int) -> Iterator[Scan]:
-        """Above a row and below the last claim, when it is time to look for late rows there."""
-        ranges = self.head.late_rows(self._clock())
-        scans = [Scan(max(after, above), up_to) for after, up_to in ranges if up_to > above]
-        yield from scans
-        if scans:
-            self.head.looked_from_start(self._clock(), sum(scan.seconds for scan in scans))
-
-    def onward(self) -> Iterator[Scan]:
-        """From the end of the last claim. A bounded run ends only when the whole table has no row for it."""
-        after = self.head.next(self._clock())
-        yield Scan(after, self.end, leaves_headroom=True)
-        if self.bounded and after != LOWEST:
-            yield Scan(LOWEST, self.end)
-
-    def done(self, scan: Scan) -> None:
-        """Note that a scan has ended, whether it has found rows or not."""
-        if scan.after == LOWEST:
-            self.head.looked_from_start(self._clock(), scan.seconds)

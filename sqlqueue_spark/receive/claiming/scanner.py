@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError, TryAgain
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
-from sqlqueue_spark.receive.claiming.batch_size import BatchSize
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
 from sqlqueue_spark.receive.claiming.claim_ahead import IDLE_SECONDS, Asked, ClaimAhead
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
-from sqlqueue_spark.receive.claiming.fair_shares import Look, take_turns
 from sqlqueue_spark.receive.claiming.next_batch import (
     BatchMaker,
     NextBatch,
@@ -26,10 +25,9 @@ from sqlqueue_spark.receive.claiming.next_batch import (
     setting_aside,
 )
 from sqlqueue_spark.receive.claiming.poll_backoff import LONGEST_SLEEP
-from sqlqueue_spark.receive.claiming.queue_scanner import QueueScanner, Search
-from sqlqueue_spark.receive.claiming.stop_file import asks_to_stop
+from sqlqueue_spark.receive.claiming.queue_scanner import Look, QueueScanner, Search, take_turns
 from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.row_set import LOWEST
+from sqlqueue_spark.row_set import HIGHEST, LOWEST
 
 log = plain_text.logger(__name__)
 
@@ -68,17 +66,17 @@ class Scanner:
         self._served = 0
         self._listed = False
         self._list_again = 0.0
+        #: Whether a pattern names the queues, so that they may come and go.
+        self._matches = options.queue_pattern is not None
         #: Whether this run ends at the rows that are there now (``Trigger.AvailableNow``).
         self._bounded = False
         self._ahead: ClaimAhead | None = None
-        #: Late rows went before the claim ahead. Now it comes next, as it is locked.
+        #: Late rows went before the claim ahead. Now it comes next: there may always be another late row.
         self._ahead_waited = False
-        self._limits = BatchLimits.of(options)
-        self._size: BatchSize | None = None
-        if options.adaptive_batch:
-            self._size = BatchSize(
-                _FIRST_ROWS, options.target_batch_duration.total_seconds(), options.most_rows
-            )
+        self._limits = BatchLimits(rows=options.most_rows, bytes=options.max_bytes_per_trigger)
+        seconds = options.target_batch_duration.total_seconds()
+        size = BatchSize(_FIRST_ROWS, seconds, options.most_rows)
+        self._size = size if options.adaptive_batch else None
         #: When the present batch began; None where none runs.
         self._began: float | None = None
         #: Whether the present batch is the first one, which Spark's start makes longer.
@@ -106,7 +104,8 @@ class Scanner:
         :param max_rows: most rows to claim; None is everything that is there now.
         """
         self._batch_ended()
-        if asks_to_stop(self._options):
+        stop_file = self._options.stop_file
+        if stop_file is not None and Path(stop_file).exists():
             self._give_back_ahead()
             return None
         self._list()
@@ -114,11 +113,13 @@ class Scanner:
             return None
         if max_rows is None:
             self._give_back_ahead()
-            batch = self._everything(start)
+            members = list(self._members.values())
+            limits = BatchLimits(rows=HIGHEST, bytes=HIGHEST)
+            batch = self._mark(self._claim(start, members, limits, QueueScanner.everything))
         else:
             batch = self._next(start, max_rows)
         if batch is not None and self._size is not None:
-            self._size.begins(batch.count, more=batch.full)
+            self._size.begins(batch.count, more=any(part.full for part in batch.parts))
             self._began = self._clock()
         return batch
 
@@ -128,15 +129,11 @@ class Scanner:
         with self._pool.transaction() as session:
             for member in self._members.values():
                 highest = session.at(member.table).highest()
-                member.scans.end = LOWEST if highest is None else highest
+                member.end = LOWEST if highest is None else highest
         self._bounded = True
 
     def waiting(self) -> Json | None:
-        """How many rows wait behind the last claim and how old the oldest is, and how many were left to
-        neighbours.
-
-        All is as last seen; it asks no database.
-        """
+        """How many rows wait, how old the oldest is, how many were left to neighbours; all as last seen."""
         scanners = self._members.values()
         seen = [each.backlog.seen for each in scanners if each.backlog.seen is not None]
         if not seen:
@@ -177,17 +174,16 @@ class Scanner:
     def claim_ahead(self, present: NextBatch) -> None:
         """Begin to claim what follows the present batch, where a backlog is likely to wait."""
         lasts = {part.name: part.last for part in present.parts}
-        more = any(part.full and part.last < self._end(part.name) for part in present.parts)
+        more = any(part.full and part.last < member.end for member, part in self._of(present))
         beside = any(member.headroom.beside_neighbours for member in self._members.values())
         if not (self._options.claim_ahead and more) or beside or self._ahead is not None:
             return
         limits, end, least = self._limits, present.end, present.count
-        among = [member for member in self._due() if lasts.get(member.name, LOWEST) < self._end(member.name)]
+        among = [member for member in self._due() if lasts.get(member.name, LOWEST) < member.end]
 
         def ahead(member: QueueScanner, search: Search, share: BatchLimits) -> QueueRows | None:
             # Two claims of one stream never want the same row, even when the first one's connection is lost.
-            after = lasts.get(member.name, member.scans.head.ended_at)
-            up_to = member.scans.end
+            after, up_to = lasts.get(member.name, member.head.ended_at), member.end
             return search(lambda queue: member.find_onward(queue, after, up_to, share, ahead=True))
 
         def claim(asked: Asked) -> NextBatch | None:
@@ -216,7 +212,7 @@ class Scanner:
         """Give a claim ahead back where neighbours are seen: it holds the rows that they come to next."""
         if self._ahead is None or (made := self._ahead.made()) is None:
             return
-        members = self._of(made)
+        members = [member for member, _ in self._of(made)]
         try:
             with self._pool.borrowed() as session, session.brief_transaction():
                 seen = [each.headroom.appeared(session.at(each.table)) for each in members]
@@ -226,7 +222,7 @@ class Scanner:
             seen = [True]  # another session waits for the whole table, and so for this claim
         if any(seen):
             for member in members:
-                member.scans.head.look_from_start_next()
+                member.head.look_from_start_next()
             self._give_back_ahead("neighbours are seen")
 
     def _take_ahead(self, start: Offset | None) -> NextBatch | None:
@@ -237,7 +233,7 @@ class Scanner:
         if held is not None:
             held.follow(start)
             try:
-                if any(self._backlog_due(part) for part in held.parts):
+                if any(member.backlog.due for member, _ in self._of(held)):
                     with self._pool.transaction() as session:
                         self._look_behind(session, held)
             except BaseException as error:
@@ -253,15 +249,14 @@ class Scanner:
 
         :raises QueueFails: something is wrong with one of several queues.
         """
-        due = [part for part in batch.parts if self._backlog_due(part)]
+        due = [(member, part) for member, part in self._of(batch) if member.backlog.due]
         if due:
             session.hurry()
-        for part in due:
+        for member, part in due:
             # PostgreSQL keeps the last statement's scan, and with it an index page, until the transaction's
-            # next statement. Every VACUUM waits for that page, our cleanup too, for as long as the batch
-            # lasts. The attempt's end lets it go.
+            # next statement. Every VACUUM waits for that page. The attempt's end lets it go.
             with setting_aside(session, part.name), session.connection.attempt():
-                self._members[part.name].backlog.look(session.at(part.queue.table.table), part.last)
+                member.backlog.look(session.at(part.queue.table.table), part.last)
         if due:
             session.patient()
 
@@ -271,29 +266,16 @@ class Scanner:
         """Late rows from below if it is time to look for them, else the claim ahead, else a new claim."""
         rows = max_rows if self._size is None else min(max_rows, self._size.rows)
         self._limits = replace(self._limits, rows=rows)
-        batch = None
         self._give_back_to_neighbours()
         if self._ahead is not None:
-            if not self._ahead_waited and (batch := self._late(start)) is not None:
-                self._ahead_waited = True
+            if not self._ahead_waited:
+                members = [member for member in self._due() if member.late_due]
+                batch = self._claim(start, members, self._limits, QueueScanner.late, counts=False)
+                if batch is not None:
+                    self._ahead_waited = True
+                    return batch
+            if (batch := self._take_ahead(start)) is not None:
                 return batch
-            batch = self._take_ahead(start)
-        if batch is None:
-            batch = self._onward(start)
-        return batch
-
-    def _everything(self, start: Offset | None) -> NextBatch | None:
-        """Everything that is there now."""
-        members = list(self._members.values())
-        return self._mark(self._claim(start, members, BatchLimits.none(), QueueScanner.everything))
-
-    def _late(self, start: Offset | None) -> NextBatch | None:
-        """Late rows, of each queue in which it is time to look for them."""
-        members = [member for member in self._due() if member.late_due]
-        return self._claim(start, members, self._limits, QueueScanner.late, counts=False)
-
-    def _onward(self, start: Offset | None) -> NextBatch | None:
-        """The next rows."""
         batch = self._mark(self._claim(start, self._due(), self._limits, QueueScanner.onward))
         if batch is None and self._bounded:
             for member in self._members.values():
@@ -303,9 +285,11 @@ class Scanner:
 
     def _mark(self, batch: NextBatch | None) -> NextBatch | None:
         """Let the next looks begin where this batch ends."""
-        for part in () if batch is None else batch.parts:
-            if part.name in self._members:
-                part.mark(self._members[part.name].scans.head)
+        for member, part in () if batch is None else self._of(batch):
+            if part.locked:
+                member.head.claimed(part.rows)
+            else:
+                member.head.passed(part.last)
         return batch
 
     # -- looking ---------------------------------------------------------------------------------
@@ -328,21 +312,20 @@ class Scanner:
         """
         if not members:
             return None
-        limits = limits.at_most(self._maker.most_rows)
+        limits = limits.at_most(self._maker.bearable.rows)
 
-        def make(session: QueueSession) -> NextBatch | None:
-            looked: list[tuple[QueueScanner, QueueRows | None]] = []
+        looked: list[tuple[QueueScanner, QueueRows | None]] = []
+        session = self._pool.borrow()  # it stays lent if its transaction holds the rows
 
-            def turn() -> list[QueueRows]:
-                self._given_back(looked)
-                now = self._clock()
-                take_turns(
-                    session, [each for each in members if now >= each.not_before], limits, look, looked
-                )
-                parts = [part for _, part in looked if part is not None]
-                self._learn(looked, rests=counts and not (ahead and not parts))
-                return parts
+        def turn() -> list[QueueRows]:
+            self._given_back(looked)
+            now = self._clock()
+            take_turns(session, [each for each in members if now >= each.not_before], limits, look, looked)
+            parts = [part for _, part in looked if part is not None]
+            self._learn(looked, rests=counts and not (ahead and not parts))
+            return parts
 
+        def made() -> NextBatch | None:
             while True:
                 try:
                     batch = self._maker.make(session, start, turn)
@@ -355,13 +338,8 @@ class Scanner:
                     failing = next(each for each in members if each.name == error.name)
                     self._set_aside(session, failing, error.cause)
 
-        return self._search(make)
-
-    def _search(self, make: Callable[[QueueSession], NextBatch | None]) -> NextBatch | None:
-        """The batch that is made in a session. The session stays lent if its transaction holds the rows."""
-        session = self._pool.borrow()
         try:
-            batch = make(session)
+            batch = made()
             held = batch is not None and batch.session is not None
             if not held:
                 session.rollback()
@@ -398,11 +376,7 @@ class Scanner:
         """Find out which queues there are, when it is time to."""
         if not self._pool.opened_before:
             self._pool.give_back(self._pool.borrow())
-        elif (
-            self._options.queue_pattern is not None
-            and not self._bounded
-            and self._clock() >= self._list_again
-        ):
+        elif self._matches and not self._bounded and self._clock() >= self._list_again:
             self._pool.refresh()
         elif self._listed:
             return
@@ -410,10 +384,8 @@ class Scanner:
         names = self._pool.names
         for table, name in names.items():
             if name not in self._members:
-                find = self._maker.find(table)
-                self._members[name] = QueueScanner(
-                    self._options, find, self._clock, self._sleep, table=table, name=name
-                )
+                its = (self._options, self._maker.find(table), self._clock, self._sleep)
+                self._members[name] = QueueScanner(*its, table=table, name=name)
                 if self._listed:
                     log.info("queue_appeared queue=%s", name)
         for name in [each for each in self._members if each not in names.values()]:
@@ -428,27 +400,17 @@ class Scanner:
         """
         session.forget(member.table)
         if member.failure is None or type(member.failure) is not type(error):
-            log.warning("queue_set_aside queue=%s: %s The others go on; it is tried again every %.0f s", member.name, error,
-                        LATER_SECONDS)  # fmt: skip
+            log.warning("queue_set_aside queue=%s: %s The others go on; it is tried again every %.0f s",
+                        member.name, error, LATER_SECONDS)  # fmt: skip
         member.failure, member.not_before = error, self._clock() + LATER_SECONDS
-        gone = [
-            not (each.failure is None or isinstance(each.failure, TryAgain))
-            for each in self._members.values()
-        ]
-        if all(gone) and self._options.queue_pattern is None:
+        failures = [each.failure for each in self._members.values()]
+        if not self._matches and not any(each is None or isinstance(each, TryAgain) for each in failures):
             raise error
 
     def _due(self) -> list[QueueScanner]:
         now = self._clock()
         return [member for member in self._members.values() if now >= member.next_look]
 
-    def _of(self, batch: NextBatch) -> list[QueueScanner]:
-        """The queues that a batch has rows of, but for those that have gone."""
-        return [self._members[part.name] for part in batch.parts if part.name in self._members]
-
-    def _backlog_due(self, part: QueueRows) -> bool:
-        member = self._members.get(part.name)
-        return member is not None and member.backlog.due
-
-    def _end(self, name: str) -> int:
-        return self._members[name].scans.end if name in self._members else LOWEST
+    def _of(self, batch: NextBatch) -> list[tuple[QueueScanner, QueueRows]]:
+        """The queues that a batch has rows of, but for those that have gone, and these rows."""
+        return [(self._members[part.name], part) for part in batch.parts if part.name in self._members]

@@ -1,5 +1,4 @@
-"""The file in which a program tells which batches Spark has logged, so that they are settled before the next
-trigger.
+"""The file in which a program tells which batches Spark has logged, so that they are settled at once.
 
 Spark itself says so only when it asks for the next batch, which may be an hour later.
 """
@@ -16,7 +15,6 @@ from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive.offset import Offset
 
 log = plain_text.logger(__name__)
-
 
 _LOOK_SECONDS = 0.05
 
@@ -37,8 +35,7 @@ class DoneFile:
         self._thread: threading.Thread | None = None
 
     def watch(self) -> None:
-        """Begin to watch, if the watch has not begun yet. What the file says already is of an earlier run,
-        and is ignored.
+        """Begin to watch, if it has not begun yet. What the file says already is of an earlier run: ignored.
 
         A batch that was logged then may have been taken back since, and may be running again.
         """

@@ -17,13 +17,13 @@ from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling, may_g
 from sqlqueue_spark.receive.holding.replay import Wanted, locked_again, say_not_taken_again
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.reading.slices import Task, plan, uncut
+from sqlqueue_spark.receive.reading.slices import Task, tasks_of
 
 log = plain_text.logger(__name__)
 
 
 class HeldBatch:
-    """Holds one claim at most until its batch is settled or given back, also one of a process before.
+    """Holds at most one claim until its batch is settled or given back, also one that another process made.
 
     Two threads use it, one at a time: Spark's thread, and the thread that watches ``doneFile`` and settles.
     Take ``lock`` for whatever must not be settled in between.
@@ -35,26 +35,25 @@ class HeldBatch:
         self._scanner = scanner
         self._held: OpenClaim | None = None
         self._settled: Offset | None = None
-        self._done_file = (
-            None if options.done_file is None else DoneFile(Path(options.done_file), self.settle)
-        )
+        path = options.done_file
+        self._done_file = None if path is None else DoneFile(Path(path), self.settle)
         self.staging = StageDispatch(options, pool)
         self.lock = threading.RLock()
 
     def hold(self, claimed: NextBatch) -> None:
         """Hold a batch that was just claimed; the one before is settled."""
         assert claimed.session is not None, "a claim holds its rows"
-        self._held = OpenClaim(claimed.session, claimed.start, claimed.end, claimed.parts)
+        self._held = OpenClaim(claimed.start, claimed.end, claimed.parts, claimed.session)
 
     def claimed_after(self, start: Offset | None) -> Offset | None:
         """The offset of the batch that was claimed after ``start`` and is held; None where there is none."""
         held = self._held
-        return held.end if held is not None and held.follows(start) else None
+        if held is None or held.lost or held.settling is Settling.THE_NEXT_PROCESS or start != held.start:
+            return None
+        return held.end
 
     def finish(self, start: Offset | None) -> None:
-        """Settle what is held if ``start`` is its offset; else give it back, and settle what a previous
-        process left of the batch that ends with ``start``.
-        """
+        """Settle what is held if ``start`` is its offset; else give it back, and settle ``start``."""
         if self._held is not None:
             if start == self._held.end:
                 self._settle()
@@ -62,7 +61,7 @@ class HeldBatch:
                 self._release()
         if start is not None and start != self._settled:
             session, parts = self._lock(start, Wanted.of(start))
-            self._held = OpenClaim(session, None, start, parts, settling=Settling.THE_NEXT_PROCESS)
+            self._held = OpenClaim(None, start, parts, session, settling=Settling.THE_NEXT_PROCESS)
             self._settle()
 
     def plan(self, start: Offset | None, end: Offset) -> Sequence[Task]:
@@ -76,7 +75,7 @@ class HeldBatch:
                 self._done_file.watch()
             fail_points.step(fail_points.OFFSET_LOGGED)
             self._pool.retried(lambda: self.staging.open(start, end))
-            return self._tasks(held)
+            return tasks_of(held.parts, self._options)
 
     def settle(self, end: Offset | None) -> None:
         """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""
@@ -98,10 +97,6 @@ class HeldBatch:
             finally:
                 self._release()
                 self.staging.close()
-
-    def _tasks(self, held: OpenClaim) -> Sequence[Task]:
-        rows = uncut(held.parts, several=self._options.several)
-        return plan(rows, self._options.slices(held.live), held.session.connection.dialect.small_row)
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -129,27 +124,26 @@ class HeldBatch:
         held.say_settled()
 
     def _gave_up(self, held: OpenClaim, error: SqlQueueError) -> SqlQueueError:
-        kind = next(
-            (each for each in (QueueError, ConfigurationError) if isinstance(error, each)), SqlQueueError
-        )
+        kinds = (QueueError, ConfigurationError)
+        kind = next((each for each in kinds if isinstance(error, each)), SqlQueueError)
         seconds = round(self._options.command_timeout.total_seconds())
         return kind(
-            f"The last batch of {held.session.name} is done but could not be settled within commandTimeout ({seconds} s): "
-            f"{error} Its {held.count} rows are free again; remove the cause and start the stream, which settles them "
-            "first: what another consumer takes before that is processed by both."
+            f"The last batch of {held.session.name} is done but could not be settled within commandTimeout "
+            f"({seconds} s): {error} Its {held.count} rows are free again; remove the cause and start the "
+            "stream, which settles them first: what another consumer takes before that is processed by both."
         )
 
     def _replay(self, start: Offset | None, end: Offset) -> None:
         """Lock what is left of an unfinished batch again, and hold it."""
         self._release()
         session, parts = self._lock(end, Wanted.of(end))
-        self._held = held = OpenClaim(session, start, end, parts)
+        self._held = OpenClaim(start, end, parts, session)
         if end.taken:
             say_not_taken_again(end)
         elif not end.empty:
             wanted = sum(len(part.live) for part in end.parts)
-            log.warning("replaying queue=%s rows=%d taken_by_others=%d", session.name, held.live,
-                        wanted - held.live)  # fmt: skip
+            left = sum(len(part.rows.live) for part in parts)
+            log.warning("replaying queue=%s rows=%d taken_by_others=%d", session.name, left, wanted - left)
 
     def _lock(self, end: Offset, wanted: Sequence[Wanted]) -> tuple[QueueSession, list[QueueRows]]:
         """Lock what is left of these rows of a batch.

@@ -10,9 +10,8 @@ from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
-from sqlqueue_spark.receive.claiming.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
 from sqlqueue_spark.receive.holding.replay import Wanted
-from sqlqueue_spark.receive.offset import Offset
 
 log = plain_text.logger(__name__)
 
@@ -28,32 +27,15 @@ class Settling(Enum):
 
 
 @dataclass
-class OpenClaim:
-    """A claim, and the session whose open transaction holds its rows.
-
-    ``start`` and ``end`` are the offsets between which the batch lies, as Spark knows them. ``parts`` are the
-    rows that are locked, of each queue.
-    """
+class OpenClaim(NextBatch):
+    """A claim, and the session whose open transaction holds its rows."""
 
     session: QueueSession
-    start: Offset | None
-    end: Offset
-    parts: Sequence[QueueRows]
     #: The transaction is gone, and every lock with it.
     lost: bool = False
     settling: Settling = Settling.ITS_CLAIM
     #: How many rows of a lost claim were not there any more when it was locked again.
     gone: int = 0
-
-    @property
-    def count(self) -> int:
-        """How many rows are locked, with the expired ones."""
-        return sum(part.rows.rows for part in self.parts)
-
-    @property
-    def live(self) -> int:
-        """How many of them are to be emitted."""
-        return sum(len(part.rows.live) for part in self.parts)
 
     def wanted(self) -> list[Wanted]:
         """What is to be locked again when the transaction is lost."""
@@ -63,10 +45,6 @@ class OpenClaim:
             for each in self.end.parts
             if each.queue in parts
         ]
-
-    def follows(self, start: Offset | None) -> bool:
-        """Whether this is the batch that was claimed after ``start``, and still is."""
-        return start == self.start and not self.lost and self.settling is not Settling.THE_NEXT_PROCESS
 
     def settle(self, send: Callable[[], None]) -> None:
         """Delete the rows, send what the batch has staged, and commit.
@@ -93,12 +71,8 @@ class OpenClaim:
         def tell(error: SqlQueueError) -> None:
             nonlocal told
             if not told and may_go_away(error):
-                log.warning(
-                    "settling_waits queue=%s rows=%d: they stay locked meanwhile; %s",
-                    queue,
-                    self.count,
-                    error,
-                )
+                log.warning("settling_waits queue=%s rows=%d: they stay locked meanwhile; %s",
+                            queue, self.count, error)  # fmt: skip
             told = True
 
         seconds = connection.target.command_timeout.total_seconds()
@@ -126,11 +100,12 @@ class OpenClaim:
         """Log what became of a batch that its own claim did not settle."""
         name, rows = self.session.name, self.count
         if self.settling is Settling.A_SECOND_CLAIM:
-            log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by our own lost "
-                        "commit, or taken by another consumer and are processed twice", name, rows, self.gone)  # fmt: skip
+            log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by "
+                        "our own lost commit, or taken by another consumer and are processed twice",
+                        name, rows, self.gone)  # fmt: skip
         elif self.settling is Settling.THE_NEXT_PROCESS and rows:
-            log.warning("recovered queue=%s deleted=%d: rows of the last logged batch that a stopped process had processed "
-                        "but not deleted", name, rows)  # fmt: skip
+            log.warning("recovered queue=%s deleted=%d: rows of the last logged batch that a stopped process "
+                        "had processed but not deleted", name, rows)  # fmt: skip
 
     def release(self) -> None:
         """Give the rows back to everybody. Never raises."""

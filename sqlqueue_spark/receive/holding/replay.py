@@ -15,51 +15,10 @@ from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
-
-
-def relock(queue: Queue, offset: Offset, live: RowSet, expired: RowSet) -> Claimed | None:
-    """Lock what is left of a claim, and wait for rows that others hold.
-
-    :param live: those of the offset's live rows that are to be locked; ``expired`` likewise.
-    :returns: the rows; None where the rows with these numbers are not the claim's. None also for a batch of
-        mode ``none``, which has claimed no rows: what its workers did not take was not emitted either.
-    :raises RowsHeld: another session held a row for longer than ``lockTimeout``; the message says who.
-    """
-    if offset.taken:
-        return None
-    if queue.identity() != offset.identity:
-        log.warning("not_the_same_table queue=%s rows=%d: dropped and created again since; nothing of the batch is "
-                    "looked for", queue.table.name, len(live) + len(expired))  # fmt: skip
-        return None
-    left = Claimed()
-    try:
-        with queue.connection.patient():
-            for row_version, size in queue.lock(live):
-                left.live.append(row_version)
-                left.sizes.append(size)
-            for row_version, _ in queue.lock(expired):
-                left.expired.append(row_version)
-    except RowsHeld as error:
-        raise RowsHeld(
-            f"Rows of an unfinished batch of {queue.table.name} are still held {_by_whom(queue, live, expired)} after "
-            "waiting lockTimeout; end that session if it is a stopped stream, or raise lockTimeout."
-        ) from error
-    except ValueError as error:
-        raise QueueError(
-            f"A RowVersion of an unfinished batch occurs twice in {queue.table.name} ({error}); the identity was reseeded: "
-            "empty the queue by its own receivers and seed it above all rows."
-        ) from error
-    proven = _last_proven(queue, offset) if left.rows else None
-    if left.rows and proven is None:
-        log.warning("not_the_same_rows queue=%s rows=%d: the rows with these numbers are other messages (the table was "
-                    "truncated or restored), or every witness was taken; none is touched",
-                    queue.table.name, left.rows)  # fmt: skip
-        return None
-    return left if proven is None else _up_to(left, proven)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +34,53 @@ class Wanted:
         """All rows of a batch."""
         return [cls(offset=part, live=part.live, expired=part.expired) for part in end.parts]
 
+    @property
+    def count(self) -> int:
+        return len(self.live) + len(self.expired)
+
+
+def relock(queue: Queue, wanted: Wanted) -> Claimed | None:
+    """Lock what is left of a claim, and wait for rows that others hold.
+
+    :returns: the rows; None where the rows with these numbers are not the claim's. None also for a batch of
+        mode ``none``, which has claimed no rows: what its workers did not take was not emitted either.
+    :raises RowsHeld: another session held a row for longer than ``lockTimeout``; the message says who.
+    """
+    offset = wanted.offset
+    if offset.taken:
+        return None
+    if queue.identity() != offset.identity:
+        log.warning("not_the_same_table queue=%s rows=%d: dropped and created again since; nothing of the "
+                    "batch is looked for", queue.table.name, wanted.count)  # fmt: skip
+        return None
+    left = Claimed()
+    try:
+        with queue.connection.patient():
+            for row_version, size in queue.lock(wanted.live):
+                left.live.append(row_version)
+                left.sizes.append(size)
+            for row_version, _ in queue.lock(wanted.expired):
+                left.expired.append(row_version)
+    except RowsHeld as error:
+        raise RowsHeld(
+            f"Rows of an unfinished batch of {queue.table.name} are still held {_by_whom(queue, wanted)} "
+            "after waiting lockTimeout; end that session if it is a stopped stream, or raise lockTimeout."
+        ) from error
+    except ValueError as error:
+        raise QueueError(
+            f"A RowVersion of an unfinished batch occurs twice in {queue.table.name} ({error}); the identity "
+            "was reseeded: empty the queue by its own receivers and seed it above all rows."
+        ) from error
+    if not left.rows:
+        return left
+    there = queue.ids(list(offset.witnesses))
+    if there and all(offset.witnesses[row_version] == row_id for row_version, row_id in there.items()):
+        return _up_to(left, max(there))
+    log.warning("not_the_same_rows queue=%s rows=%d: the rows with these numbers are other messages (the "
+                "table was truncated or restored), or every witness was taken; none is touched",
+                queue.table.name, left.rows)  # fmt: skip
+    return None
+
 
 def locked_again(session: QueueSession, wanted: Sequence[Wanted]) -> list[QueueRows]:
     """Lock what is left of a batch, in each of its queues, in the open transaction. Errors as :func:`relock`.
@@ -88,10 +94,10 @@ def locked_again(session: QueueSession, wanted: Sequence[Wanted]) -> list[QueueR
         for each in wanted:
             queue = session.named(each.offset.queue)
             if queue is None:
-                log.warning("not_the_same_table queue=%s rows=%d: dropped since; nothing of the batch is looked for",
-                            each.offset.queue, len(each.live) + len(each.expired))  # fmt: skip
+                log.warning("not_the_same_table queue=%s rows=%d: dropped since; nothing of the batch is "
+                            "looked for", each.offset.queue, each.count)  # fmt: skip
                 continue
-            rows = relock(queue, each.offset, each.live, each.expired)
+            rows = relock(queue, each)
             if rows is None:
                 refused.append(each)
             parts.append(QueueRows(queue, rows or Claimed(), each.offset.witnesses))
@@ -105,15 +111,9 @@ def locked_again(session: QueueSession, wanted: Sequence[Wanted]) -> list[QueueR
 
 def say_not_taken_again(offset: Offset) -> None:
     """Log that no mode takes an unfinished batch of mode ``none`` again."""
-    log.warning("not_taken_again queue=%s rows=%d: the process that planned this batch has ended; what its workers took is "
-                "in the sink or lost, the rest comes in later batches", offset.queue, offset.claimed)  # fmt: skip
-
-
-def _last_proven(queue: Queue, offset: Offset) -> int | None:
-    """The last witness that is still there; None where none is there, or one of them is another row now."""
-    there = queue.ids(list(offset.witnesses))
-    same = all(offset.witnesses[row_version] == row_id for row_version, row_id in there.items())
-    return max(there) if there and same else None
+    log.warning("not_taken_again queue=%s rows=%d: the process that planned this batch has ended; what its "
+                "workers took is in the sink or lost, the rest comes in later batches",
+                offset.queue, offset.claimed)  # fmt: skip
 
 
 def _up_to(rows: Claimed, last: int) -> Claimed:
@@ -122,27 +122,17 @@ def _up_to(rows: Claimed, last: int) -> Claimed:
     A table that was restored from a copy goes on from the copy's last number. If the copy was made in the
     middle of the claim, a number above the last witness can belong to a message that came since.
     """
-    if all(not len(runs) or runs.last <= last for runs in (rows.live, rows.expired)):
-        return rows
-    kept = Claimed()
-    for row_version, size in zip(rows.live.rows(), rows.sizes, strict=True):
-        if row_version <= last:
-            kept.live.append(row_version)
-            kept.sizes.append(size)
-    for row_version in rows.expired.rows():
-        if row_version <= last:
-            kept.expired.append(row_version)
-    log.info(
-        "left_unproven rows=%d: they stand above the last witness and will be claimed anew",
-        rows.rows - kept.rows,
-    )
+    live, expired = (runs.between(LOWEST, last) for runs in (rows.live, rows.expired))
+    kept = Claimed(live=live, expired=expired, sizes=rows.sizes[: len(live)])
+    if left := rows.rows - kept.rows:
+        log.info("left_unproven rows=%d: they stand above the last witness and will be claimed anew", left)
     return kept
 
 
-def _by_whom(queue: Queue, live: RowSet, expired: RowSet) -> str:
+def _by_whom(queue: Queue, wanted: Wanted) -> str:
     try:
         queue.connection.rollback()
-        holders = {holder for runs in (live, expired) if runs for holder in queue.holders(runs)}
+        holders = {holder for runs in (wanted.live, wanted.expired) if runs for holder in queue.holders(runs)}
     except SqlQueueError:
         return "by a session that this login may not see"
     return "by " + (", ".join(sorted(map(str, holders))) or "another session")

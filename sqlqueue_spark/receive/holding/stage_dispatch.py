@@ -1,5 +1,4 @@
-"""Sends what a batch has staged when its claim is settled, in the claim's own transaction
-(``sendsAtomicWithReceive``).
+"""Mode ``sendsAtomicWithReceive``: what a batch has staged is sent by the claim's own transaction.
 
 The offset of a batch names its stage. So the batch is settled from that stage, whatever the mode in which the
 stream goes on. In another mode, or under another stream, a batch is either finished right or refused before
@@ -14,12 +13,11 @@ import json
 from collections.abc import Iterator
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, RowsHeld
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SourceOptions
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
-from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
+from sqlqueue_spark.receive.offset import Offset, QueuePart, batch_offset
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage
 from sqlqueue_spark.tables.stage import Incomplete, Stage, Unsealed
@@ -33,7 +31,7 @@ _CLEARING_MS = 1
 
 
 class StageDispatch:
-    """Opens the stage for each batch, sends what is on it when that is settled, and clears it afterwards.
+    """Opens the stage for each batch, sends what is on it when the batch is settled, clears it in between.
 
     An atomic source holds its stage on a connection of its own, from the first time it is asked for messages
     until it is closed. Otherwise two sources of one stream would stage into each other's batches.
@@ -54,8 +52,7 @@ class StageDispatch:
         self._sent: tuple[str, Table, int] | None = None
 
     def open(self, start: Offset | None, end: Offset) -> None:
-        """Give the stage to the batch that ends with ``end``, once: Spark may plan a batch again while it
-        runs.
+        """Give the stage to the batch that ends with ``end``, once: Spark may plan it again while it runs.
 
         :param start: the last batch before it that had a claim.
         :raises ConfigurationError: the batch was begun in another mode or under another stream, and can be
@@ -68,7 +65,7 @@ class StageDispatch:
         elif self._own is not None:
             self._check_begun_so(end, self._own)
             self._look_back_once(start, end)
-            with self._at_home() as stage, self._transaction():
+            with self._at_home() as stage, stage.connection.transaction():
                 sent = stage.move_waiting()
                 stage.open(_digest(end), queue=_queues(end))
             self._empty = False
@@ -80,10 +77,7 @@ class StageDispatch:
         self._opened = end
 
     def send(self, session: QueueSession, end: Offset, *, deleting: int) -> None:
-        """Move what the batch has staged into its destinations, in the open transaction. Calling again is
-        harmless.
-
-        Call :meth:`settled` when the transaction is committed.
+        """Move what the batch has staged into its destinations, in the open transaction; harmless twice.
 
         :param deleting: how many of the batch's rows the transaction deletes. With 0, an earlier transaction
             did all this.
@@ -100,8 +94,9 @@ class StageDispatch:
         except Incomplete as error:
             if deleting:
                 raise ConfigurationError(
-                    f"{error}, so the {deleting} rows of the last batch of {session.name} stay in the queue: its database "
-                    f"has lost what was committed, or the sink does not stage there. {_RUN_AGAIN}"
+                    f"{error}, so the {deleting} rows of the last batch of {session.name} stay in the queue: "
+                    f"its database has lost what was committed, or the sink does not stage there. "
+                    f"{_RUN_AGAIN}"
                 ) from error
             if end.empty and not isinstance(error, Unsealed):
                 raise stage.lost(error) from error
@@ -112,9 +107,9 @@ class StageDispatch:
             self._sent = (session.name, table, moved)
         elif deleting:
             raise ConfigurationError(
-                f"What the last batch of {session.name} sent is not on the stage {table} any more, so its {deleting} "
-                "rows stay in the queue: another pipeline of the same option stream has emptied the stage. Give each a "
-                f"name of its own. {_RUN_AGAIN}"
+                f"What the last batch of {session.name} sent is not on the stage {table} any more, so its "
+                f"{deleting} rows stay in the queue: another pipeline of the same option stream has emptied "
+                f"the stage. Give each a name of its own. {_RUN_AGAIN}"
             )
 
     def settled(self) -> None:
@@ -136,7 +131,7 @@ class StageDispatch:
         if self._own is None:
             self._send_left_before(start)
         else:
-            with self._at_home() as stage, self._transaction():
+            with self._at_home() as stage, stage.connection.transaction():
                 mark = stage.mark()
                 if mark is not None and mark.claim:
                     stage.give_up()
@@ -153,7 +148,7 @@ class StageDispatch:
             return
         with self._at_home() as stage:
             sent = given_up = None
-            with self._transaction():
+            with stage.connection.transaction():
                 mark = stage.mark()
                 if mark is not None and mark.waits:
                     sent = stage.move_waiting()
@@ -165,45 +160,32 @@ class StageDispatch:
                     self._just_taken = False
             self._say_sent(self._own, sent)
             if given_up is not None:
-                log.warning("stage_given_up stage=%s sealed=%s: a batch that was begun there does not belong to this "
-                            "checkpoint's last one", self._own, given_up.sealed)  # fmt: skip
+                log.warning("stage_given_up stage=%s sealed=%s: a batch that was begun there does not belong "
+                            "to this checkpoint's last one", self._own, given_up.sealed)  # fmt: skip
             if sent is not None or given_up is not None or not self._empty:
                 self._empty = self._cleared(stage)
 
     def hold(self) -> None:
-        """Hold the source's stage before an offset names it: while another source holds it, no batch opens it."""
+        """Hold the stage before an offset names it: while another source holds it, no batch opens it."""
         if self._own is not None:
             with self._at_home():
                 pass
 
     def named_after(self, start: Offset | None) -> Offset | None:
-        """The offset where there is nothing to claim: ``start``, or one of no rows that names the source's
-        own stage.
+        """The offset where there is nothing to claim: ``start``, or one of no rows that names the own stage.
 
         A batch without rows of this queue leaves the offset as it is, and may stage messages all the same.
-        The source looks for them on the stage that the offset names, even when the stream has another stage
-        by then.
+        The source looks for them on the stage that the offset names, even if the stream has another by then.
         """
         own = "" if self._own is None else self._own.to_text()
         if not own or (start is not None and start.stage == own):
             return start
-        serial = next_serial(start)
-        parts: list[Offset] = []
+        parts: list[QueuePart] = []
         if not self._options.several:
             with self._pool.transaction() as session:
-                parts = [
-                    Offset(
-                        queue=queue.name,
-                        identity=queue.identity() or "",
-                        live=RowSet(),
-                        expired=RowSet(),
-                        mode=ATOMIC,
-                        serial=serial,
-                        stage=own,
-                    )
-                    for queue in session.all()
-                ]
-        return batch_offset(parts, several=self._options.several, mode=ATOMIC, serial=serial, stage=own)
+                queues = session.all()
+                parts = [QueuePart(its.name, its.identity() or "", RowSet(), RowSet()) for its in queues]
+        return batch_offset(start, parts, several=self._options.several, mode=ATOMIC, stage=own)
 
     def forget(self) -> None:
         """Forget which batch has the stage: the next batch is another attempt, even at the same rows."""
@@ -247,17 +229,12 @@ class StageDispatch:
             raise
         return session
 
-    def _transaction(self) -> contextlib.AbstractContextManager[Connection]:
-        assert self._home is not None, "called while the stage is held"
-        return self._home.connection.transaction()
-
     def _cleared(self, stage: Stage) -> bool:
-        assert self._home is not None, "called while the stage is held"
         try:
-            with self._home.connection.hasty(_CLEARING_MS):
+            with stage.connection.hasty(_CLEARING_MS):
                 stage.clear()
         except RowsHeld:
-            log.debug("not_cleared stage=%s: somebody has it open; the next time", self._own)
+            log.debug("not_cleared stage=%s: another session has it open; the next time", self._own)
             return False
         return True
 
@@ -266,14 +243,16 @@ class StageDispatch:
     def _check_begun_so(self, offset: Offset, own: Table) -> None:
         if not offset.stage:
             raise ConfigurationError(
-                f"The last batch of {offset.queue} was begun with transactionMode {offset.mode} and has not ended, and its offset "
-                f"cannot remember a stage; start once with transactionMode {offset.mode}, then with {ATOMIC}."
+                f"The last batch of {offset.queue} was begun with transactionMode {offset.mode} and has not "
+                f"ended, and its offset cannot remember a stage; start once with transactionMode "
+                f"{offset.mode}, then with {ATOMIC}."
             )
         begun = Table.from_text(offset.stage)
         if begun != own:
             raise ConfigurationError(
-                f"The last batch of {offset.queue} was begun with the stage {begun} and has not ended, but the option stream "
-                f"means the stage {own}; start once with the stream of before, then with the new one."
+                f"The last batch of {offset.queue} was begun with the stage {begun} and has not ended, but "
+                f"the option stream means the stage {own}; start once with the stream of before, then with "
+                "the new one."
             )
 
     def _leave_to_the_sink(self, end: Offset) -> None:
@@ -288,39 +267,38 @@ class StageDispatch:
                     return  # another source of this query holds its stage; nothing of this batch counts there
                 if whom:
                     raise ConfigurationError(
-                        f"The last batch of {session.name} was begun with the stage {table} and has not ended, and another "
-                        f"source holds that stage: {', '.join(whom)}. End that session if it is a stopped stream's; where it is "
-                        "another source of this query, give a new checkpoint folder."
+                        f"The last batch of {session.name} was begun with the stage {table} and has not "
+                        f"ended, and another source holds that stage: {', '.join(whom)}. End that session if "
+                        "it is a stopped stream's; where it is another source of this query, give a new "
+                        "checkpoint folder."
                     )
                 sent = stage.move_waiting()
                 stage.open(_digest(end), queue=_queues(end), mode=self._options.transaction_mode)
         self._say_sent(table, sent)
 
     def _given_up(self, stage: Stage, mark: Mark) -> Mark | None:
-        """Make the mark of a claim idle that does not belong to this checkpoint's last batch; return it as it
-        was.
+        """Make the mark of a claim idle that is not of this checkpoint's last batch; return it as it was.
 
         :raises ConfigurationError: another source's batch is sealed. It may be logged, and what is on the
             stage may be all that is left of it: beside the messages of its own source, the stage has those of
             the batch's other sources, whose rows are deleted.
         """
-        assert self._home is not None, "called while the stage is held"
-        others = [name for name in mark.queue.split("\n") if name and not self._home.reads(name)]
+        read = self._pool.names.values()
+        others = [name for name in mark.queue.split("\n") if name and name not in read]
         if mark.sealed and others:
             raise ConfigurationError(
-                f"The stage {self._own} has what a batch of the queue {', '.join(others)} sends, and that batch is not settled; start "
-                f"once with the transactionMode and the stream that its source had, then with the new ones. To go on without "
-                f"these messages, drop the table {self._own} and start the stream."
+                f"The stage {self._own} has what a batch of the queue {', '.join(others)} sends, and that "
+                "batch is not settled; start once with the transactionMode and the stream that its source "
+                f"had, then with the new ones. To go on without these messages, drop the table {self._own} "
+                "and start the stream."
             )
         return stage.give_up()
 
     def _look_back(self, start: Offset | None) -> None:
         """Send what batches without rows of this queue have left on stages that the stream used before."""
-        if self._looked_back:
-            return
-        for table in self._named(start) | self._by_stream():
-            self._send_left(table)
-        self._looked_back = True
+        if not self._looked_back:
+            self._send_left(self._named(start) | self._by_stream())
+            self._looked_back = True
 
     def _look_back_once(self, start: Offset | None, end: Offset) -> None:
         """Send what waits on the stage of the batch before, if this batch is opened for the first time.
@@ -330,21 +308,18 @@ class StageDispatch:
         """
         named = self._named(start)
         if named:
-            with self._at_home() as stage, self._transaction():
+            with self._at_home() as stage, stage.connection.transaction():
                 before = _opened_for(end, stage.mark())
             if not before:
-                for table in named:
-                    self._send_left(table)
+                self._send_left(named)
 
     def _send_left_before(self, start: Offset | None, *, but: str = "") -> None:
-        """Send what waits on the stage that ``start`` names and that no later step would find. Spark before
-        4.2 tells of it only now.
+        """Send what waits on the stage of ``start`` if no later step would find it: of Spark before 4.2.
 
         :param but: the stage that the next offset names.
         """
         if start is not None and start.stage != but:
-            for table in self._named(start) - self._by_stream():
-                self._send_left(table)
+            self._send_left(self._named(start) - self._by_stream())
 
     def _resent(self, stage: Stage, start: Offset | None, mark: Mark) -> int | None:
         """Send once more what a batch that claimed no rows has staged, if a fail-over took its settling back.
@@ -372,30 +347,28 @@ class StageDispatch:
                 return {table_of(self._options)}
         return set()
 
-    def _send_left(self, table: Table) -> None:
-        """Send what a batch without rows of this queue has left on another stage, unless a live source holds
-        that stage.
+    def _send_left(self, tables: set[Table]) -> None:
+        """Send what batches without rows of this queue have left on other stages that no live source holds.
 
         :raises ConfigurationError: messages wait there and a session holds the stage, perhaps one that a dead
             process has left. The next offset would forget the stage, unless the option ``stream`` means it
             too.
         """
-        with self._pool.transaction() as session:
-            stage, sent = Stage(session.connection, table), None
-            if stage.exists():
-                whom = stage.holders()
-                if not whom:
-                    sent = stage.move_waiting(before=self._last_batch(session))
-                elif table not in self._by_stream() and (mark := stage.mark()) is not None and mark.waits:
-                    raise _in_use(table, ", ".join(whom))
-        self._say_sent(table, sent)
+        for table in tables:
+            with self._pool.transaction() as session:
+                stage, sent = Stage(session.connection, table), None
+                if stage.exists():
+                    whom = stage.holders()
+                    if not whom:
+                        sent = stage.move_waiting(before=self._last_batch(session))
+                    elif table not in self._by_stream() and (mark := stage.mark()) is not None and mark.waits:
+                        raise _in_use(table, ", ".join(whom))
+            self._say_sent(table, sent)
 
     def _last_batch(self, session: QueueSession) -> Batch | None:
-        """The last batch in the mark of the source's own stage. What the same batch has staged on another
-        stage is void.
+        """The last batch in the mark of the own stage: what it has staged on another stage is void.
 
-        None also where Spark does not tell which query it is: a batch of another query may have the same
-        number.
+        None also where Spark does not tell which query it is: batches of two queries may have one number.
         """
         if self._own is None:
             return None
@@ -409,8 +382,8 @@ class StageDispatch:
 
 
 _RUN_AGAIN = (
-    "Remove the newest file of the checkpoint's folder commits: the batch then runs again. Where that does not help, because Spark "
-    "has begun another batch since, give a new checkpoint folder."
+    "Remove the newest file of the checkpoint's folder commits: the batch then runs again. Where that does "
+    "not help, because Spark has begun another batch since, give a new checkpoint folder."
 )
 
 
@@ -421,8 +394,9 @@ def stage_of(options: SourceOptions) -> Table | None:
 
 def _in_use(table: Table, by_whom: str) -> ConfigurationError:
     return ConfigurationError(
-        f"Two sources use the stage {table}: it is held by {by_whom}. Give each a stream of its own, and see that the stream "
-        "runs only once; if that is what a dead machine has left, end that session, or start again in a few minutes."
+        f"Two sources use the stage {table}: it is held by {by_whom}. Give each a stream of its own, and see "
+        "that the stream runs only once; if that is what a dead machine has left, end that session, or start "
+        "again in a few minutes."
     )
 
 

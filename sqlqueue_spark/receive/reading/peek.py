@@ -9,13 +9,13 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claiming.queue_list import opened
-from sqlqueue_spark.receive.reading.slices import Slice, Task, address_column
+from sqlqueue_spark.receive.claiming.queue_list import opened, shown
+from sqlqueue_spark.receive.reading.slices import Slice, Task
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue, QueueTable
 
-#: The most numbers of one range: a :class:`RowSet` counts all its numbers, in 63 bits.
+#: The most numbers of one range, however few rows have them: a :class:`RowSet` counts them in 63 bits.
 _WIDEST = 1 << 62
 
 
@@ -28,7 +28,7 @@ class Present(NamedTuple):
 
 
 def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Present]:
-    """Every row that can be seen in a queue now, in RowVersion order; none is read whole.
+    """Every row that a queue shows now, in RowVersion order; none is read whole, no transaction stays open.
 
     A look goes over the whole queue, because no number tells what is new: numbers are given before rows are
     committed, so a lower one may appear later. The look ends at the number that was the highest when it
@@ -88,7 +88,7 @@ def _ranges(queue: Queue, options: SourceOptions) -> list[Task]:
     pieces = max(options.slices(width), -(-width // _WIDEST))
     firsts = [lowest + width * piece // pieces for piece in range(pieces + 1)]
     statement = queues.read_statement(queue.connection.dialect, queue.table, "read_unexpired")
-    address = address_column(queue, several=options.several)
+    address = shown(queue.connection, queue.table.table) if options.several else ""
     return [
         (Slice(statement=statement, queue=queue.name, rows=RowSet([(first, end - 1)]), address=address),)
         for first, end in pairwise(firsts)

@@ -16,7 +16,7 @@ from sqlqueue_spark.engines.connect import RECORD_BATCH_ROWS, Reader, Target, op
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, LockTimeout, TryAgain
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.receive.reading.slices import JOINT_SCHEMA, SCHEMA, DestructiveSlice, Slice, Task
+from sqlqueue_spark.receive.reading.slices import JOINT_SCHEMA, SCHEMA, Slice, Task
 from sqlqueue_spark.row_set import LOWEST, RowSet
 
 _TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
@@ -36,9 +36,9 @@ class SliceReader:
         self._target = target
 
     def rows(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """Read or take the rows of a task, as the kind of each slice says."""
+        """Read or take the rows of a task, as each slice says."""
         for part in task:
-            for batch in self.take(part) if isinstance(part, DestructiveSlice) else self.read(part):
+            for batch in self.take(part) if part.counts else self.read(part):
                 yield _with_queue(batch, part)
 
     def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
@@ -50,26 +50,26 @@ class SliceReader:
         hasty = replace(self._target, lock_timeout=min(self._target.lock_timeout, MOST_WAITING))
         seen = 0
         try:
-            for batch in self._batches(
-                part, hasty, worth_it=lambda error: not isinstance(error, LockTimeout)
-            ):
+            for batch in self._batches(part, hasty, lambda error: not isinstance(error, LockTimeout)):
                 _check_same(batch, part)
                 seen += batch.num_rows
                 yield batch
                 fail_points.step(fail_points.HALF_READ)
         except LockTimeout as error:
             raise LockTimeout(
-                f"A slice of {part.queue} could not be read within {hasty.lock_timeout.total_seconds():.0f} s, so its task fails: "
-                "somebody has locked the whole table, or waits to alter it, which he cannot before this batch is done, while senders "
-                "wait behind him; give such a statement a lock timeout, or stop the stream for it."
+                f"A slice of {part.queue} could not be read within {hasty.lock_timeout.total_seconds():.0f} "
+                "s, so its task fails: another session has locked the whole table, or waits to alter it, "
+                "which it cannot before this batch is done, while senders wait behind it; give such a "
+                "statement a lock timeout, or stop the stream for it."
             ) from error
         if seen != len(part.rows):
             raise ClaimLost(
-                f"A slice of {part.queue} has {seen} of the {len(part.rows)} rows that were claimed: the claim's transaction "
-                "was lost and another consumer took rows, so this batch fails; start the stream again to replay it."
+                f"A slice of {part.queue} has {seen} of the {len(part.rows)} rows that were claimed: the "
+                "claim's transaction was lost and another consumer took rows, so this batch fails; start the "
+                "stream again to replay it."
             )
 
-    def take(self, part: DestructiveSlice) -> Generator[pa.RecordBatch, None, None]:
+    def take(self, part: Slice) -> Generator[pa.RecordBatch, None, None]:
         """Delete the free rows of a slice, commit, and yield the unexpired ones in RowVersion order."""
         reader = _KEPT.take(self._target)
         patience = Retry(f"taking from {part.queue}")
@@ -107,13 +107,9 @@ class SliceReader:
                 yield _with_queue(batch, part)
 
     def _batches(
-        self, part: Slice, target: Target, *, worth_it: Callable[[TryAgain], bool] = lambda _: True
+        self, part: Slice, target: Target, worth_it: Callable[[TryAgain], bool] = lambda _: True
     ) -> Iterator[pa.RecordBatch]:
-        """Read a slice. After an error that may pass, go on behind the last row that was read, on a new
-        connection.
-
-        A connection that was kept may have died meanwhile.
-        """
+        """Read a slice. After an error that may pass, go on behind the last row, on a new connection."""
         patience = Retry(f"reading {part.queue}")
         batches, seen = self._attempt(part, target), LOWEST
 
@@ -137,9 +133,8 @@ class SliceReader:
         try:
             for rows, small in part.ranges():
                 whole = len(rows) == rows.last - rows.first + 1
-                with contextlib.closing(
-                    reader.batches(part.statement, (rows.first, rows.last), SCHEMA, small=small)
-                ) as batches:
+                found = reader.batches(part.statement, (rows.first, rows.last), SCHEMA, small=small)
+                with contextlib.closing(found) as batches:
                     for batch in batches:
                         kept = batch if whole else _only(batch, rows)
                         if kept.num_rows:
@@ -168,9 +163,10 @@ def _check_same(batch: pa.RecordBatch, part: Slice) -> None:
         at = pc.index(numbers, pa.scalar(row_version, pa.int64())).as_py()
         if at >= 0 and (found := batch["Id"][at].as_py()) != row_id:
             raise ClaimLost(
-                f"The row with RowVersion {row_version} of {part.queue} was the message {row_id} when it was claimed, and is "
-                f"{found} now: the claim's transaction was lost and the table truncated or restored, so this batch fails; "
-                "start the stream again, which leaves the rows of others alone."
+                f"The row with RowVersion {row_version} of {part.queue} was the message {row_id} when it was "
+                f"claimed, and is {found} now: the claim's transaction was lost and the table truncated or "
+                "restored, so this batch fails; start the stream again, which leaves the rows of others "
+                "alone."
             )
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connect import RECORD_BATCH_BYTES
 from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming.queue_list import shown
 from sqlqueue_spark.row_set import HIGHEST, RowSet, balanced, bounded
-from sqlqueue_spark.tables.queues import Queue, read_statement
+from sqlqueue_spark.tables.queues import read_statement
 
 SCHEMA = pa.schema(
     [
@@ -33,9 +35,9 @@ JOINT_SCHEMA = SCHEMA.append(pa.field("Queue", pa.string()))
 
 #: Rows that are further apart are read by separate statements: a statement costs about as much as 200 rows.
 _GAP = 200
-#: A run of this many small rows is worth a statement, and further ones for the rows around it.
+#: A run of at least this many small rows is worth a statement of its own, and more for the rows around.
 _RUN = 1_000
-#: If more than one row in 500 is large, no row counts as small: hardly a run would be worth it.
+#: If more than one row in 500 is large, the slice has no small rows: hardly a run would be worth it.
 _FEW = 500
 
 
@@ -50,8 +52,10 @@ class Slice:
     address: str = ""
     #: Those of the rows that are known to be small.
     small: RowSet = field(default_factory=RowSet)
-    #: The witnesses among the rows: by RowVersion, the Id when it was claimed. They prove the rows.
+    #: The witnesses among the rows: the Ids when claimed, by RowVersion. They prove the rows the same.
     witnesses: Mapping[int, str] = field(default_factory=dict)
+    #: How many rows each statement takes, where the task takes the rows; empty where it reads them.
+    counts: tuple[int, ...] = ()
 
     def above(self, row_version: int) -> Slice:
         """The slice without its rows up to this one."""
@@ -72,13 +76,6 @@ class Slice:
                 yield span.between(begin, span.last), False
 
 
-@dataclass(frozen=True, kw_only=True)
-class DestructiveSlice(Slice):
-    """Rows that one task takes; ``counts`` says how many with each statement."""
-
-    counts: tuple[int, ...]
-
-
 #: What one task reads, or takes: slices of one queue or of several, one after the other.
 Task = tuple[Slice, ...]
 
@@ -95,18 +92,15 @@ class Uncut:
     address: str = ""
 
 
-def address_column(queue: Queue, *, several: bool) -> str:
-    """What stands in the column ``Queue`` of a queue's rows; empty where the stream has no such column."""
-    table, dialect = queue.table.table, queue.connection.dialect
-    return table.to_address(quoted=dialect.quoted_addresses) if several else ""
-
-
-def uncut(parts: Sequence[QueueRows], *, several: bool, take: bool = False) -> list[Uncut]:
-    """The rows of a batch, with the statement that reads or takes those of each queue."""
-    return [
+def tasks_of(parts: Sequence[QueueRows], options: SourceOptions, *, take: bool = False) -> list[Task]:
+    """The tasks of a batch; ``take``: their workers take the rows, and do not only read them."""
+    if not parts:
+        return []
+    dialect = parts[0].queue.connection.dialect
+    whole = [
         Uncut(
             statement=read_statement(
-                part.queue.connection.dialect,
+                dialect,
                 part.queue.table,
                 "take" if take else "read",
                 part.rows.kept_in_transit if take else (),
@@ -114,91 +108,50 @@ def uncut(parts: Sequence[QueueRows], *, several: bool, take: bool = False) -> l
             queue=part.name,
             claimed=part.rows,
             witnesses=part.witnesses,
-            address=address_column(part.queue, several=several),
+            address=shown(part.queue.connection, part.queue.table.table) if options.several else "",
         )
         for part in parts
     ]
+    pieces = options.slices(sum(len(part.rows.live) for part in parts))
+    return plan(whole, pieces, most_rows=dialect.chunk) if take else plan(whole, pieces, dialect.small_row)
 
 
-def plan(batch: Sequence[Uncut], pieces: int, small_row: int | None = None) -> list[Task]:
-    """Cut the rows of a batch for at most ``pieces`` tasks of similar bytes. A task has a fixed cost: small
-    queues share one.
+def plan(
+    batch: Sequence[Uncut], pieces: int, small_row: int | None = None, *, most_rows: int | None = None
+) -> list[Task]:
+    """Cut a batch for at most ``pieces`` tasks of similar bytes: a task has a fixed cost; small queues share.
 
     The rows of one queue are in RowVersion order, within a task and from one to the next. A slice may have no
     witness, and that is enough: the first and the last row of the claim are always witnesses, and Spark does
     not log a batch of which one slice fails.
 
     :param small_row: bytes up to which a row is small; None where size makes no difference.
+    :param most_rows: of a statement that takes rows, which has 8 MB at most; None where the rows are read.
     """
-    return _tasks(batch, pieces, lambda each, counts: _cut(each, counts, small_row))
-
-
-def plan_taking(batch: Sequence[Uncut], pieces: int, most_rows: int) -> list[Task]:
-    """As :func:`plan`, for workers that take the rows: a statement has ``most_rows`` and 8 MB at most."""
-
-    def cut(each: Uncut, counts: Iterable[int]) -> list[Slice]:
-        return _to_take(each.claimed, _cut(each, counts), most_rows)
-
-    return _tasks(batch, pieces, cut)
-
-
-def _tasks(
-    batch: Sequence[Uncut], pieces: int, cut: Callable[[Uncut, Iterable[int]], Sequence[Slice]]
-) -> list[Task]:
     counts = balanced(itertools.chain.from_iterable(each.claimed.sizes for each in batch), pieces)
     ends = set(itertools.accumulate(counts))
     tasks: list[list[Slice]] = [[]]
     seen = 0
     for each in batch:
-        rows = len(each.claimed.live)
-        if not rows:
-            continue
-        inner = sorted(end - seen for end in ends if seen < end < seen + rows)
-        for part in cut(each, [after - before for before, after in itertools.pairwise([0, *inner, rows])]):
+        live = each.claimed.live
+        cuts = [0, *sorted(end - seen for end in ends if seen < end < seen + len(live)), len(live)]
+        pairs = list(itertools.pairwise(cuts)) if live else []
+        for (begin, end), rows in zip(pairs, live.cut(end - begin for begin, end in pairs), strict=True):
+            sizes = each.claimed.sizes[begin:end]
+            part = Slice(
+                statement=each.statement,
+                queue=each.queue,
+                address=each.address,
+                rows=rows,
+                small=_small(rows, sizes, small_row),
+                witnesses={at: its for at, its in each.witnesses.items() if len(rows.between(at, at))},
+                counts=() if most_rows is None else tuple(bounded(sizes, most_rows, RECORD_BATCH_BYTES)),
+            )
             tasks[-1].append(part)
-            seen += len(part.rows)
+            seen += len(rows)
             if seen in ends:
                 tasks.append([])
     return [tuple(each) for each in tasks if each]
-
-
-def _cut(whole: Uncut, counts: Iterable[int], small_row: int | None = None) -> list[Slice]:
-    """Slices of these numbers of rows."""
-    slices: list[Slice] = []
-    begin = 0
-    for rows in whole.claimed.live.cut(counts):
-        end = begin + len(rows)
-        slices.append(
-            Slice(
-                statement=whole.statement,
-                queue=whole.queue,
-                address=whole.address,
-                rows=rows,
-                small=_small(rows, whole.claimed.sizes[begin:end], small_row),
-                witnesses={at: its for at, its in whole.witnesses.items() if len(rows.between(at, at))},
-            )
-        )
-        begin = end
-    return slices
-
-
-def _to_take(claimed: Claimed, parts: Iterable[Slice], most_rows: int) -> list[Slice]:
-    """The slices that are taken, of the slices of a claim."""
-    slices: list[Slice] = []
-    begin = 0
-    for part in parts:
-        end = begin + len(part.rows)
-        slices.append(
-            DestructiveSlice(
-                statement=part.statement,
-                queue=part.queue,
-                address=part.address,
-                rows=part.rows,
-                counts=tuple(bounded(claimed.sizes[begin:end], most_rows, RECORD_BATCH_BYTES)),
-            )
-        )
-        begin = end
-    return slices
 
 
 def _small(rows: RowSet, sizes: Sequence[int], small_row: int | None) -> RowSet:
