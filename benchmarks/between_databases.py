@@ -32,7 +32,7 @@ from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
 
 OTHER, FORWARD, WITHIN = "bench_other", "BenchForward", "BenchWithin"
 DOWN = "Down"
-#: Nobody listens there.
+#: No server listens there.
 _NOWHERE = "postgresql://nobody@127.0.0.1:9/nowhere"
 _NAMED = f"""UPDATE {QUEUE} SET headers = left(headers, -1) || ',"$.store-and-forward.destination":"{DESTINATION}"}}'"""
 _PARKED = f"""

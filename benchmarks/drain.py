@@ -231,7 +231,7 @@ class Costs:
         self._first: dict[str, list[float]] = {table: [] for table in self._each}
 
     def measure(self, server: Server, *, rows: int, batches: int) -> None:
-        """Take one batch of so many rows of each table, then so many more in turn."""
+        """Take a batch of each table, then further ones in turn."""
         with ExitStack() as stack:
             drains = {table: stack.enter_context(closing(Drain(server, table))) for table in self._each}
             for table, drain in drains.items():
@@ -263,7 +263,7 @@ class Drain:
         self._start: Offset | None = None
 
     def batch(self, rows: int) -> Took:
-        """Claim, read and settle so many rows."""
+        """Claim, read and settle these rows."""
         began = time.perf_counter()
         end = self._receiver.latest(self._start, rows)
         claimed = time.perf_counter() - began

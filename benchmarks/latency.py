@@ -1,6 +1,6 @@
 """How long a message takes from its insert to the commit of its batch, and how soon a job has its first rows: `make bench-latency`.
 
-A sender inserts one row a transaction, so many a second. A watcher asks the queue for its lowest row all the time: what lies below
+A sender inserts one row a transaction at a steady rate. A watcher asks the queue for its lowest row all the time: what lies below
 it is committed. The output is the tables of benchmarks/README.md.
 """
 

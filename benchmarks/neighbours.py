@@ -27,7 +27,7 @@ _OTHER = "other_queue"
 _RECEIVERS = 8
 #: Messages of a queue that the receivers have for themselves.
 _THEIRS = 400_000
-#: Seconds that are measured, after so many in which the receivers begin.
+#: Seconds that are measured, and the seconds before, in which the receivers begin.
 _MEASURED, _BEGINNING = 8, 4
 _BATCH, _CLAIMS = 100_000, 5
 ALONE, ELSEWHERE = "receivers alone", "beside a stream of another table"

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from sqlqueue_spark.spark.sink import SqlQueueSink
     from sqlqueue_spark.tables.outbox import Outbox
 
-__all__ = ["Outbox", "SqlQueueSink", "__version__", "errors", "functions", "handling", "options", "pipeline", "register"]  # fmt: skip
+__all__ = ["Outbox", "SqlQueueSink", "__version__",
+           "errors", "functions", "handling", "options", "pipeline", "register"]  # fmt: skip
 
 _MODULES = ("errors", "functions", "handling", "options", "pipeline")
 _HOMES = {"Outbox": "sqlqueue_spark.tables.outbox", "SqlQueueSink": "sqlqueue_spark.spark.sink"}

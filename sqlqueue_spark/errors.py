@@ -138,7 +138,8 @@ _OURS = re.compile(r"sqlqueue_spark\.errors\.\w+: (?P<sentence>.+)")
 _CALLING = re.compile(r"\A(py4j\.protocol\.Py4JJavaError: )?An error occurred while calling \S+\.\n: ")
 #: What a ``foreachBatch`` function raised, below the lines of its stack.
 _RAISED = re.compile(
-    r"Return Message: Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*(?P<error>[A-Za-z_][\w.]*: .*)",
+    r"Return Message: Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*"
+    r"(?P<error>[A-Za-z_][\w.]*: .*)",
     re.DOTALL,
 )
 _CAPTURED = re.compile(r"\Apyspark\.errors\.[\w.]+: ")

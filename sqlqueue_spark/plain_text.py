@@ -34,7 +34,7 @@ def plain(text: str) -> str:
 
 
 def age(span: timedelta) -> str:
-    """Return a span of time in the largest unit of which it has at least two: ``90 s``, ``5 min``, ``3 d``."""
+    """Return a span of time in the largest unit that it has twice: ``90 s``, ``5 min``, ``3 d``."""
     seconds = int(span.total_seconds())
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:

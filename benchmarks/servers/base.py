@@ -40,7 +40,7 @@ class Server(ABC):
 
     @abstractmethod
     def fill(self, count: int, table: str = QUEUE, *, new_table: bool = True) -> None:
-        """Put so many messages of about 0.7 KB into a queue, in a new table with its statistics or as it is."""
+        """Put messages of about 0.7 KB into a queue, in a new table with its statistics or as it is."""
 
     @abstractmethod
     def come_to_rest(self) -> None:
@@ -48,9 +48,9 @@ class Server(ABC):
 
     @abstractmethod
     def come_and_go(self, count: int, table: str, *, forgotten: bool) -> None:
-        """Let so many small rows come and go."""
+        """Let small rows come and go."""
 
-    def forget(self) -> None:  # noqa: B027 -- nothing, where the server tells nobody
+    def forget(self) -> None:  # noqa: B027 -- nothing, if the server tells no client
         """Wait until the server has done by itself what it does about rows that are gone."""
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Server(ABC):
 
     @abstractmethod
     def fill_outbox(self, endpoint: str, count: int) -> None:
-        """Let an outbox remember so many ids."""
+        """Let an outbox remember ids."""
 
     @abstractmethod
     def scans(self) -> int:
@@ -103,4 +103,4 @@ class Server(ABC):
 
     @abstractmethod
     def bulk_inserts(self) -> Mapping[str, Callable[[int], float]]:
-        """The fastest that a client can send: by name, messages a second of so many."""
+        """The fastest that a client can send: by name, messages a second."""

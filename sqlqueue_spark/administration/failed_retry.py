@@ -110,7 +110,7 @@ def retry(
 
 
 class _Retry:
-    """Moves batches, and remembers which destinations take nothing: they are not asked again for each batch."""
+    """Moves batches, and asks a destination that takes nothing only once."""
 
     def __init__(self, error_queue: ErrorQueue, to: str | None) -> None:
         self._error_queue = error_queue

@@ -91,7 +91,7 @@ What to type next:
   sqlqueue peek {queue}
   {drain}
 
-In a second terminal, while that runs (Ctrl-C stops it cleanly; even after kill -9 nothing is lost or doubled):
+In a second terminal, while that runs (Ctrl-C stops it; even after kill -9 nothing is lost or doubled):
 {activate}  export {url}
   sqlqueue send {queue} --count 300000 --rate 3000
 

@@ -58,8 +58,8 @@ class Publish:
     """An event for all that have subscribed to its type. Its parts are those of :class:`Send`.
 
     :param type: the type of the event, for example ``Shop.OrderPlaced, Shop``. Base types may follow, each
-        behind a semicolon: ``Shop.OrderPlaced, Shop;Shop.IOrderEvent, Shop``. That is how .NET endpoints write
-        EnclosedMessageTypes. Then the event also goes to all that have subscribed to one of these.
+        behind a semicolon: ``Shop.OrderPlaced, Shop;Shop.IOrderEvent, Shop``. That is how .NET endpoints
+        write EnclosedMessageTypes. Then the event also goes to all that have subscribed to one of these.
     """
 
     type: str

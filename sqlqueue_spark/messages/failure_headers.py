@@ -59,8 +59,8 @@ _LOST = {
     *(TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE),
     *(PROCESSING_ENDPOINT, *HOST, WAITS_FOR, GIVE_UP_AT),
 }
-#: The beginnings of the names of headers that are taken off when a message goes back. ServiceControl takes off
-#: the same when it retries one.
+#: The beginnings of the names of headers that are taken off when a message goes back. ServiceControl takes
+#: off the same when it retries one.
 _TAKEN_OFF = (RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, EXCEPTION_INFO, "ServiceControl.EditOf")
 
 
@@ -129,7 +129,8 @@ def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: 
 
 
 def put_back_headers(text: str | None) -> str:
-    """The headers with which a failed message goes back; all that its failure has not added stay byte for byte.
+    """The headers with which a failed message goes back; all that its failure has not added stay byte for
+    byte.
 
     Those by which ServiceControl knows a message that it had retried stay, too. Where :data:`RAW_HEADERS`
     keeps the headers that the message had, those go back. Poison goes back as it was.

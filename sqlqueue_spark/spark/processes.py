@@ -1,4 +1,6 @@
-"""What we set in processes that receive and send: the log, the garbage collector, and Ctrl-C in Spark's reader."""
+"""What we set in processes that receive and send: the log, the garbage collector, and Ctrl-C in Spark's
+reader.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,12 @@ def begin_task() -> None:
 
 
 def leave_out_modules() -> None:
-    """Exempt all objects of now from later collections of garbage, if modules were loaded since the last call.
+    """Exempt all objects of now from later collections of garbage, if modules were loaded since the last
+    call.
 
     Spark's workers collect garbage after every task (pyspark/daemon.py), which walks over the 100,000 objects
-    of the imported modules and takes 50 ms. Call it at the beginning of a task: the objects of the task before
-    are collected by then. https://docs.python.org/3/library/gc.html#gc.freeze
+    of the imported modules and takes 50 ms. Call it at the beginning of a task: the objects of the task
+    before are collected by then. https://docs.python.org/3/library/gc.html#gc.freeze
     """
     _freeze(len(sys.modules))
 

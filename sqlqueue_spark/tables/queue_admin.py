@@ -1,7 +1,7 @@
 """Administers a queue table: creates it, fills it, looks into it and empties it.
 
-A :class:`QueueAdmin` works inside the connection's open transaction and never commits. This module is the only
-caller of these statements.
+A :class:`QueueAdmin` works inside the connection's open transaction and never commits. This module is the
+only caller of these statements.
 """
 
 from __future__ import annotations

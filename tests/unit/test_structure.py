@@ -18,72 +18,29 @@ PACKAGE = ROOT / "sqlqueue_spark"
 #: Folders of code and single modules that a newcomer sees first.
 ROOMS = 26
 #: Modules directly in sqlqueue_spark/.
-MODULES_AT_THE_TOP = 9
+MODULES_AT_THE_TOP = 8
 #: Modules side by side in one folder, and the folders that have more.
 MODULES_IN_A_FOLDER = 20
 LARGE_FOLDERS: dict[str, int] = {
-    "pipeline": 31,
-    "receive": 35,
     "send": 35,
 }
-#: Modules that import each other in a circle.
-MODULES_IN_CIRCLES = 2
 #: Lines of Python and SQL in the package.
-LINES = 37_409
+LINES = 35_765
 
 LONGEST_LINE = 110
 #: Lines that are longer, and habit words, by where they stand; none elsewhere.
 LONG_LINES: dict[str, int] = {
-    ".": 173,
-    "benchmarks": 97,
-    "docs": 610,
-    "docs/decisions": 213,
+    "benchmarks": 90,
     "docs/sending.md": 131,
-    "docs/store-and-forward.md": 13,
-    "jobs": 4,
-    "notebooks": 36,
-    "pyspark_sqlqueue.py": 1,
-    "sqlqueue_spark/__init__.py": 4,
-    "sqlqueue_spark/administration": 6,
-    "sqlqueue_spark/demo": 26,
-    "sqlqueue_spark/embedded": 44,
-    "sqlqueue_spark/engines": 537,
-    "sqlqueue_spark/errors.py": 7,
-    "sqlqueue_spark/fail_points.py": 2,
-    "sqlqueue_spark/functions.py": 20,
-    "sqlqueue_spark/handling": 69,
-    "sqlqueue_spark/messages": 66,
-    "sqlqueue_spark/options": 56,
-    "sqlqueue_spark/pipeline": 232,
-    "sqlqueue_spark/plain_text.py": 6,
-    "sqlqueue_spark/receive": 260,
-    "sqlqueue_spark/row_set.py": 1,
-    "sqlqueue_spark/send": 267,
-    "sqlqueue_spark/spark": 54,
-    "sqlqueue_spark/tables": 163,
-    "tests": 1242,
+    "sqlqueue_spark/send": 266,
+    "tests": 1231,
 }
 HABIT_WORDS: dict[str, int] = {
-    "benchmarks": 12,
-    "docs": 125,
-    "docs/decisions": 15,
+    "benchmarks": 1,  # the user of a url that leads nowhere
     "docs/sending.md": 16,
-    "notebooks": 9,
-    "sqlqueue_spark/administration": 2,
-    "sqlqueue_spark/demo": 2,
-    "sqlqueue_spark/embedded": 14,
-    "sqlqueue_spark/engines": 84,
-    "sqlqueue_spark/errors.py": 5,
-    "sqlqueue_spark/functions.py": 1,
-    "sqlqueue_spark/handling": 12,
-    "sqlqueue_spark/messages": 14,
-    "sqlqueue_spark/options": 3,
-    "sqlqueue_spark/pipeline": 25,
-    "sqlqueue_spark/receive": 60,
-    "sqlqueue_spark/row_set.py": 1,
+    "notebooks": 1,  # likewise
+    "sqlqueue_spark/embedded": 1,  # a server of an earlier version has this line in its pg_hba.conf
     "sqlqueue_spark/send": 63,
-    "sqlqueue_spark/spark": 10,
-    "sqlqueue_spark/tables": 30,
 }
 
 WORDS = re.compile(r"\b(nobody|somebody|whoever|whichever|so many)\b", re.IGNORECASE)
@@ -254,9 +211,7 @@ def test_a_folder_has_few_modules():
 
 def test_no_modules_import_one_another_in_a_circle():
     found = circles(graph())
-    assert sum(map(len, found)) <= MODULES_IN_CIRCLES, (
-        f"move what they share into a module below both: {found}"
-    )
+    assert found == [], "move what they share into a module below both"
 
 
 def test_no_rooms_import_one_another_in_a_circle():
@@ -297,7 +252,6 @@ def main() -> None:
         "ROOMS": len(rooms()),
         "MODULES_AT_THE_TOP": len(list(PACKAGE.glob("*.py"))),
         "LARGE_FOLDERS": large_folders(),
-        "MODULES_IN_CIRCLES": sum(map(len, circles(graph()))),
         "circles": circles(graph()),
         "LINES": lines(),
         "LONG_LINES": dict(sorted(long_lines().items())),

@@ -192,7 +192,9 @@ def archive(sections: Sections) -> Run:
 
 @partial(Job, sections=("source", "sink", "store-and-forward"), flags=_STORE_AND_FORWARD)
 def store_and_forward(sections: Sections) -> Run:
-    """Send on what senders have stored for another database, each message once, also while a database is down."""
+    """Send on what senders have stored for another database, each message once, also while a database is
+    down.
+    """
     options = StoreAndForwardOptions.parse(sections["store-and-forward"])
     work = StoreAndForward.of(sections["source"], sections["sink"], options)
     if options.handler is not None:

@@ -1,9 +1,9 @@
 """How many rows a batch may have: within limits, and so that it lasts about as long as it should.
 
-The limits are what the options allow, what neighbours can step over, and what the server can bear. A batch has
-a fixed cost, so small ones waste the time of a backlog. A long one keeps a transaction open, which costs every
-queue of a PostgreSQL database. Only the time of a batch tells how fast a sink is, so it decides the size of the
-next.
+The limits are what the options allow, what neighbours can step over, and what the server can bear. A batch
+has a fixed cost, so small ones waste the time of a backlog. A long one keeps a transaction open, which costs
+every queue of a PostgreSQL database. Only the time of a batch tells how fast a sink is, so it decides the
+size of the next.
 """
 
 from __future__ import annotations

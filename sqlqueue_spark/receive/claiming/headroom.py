@@ -123,7 +123,8 @@ class Headroom:
         self._left = self._filled(queue, left, looked, asked, now)
         log.debug("headroom queue=%s rows=%d taken=%d left=%d held=%d pace=%.0f batch=%d seconds=%.2f "
                   "look=%.3f", queue.table.name, self.rows, left.rows - looked.free_before, self._left.rows,
-                  looked.held, self._pace, self.batches.rows, self.batches.lasted, self._clock() - now)  # fmt: skip
+                  looked.held, self._pace, self.batches.rows, self.batches.lasted,
+                  self._clock() - now)  # fmt: skip
         return self._left.up_to if self._left.enough else HIGHEST
 
     def appeared(self, queue: Queue) -> bool:

@@ -56,8 +56,8 @@ class QueueRows:
         queue, rows = self.queue, self.rows
         if (deleted := queue.delete(rows.live) + queue.delete(rows.expired)) != rows.rows:
             raise ClaimLost(
-                f"Deleting from {queue.table.name} found {deleted} of {rows.rows} locked rows, so nothing was "
-                "deleted; another session changes rows without locking them: stop that."
+                f"Deleting from {queue.table.name} found {deleted} of {rows.rows} locked rows, so nothing "
+                "was deleted; another session changes rows without locking them: stop that."
             )
 
 
