@@ -227,6 +227,7 @@ def test_an_identity_column_numbers_the_rows_too(postgresql):
     assert findings(postgresql) == []
 
 
+@pytest.mark.tier("all")
 def test_dead_rows_are_found_and_cured(postgresql):
     """Those that no vacuum takes."""
     queue = postgresql.create_queue()
