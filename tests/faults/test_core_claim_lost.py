@@ -226,7 +226,9 @@ def test_settling_again_deletes_all_its_rows_or_none(postgresql, after):
         queue.execute(
             "CREATE TRIGGER keep BEFORE DELETE ON {table} FOR EACH ROW WHEN (old.seq = 4) EXECUTE FUNCTION keep()"
         )
-        with pytest.raises(ClaimLost, match=r" found 9 of 10 locked rows, so nothing was deleted; another session "):
+        with pytest.raises(
+            ClaimLost, match=r" found 9 of 10 locked rows, so nothing was deleted; another session "
+        ):
             stream.trigger()
         assert queue.row_versions() == list(range(1, 11))
         stream.crash()
