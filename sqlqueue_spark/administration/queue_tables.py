@@ -36,7 +36,6 @@ from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.ddl import CLASSIC
 from sqlqueue_spark.tables.insert import CHUNK, Column
 from sqlqueue_spark.tables.queue_admin import Index, Message, QueueAdmin
-from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage_table import table_named
 from sqlqueue_spark.tables.subscriptions import table_of
@@ -279,7 +278,7 @@ def purge(
     deleted = 0
     with opened(options, queue) as admin:
         with admin.connection.transaction():
-            up_to = Queue(admin.connection, admin.table).highest()
+            up_to = admin.highest()
         after = LOWEST
         while up_to is not None:
             with admin.connection.transaction():
