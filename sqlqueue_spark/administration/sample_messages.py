@@ -79,7 +79,7 @@ def _kind(message_type: str, intent: str, body: str, reply_to: str) -> tuple[str
             CORRELATION_ID: "%s",
             REPLY_TO_ADDRESS: reply_to.replace("%", "%%"),
             ORIGINATING_MACHINE: socket.gethostname().replace("%", ""),
-            ORIGINATING_ENDPOINT: "Shop.Web",
+            ORIGINATING_ENDPOINT: REPLY_TO,
             CONTENT_TYPE: "application/json",
             ENCLOSED_MESSAGE_TYPES: f"{message_type}, Shop.Contracts",
             TIME_SENT: "%s",
