@@ -1,7 +1,4 @@
-"""Administers subscriptions: subscribes a queue to events, unsubscribes it, and lists subscriptions.
-
-The functions take and return plain values. Each opens and closes its own connection.
-"""
+"""Administers subscriptions: subscribes a queue to events, unsubscribes it, and lists subscriptions."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def plan(
     :param looked: is told how many more rows were looked at.
     """
     with opened(options, queue, selection, looked=looked) as error_queue:
-        counted = Counter(_address(row, to) for row in error_queue.rows() if row.is_failure)
+        counted = Counter(row.failed_queue or to for row in error_queue.rows() if row.is_failure)
         found = Retried(queue=error_queue.name)
         for address, count in counted.items():
             try:
@@ -131,7 +131,7 @@ class _Retry:
         fail_points.step(fail_points.RETRY_LOCKED)
         by_address: dict[str | None, list[InTransit]] = {}
         for each, row in locked:
-            by_address.setdefault(_address(row, self._to), []).append(each)
+            by_address.setdefault(row.failed_queue or self._to, []).append(each)
         went: Counter[str] = Counter()
         gone: list[InTransit] = []
         for address, rows in by_address.items():
@@ -161,10 +161,6 @@ class _Retry:
                 return found.name
         self.done.stayed[self._refusals[address]] += len(rows)
         return None
-
-
-def _address(row: ErrorRow, to: str | None) -> str | None:
-    return row.failed_queue or to
 
 
 def _destination(error_queue: ErrorQueue, address: str | None) -> QueueTable:

@@ -151,15 +151,14 @@ class _Acceptance:
 def _check_goes_on(message: StoredMessage) -> None:
     """Refuse a message at which .NET endpoints stop until its row is deleted."""
     if message.body is None:
-        raise NoMessage(
-            "it has no body (NULL), at which .NET endpoints stop; make it an empty one, or have it sent all "
-            "the same with --stopping"
-        )
-    if (message.headers or "").strip() == "null":
-        raise NoMessage(
-            "its headers are the JSON null, at which .NET endpoints stop; make them {}, or have it sent all "
-            "the same with --stopping"
-        )
+        found, remedy = "it has no body (NULL)", "make it an empty one"
+    elif (message.headers or "").strip() == "null":
+        found, remedy = "its headers are the JSON null", "make them {}"
+    else:
+        return
+    raise NoMessage(
+        f"{found}, at which .NET endpoints stop; {remedy}, or have it sent all the same with --stopping"
+    )
 
 
 class _Sending:

@@ -1,7 +1,6 @@
 """Administers queue tables: creates, inspects, measures, peeks, sends to and purges them.
 
-The functions take and return plain values. Each opens and closes its own connection. None of them blocks the
-senders and receivers of a live queue.
+No function blocks the senders and receivers of a live queue.
 """
 
 from __future__ import annotations
