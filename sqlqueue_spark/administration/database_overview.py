@@ -54,17 +54,13 @@ def overview(
 def _overview_of(connection: Connection, found: FoundTable, *, exact: bool) -> TableOverview:
     try:
         with connection.transaction():
-            return _looked_at(connection, found, exact=exact)
+            counted = database_tables.rows(connection, found, exact=exact)
+            oldest = database_tables.oldest(connection, found)
     except ConnectionLost:
         raise
     except SqlQueueError as error:
         kind, name, rows = found.kind, found.table.name, found.estimate
         return TableOverview(kind=kind, table=name, rows=rows, exact=False, problem=str(error))
-
-
-def _looked_at(connection: Connection, found: FoundTable, *, exact: bool) -> TableOverview:
-    counted = database_tables.rows(connection, found, exact=exact)
-    oldest = database_tables.oldest(connection, found)
     sent = time_sent(oldest.headers) if oldest else None
     return TableOverview(
         kind=found.kind,

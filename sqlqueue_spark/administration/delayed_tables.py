@@ -1,7 +1,4 @@
-"""Administers tables of delayed messages: creates them, measures them, and delivers messages that are due.
-
-The functions take and return plain values. Each opens and closes its own connection.
-"""
+"""Administers tables of delayed messages: creates them, measures them, and delivers messages that are due."""
 
 from __future__ import annotations
 

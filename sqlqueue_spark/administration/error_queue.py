@@ -1,8 +1,7 @@
 """Reads an error queue: which messages failed, where and why, and which rows stop ServiceControl.
 
 :func:`look` and :func:`show` lock nothing and change nothing. Retry and discard use :class:`ErrorQueue` to
-    lock
-and delete rows, one batch and transaction at a time.
+lock and delete rows, one batch and transaction at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import database_facts, queues
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
-from sqlqueue_spark.tables.queues import InTransit, Queue
+from sqlqueue_spark.tables.queues import InTransit
 
 #: The default error queue.
 ERROR = "error"
@@ -42,7 +41,6 @@ class Shown:
 class ErrorQueue:
     """An error queue on an open connection, and the selection of its rows."""
 
-    queue: Queue
     admin: QueueAdmin
     naming: Naming
     #: Whether a row is selected.
@@ -54,11 +52,11 @@ class ErrorQueue:
 
     @property
     def connection(self) -> Connection:
-        return self.queue.connection
+        return self.admin.connection
 
     @property
     def name(self) -> str:
-        return self.queue.table.name
+        return self.admin.name
 
     def rows(self) -> Iterator[ErrorRow]:
         """Yield the selected rows in RowVersion order."""
@@ -108,7 +106,7 @@ class ErrorQueue:
         The rows are checked once more, because the table may have been emptied and filled again since the
         look.
         """
-        found = self.queue.lock_in_transit([row.row_version for row in batch])
+        found = self.admin.lock_in_transit([row.row_version for row in batch])
         locked = [(each, self.judged(_without_body(each))) for each in found]
         return [(each, row) for each, row in locked if row.is_failure and self.meant(row)]
 
@@ -118,7 +116,7 @@ class ErrorQueue:
         :raises TryAgain: some rows were gone although they were locked; the batch must not be committed.
         """
         numbers = RowSet.of(sorted(row.row_version for row in rows))
-        if rows and (deleted := self.queue.delete(numbers)) != len(rows):
+        if rows and (deleted := self.admin.delete(numbers)) != len(rows):
             raise TryAgain(
                 f"Of {len(rows)} locked rows of {self.name} only {deleted} were there to delete; nothing was "
                 "done with them. Look for a trigger or a rule on the table, and try again."
@@ -133,26 +131,18 @@ def opened(
     *,
     looked: Callable[[int], object] = lambda _: None,
 ) -> Iterator[ErrorQueue]:
-    """Open an error queue on its own connection.
+    """Open an error queue on its own connection; ``looked`` is that of :class:`ErrorQueue`.
 
-    :param looked: is called with the number of rows read since its last call.
     :raises QueueError: the table does not exist.
     """
     target = Target.of(options)
     naming = options.naming(target.dialect)
     with connect(target) as connection:
         with connection.transaction():
-            found = queues.get(connection, queue, naming)
+            admin = QueueAdmin(connection, queues.get(connection, queue, naming).table)
             meant = selection.test(naming, database_facts.now(connection))
-            up_to = found.highest()
-        yield ErrorQueue(
-            queue=found,
-            admin=QueueAdmin(connection, found.table),
-            naming=naming,
-            meant=meant,
-            up_to=up_to,
-            looked=looked,
-        )
+            up_to = admin.highest()
+        yield ErrorQueue(admin=admin, naming=naming, meant=meant, up_to=up_to, looked=looked)
 
 
 def look(
@@ -162,10 +152,7 @@ def look(
     *,
     looked: Callable[[int], object] = lambda _: None,
 ) -> Iterator[ErrorRow]:
-    """Yield the selected rows of an error queue in RowVersion order, including rows that are no failures.
-
-    :param looked: is called with the number of rows read since its last call.
-    """
+    """Yield the selected rows in RowVersion order, including rows that are no failures."""
     with opened(options, queue, selection, looked=looked) as error_queue:
         yield from error_queue.rows()
 

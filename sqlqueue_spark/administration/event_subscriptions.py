@@ -1,7 +1,4 @@
-"""Administers subscriptions: subscribes a queue to events, unsubscribes it, and lists subscriptions.
-
-The functions take and return plain values. Each opens and closes its own connection.
-"""
+"""Administers subscriptions: subscribes a queue to events, unsubscribes it, and lists subscriptions."""
 
 from __future__ import annotations
 
@@ -113,11 +110,10 @@ def create(options: ConnectionOptions) -> tuple[str, bool]:
 
     :returns: its name, and whether this call created it.
     """
-    with connect(Target.of(options)) as connection:
-        table = _table(options, connection).table
-        new = ddl.create_subscriptions(connection, table)
+    with _opened(options) as (connection, subscribed):
+        new = ddl.create_subscriptions(connection, subscribed.table)
         with connection.transaction():
-            return str(replace(table, catalog=database(connection))), new
+            return str(replace(subscribed.table, catalog=database(connection))), new
 
 
 @contextmanager
@@ -125,14 +121,10 @@ def _opened(
     options: ConnectionOptions, *, create: bool = False
 ) -> Iterator[tuple[Connection, SubscriptionTable]]:
     with connect(Target.of(options)) as connection:
-        table = _table(options, connection)
+        table = SubscriptionTable(connection, table_of(options.naming(connection.dialect).default_schema))
         if create:
             ddl.create_subscriptions(connection, table.table)
         yield connection, table
-
-
-def _table(options: ConnectionOptions, connection: Connection) -> SubscriptionTable:
-    return SubscriptionTable(connection, table_of(options.naming(connection.dialect).default_schema))
 
 
 def _of_endpoint(table: SubscriptionTable, endpoint: str) -> dict[str, str]:

@@ -32,7 +32,7 @@ _UNKNOWN = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Retried:
     """What a retry did, or would do.
 
@@ -65,7 +65,7 @@ def plan(
     :param looked: is told how many more rows were looked at.
     """
     with opened(options, queue, selection, looked=looked) as error_queue:
-        counted = Counter(_address(row, to) for row in error_queue.rows() if row.is_failure)
+        counted = Counter(row.failed_queue or to for row in error_queue.rows() if row.is_failure)
         found = Retried(queue=error_queue.name)
         for address, count in counted.items():
             try:
@@ -96,29 +96,31 @@ def retry(
     most = BATCH_ROWS if rate is None else max(1, min(BATCH_ROWS, rate // _PORTIONS))
     with opened(options, queue, selection) as error_queue:
         going = _Retry(error_queue, to)
-        began, done = time.monotonic(), 0
+        done = going.done
+        began = time.monotonic()
         for batch in error_queue.batches(most):
             if rate is not None:
-                time.sleep(max(0.0, began + done / rate - time.monotonic()))
+                time.sleep(max(0.0, began + done.count / rate - time.monotonic()))
             with error_queue.connection.transaction():
                 went, held = going.move(batch)
             fail_points.step(fail_points.RETRY_COMMITTED)
-            going.told(went, held)
-            done += went.total()
+            done.went += went
+            done.held += held
             progress(went.total())
-        return going.result()
+        return done
 
 
 class _Retry:
-    """Moves batches, and asks a destination that takes nothing only once."""
+    """Moves batches, and asks a destination that takes nothing only once.
+
+    :ivar done: what was done; the caller adds what a batch moved when it has committed it.
+    """
 
     def __init__(self, error_queue: ErrorQueue, to: str | None) -> None:
         self._error_queue = error_queue
         self._to = to
         self._refusals: dict[str | None, str] = {}
-        self._went: Counter[str] = Counter()
-        self._stayed: Counter[str] = Counter()
-        self._held = 0
+        self.done = Retried(queue=error_queue.name)
 
     def move(self, batch: list[ErrorRow]) -> tuple[Counter[str], int]:
         """Move a batch in the open transaction.
@@ -129,7 +131,7 @@ class _Retry:
         fail_points.step(fail_points.RETRY_LOCKED)
         by_address: dict[str | None, list[InTransit]] = {}
         for each, row in locked:
-            by_address.setdefault(_address(row, self._to), []).append(each)
+            by_address.setdefault(row.failed_queue or self._to, []).append(each)
         went: Counter[str] = Counter()
         gone: list[InTransit] = []
         for address, rows in by_address.items():
@@ -141,14 +143,6 @@ class _Retry:
         self._error_queue.delete(gone)
         fail_points.step(fail_points.RETRY_DELETED)
         return went, len(batch) - len(locked)
-
-    def told(self, went: Counter[str], held: int) -> None:
-        """A batch is committed."""
-        self._went += went
-        self._held += held
-
-    def result(self) -> Retried:
-        return Retried(queue=self._error_queue.name, went=self._went, stayed=self._stayed, held=self._held)
 
     def _delivered(self, address: str | None, rows: Sequence[InTransit]) -> str | None:
         """Insert rows where they are to go; the name of that queue, or None where it takes nothing."""
@@ -165,12 +159,8 @@ class _Retry:
                 self._refusals[address] = str(error)
             else:
                 return found.name
-        self._stayed[self._refusals[address]] += len(rows)
+        self.done.stayed[self._refusals[address]] += len(rows)
         return None
-
-
-def _address(row: ErrorRow, to: str | None) -> str | None:
-    return row.failed_queue or to
 
 
 def _destination(error_queue: ErrorQueue, address: str | None) -> QueueTable:
@@ -187,7 +177,7 @@ def _destination(error_queue: ErrorQueue, address: str | None) -> QueueTable:
             f"There is no queue table {table}, for which they have failed; create it with: sqlqueue create "
             f"{for_shell(address)}{_machine(address, table)}."
         )
-    if found.address == error_queue.queue.table.address:
+    if found.address == error_queue.admin.table.address:
         raise ConfigurationError(f"They have failed for {found.name}, which is the error queue itself.")
     return found
 

@@ -15,7 +15,6 @@ from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
-from sqlqueue_spark.tables.queues import Queue
 
 #: If the first row has no TimeSent, it is looked for in this many rows at the head of the queue.
 ASKED = 20
@@ -88,7 +87,7 @@ def _oldest(admin: QueueAdmin) -> tuple[bool, datetime | None, datetime | None]:
     if not admin.seeks:
         found = admin.length()
         return found.rows == 0, time_sent(found.oldest_headers), found.now
-    waiting = Queue(admin.connection, admin.table).waiting(LOWEST)
+    waiting = admin.waiting(LOWEST)
     if waiting is None:
         return True, None, None
     sent = time_sent(waiting.headers)

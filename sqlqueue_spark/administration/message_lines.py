@@ -50,7 +50,10 @@ class NoMessage(ValueError):
 
 
 class StoredMessage(NamedTuple):
-    """A row that was read from a line. Without an ``id`` it gets a new one when it is sent."""
+    """A row that was read from a line. Without an ``id`` it gets a new one when it is sent.
+
+    The fields are the columns of :data:`STORED` that a stored row has.
+    """
 
     id: bytes | None
     correlation_id: str | None
@@ -78,7 +81,7 @@ def to_json(message: Message) -> dict[str, Any]:
         "recoverable": message.recoverable,
         "expires": None if message.expires is None else _iso(message.expires),
         "expired": message.expired,
-        **_readable_headers(message.headers, headers),
+        "headers": message.headers if headers is None else headers,
         "headersText": message.headers,
         **_readable_body(message.body),
     }
@@ -126,25 +129,11 @@ def to_rows(messages: Iterable[StoredMessage], *, new_ids: bool) -> pa.RecordBat
     """Return the messages as a batch with the schema :data:`STORED`."""
     from sqlqueue_spark.messages.outgoing_schema import STORED
 
-    columns = list(zip(*messages, strict=True))
-    ids, correlation_ids, reply_tos, recoverables, expiries, headers, bodies = columns
-    fresh = iter(new_row_ids(len(ids)).to_pylist())
-    values = {
-        "id": [next(fresh) if each is None or new_ids else each for each in ids],
-        "headers": headers,
-        "body": bodies,
-        "correlation_id": correlation_ids,
-        "reply_to": reply_tos,
-        "expires": expiries,
-        "recoverable": recoverables,
-    }
-    nothing = [None] * len(ids)
-    arrays = [pa.array(values.get(each.name, nothing), each.type) for each in STORED]
-    return pa.RecordBatch.from_arrays(arrays, schema=STORED)
-
-
-def _readable_headers(text: str | None, headers: dict[str, str] | None) -> dict[str, Any]:
-    return {"headers": text if headers is None else headers}
+    rows = [each._asdict() for each in messages]
+    for row, new_id in zip(rows, new_row_ids(len(rows)).to_pylist(), strict=True):
+        if row["id"] is None or new_ids:
+            row["id"] = new_id
+    return pa.RecordBatch.from_pylist(rows, STORED)
 
 
 def _readable_body(body: bytes | None) -> dict[str, Any]:
@@ -226,7 +215,8 @@ def _headers(given: Mapping[str, object]) -> str | None:
     if "headersText" not in given:
         return format_headers(read) if isinstance(read, dict) else _text(given, "headers")
     stored = _text(given, "headersText")
-    if _readable_headers(stored, parse_headers(stored))["headers"] != read:
+    parsed = parse_headers(stored)
+    if (stored if parsed is None else parsed) != read:
         raise NoMessage("headers and headersText differ; leave out the one that you did not change")
     return stored
 

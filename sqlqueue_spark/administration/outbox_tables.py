@@ -1,8 +1,4 @@
-"""Administers outbox tables: creates, cleans and measures them.
-
-The functions take and return plain values. Each opens and closes its own connection. None of them blocks
-senders.
-"""
+"""Administers outbox tables: creates, cleans and measures them, without blocking senders."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
-from sqlqueue_spark.tables.queues import Queue
 
 #: Rows of a page, and of one on a table without an index, where each statement reads the whole table.
 _ROWS, _ROWS_BY_SCAN = 500, 100
@@ -122,7 +121,7 @@ def look(
     """
     with opened(options, queue) as admin:
         with admin.connection.transaction():
-            up_to = Queue(admin.connection, admin.table).highest()
+            up_to = admin.highest()
         told = Looked(queue=admin.table.name)
 
         def left() -> int:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration.message_lines import NoMessage, StoredMessage, from_line, to_rows
 from sqlqueue_spark.administration.queue_tables import opened
-from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, Duplicate, SqlQueueError
 from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.options import ConnectionOptions
@@ -94,7 +93,7 @@ def restore(
     sent = Sent() if sent is None else sent
     with opened(options, queue) as admin:
         with admin.connection.transaction():
-            acceptance = _Acceptance.of(admin, stopping=stopping)
+            acceptance = _Acceptance(admin, stopping=stopping)
         if is_delayed([each.name for each in admin.columns]):
             raise ConfigurationError(
                 f"{admin.table.name} is a table of delayed messages, and lines do not say when they are due; "
@@ -118,61 +117,48 @@ def restore(
     return sent
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Acceptance:
     """Which messages a table accepts, so that a message it would refuse is found before any is sent.
 
-    :ivar columns: the names of its columns, in lower case.
-    :ivar nullable: those of them that may be NULL.
-    :ivar stopping: whether rows at which .NET endpoints stop are accepted.
+    :param stopping: whether rows at which .NET endpoints stop are accepted.
     """
 
-    dialect: Dialect
-    columns: frozenset[str]
-    nullable: frozenset[str]
-    stopping: bool
-
-    @classmethod
-    def of(cls, admin: QueueAdmin, *, stopping: bool) -> Self:
-        return cls(
-            dialect=admin.connection.dialect,
-            columns=frozenset(each.name.lower() for each in admin.columns),
-            nullable=frozenset(each.name.lower() for each in admin.columns if each.nullable),
-            stopping=stopping,
-        )
+    def __init__(self, admin: QueueAdmin, *, stopping: bool) -> None:
+        self._dialect = admin.connection.dialect
+        self._nullable = {each.name.lower(): each.nullable for each in admin.columns}
+        self._stopping = stopping
 
     def check(self, message: StoredMessage) -> None:
         """Check that the table accepts a message.
 
         :raises NoMessage: it does not.
         """
-        if message.headers is None and "headers" not in self.nullable:
+        if message.headers is None and not self._nullable.get("headers"):
             raise NoMessage("it has no headers (NULL), and the table takes no such row")
-        if message.body is None and "body" not in self.nullable:
+        if message.body is None and not self._nullable.get("body"):
             raise NoMessage("it has no body (NULL), and the table takes no such row")
-        if self.dialect.null_body_stops and not self.stopping:
+        if self._dialect.null_body_stops and not self._stopping:
             _check_goes_on(message)
         for name, text in (("correlationId", message.correlation_id), ("replyToAddress", message.reply_to)):
-            if name.lower() in self.columns and text is not None and len(text) > _COLUMN_LETTERS:
+            if name.lower() in self._nullable and text is not None and len(text) > _COLUMN_LETTERS:
                 raise NoMessage(
                     f"{name} has {len(text):,} characters, and its column takes {_COLUMN_LETTERS}"
                 )
-        if not self.dialect.keeps_nul and "\0" in (message.headers or ""):
-            raise NoMessage(f"its headers hold the character NUL, which {self.dialect.title} cannot keep")
+        if not self._dialect.keeps_nul and "\0" in (message.headers or ""):
+            raise NoMessage(f"its headers hold the character NUL, which {self._dialect.title} cannot keep")
 
 
 def _check_goes_on(message: StoredMessage) -> None:
     """Refuse a message at which .NET endpoints stop until its row is deleted."""
     if message.body is None:
-        raise NoMessage(
-            "it has no body (NULL), at which .NET endpoints stop; make it an empty one, or have it sent all "
-            "the same with --stopping"
-        )
-    if (message.headers or "").strip() == "null":
-        raise NoMessage(
-            "its headers are the JSON null, at which .NET endpoints stop; make them {}, or have it sent all "
-            "the same with --stopping"
-        )
+        found, remedy = "it has no body (NULL)", "make it an empty one"
+    elif (message.headers or "").strip() == "null":
+        found, remedy = "its headers are the JSON null", "make them {}"
+    else:
+        return
+    raise NoMessage(
+        f"{found}, at which .NET endpoints stop; {remedy}, or have it sent all the same with --stopping"
+    )
 
 
 class _Sending:

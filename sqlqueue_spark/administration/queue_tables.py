@@ -1,7 +1,6 @@
 """Administers queue tables: creates, inspects, measures, peeks, sends to and purges them.
 
-The functions take and return plain values. Each opens and closes its own connection. None of them blocks the
-senders and receivers of a live queue.
+No function blocks the senders and receivers of a live queue.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.ddl import CLASSIC
 from sqlqueue_spark.tables.insert import CHUNK, Column
 from sqlqueue_spark.tables.queue_admin import Index, Message, QueueAdmin
-from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage_table import table_named
 from sqlqueue_spark.tables.subscriptions import table_of
@@ -279,7 +277,7 @@ def purge(
     deleted = 0
     with opened(options, queue) as admin:
         with admin.connection.transaction():
-            up_to = Queue(admin.connection, admin.table).highest()
+            up_to = admin.highest()
         after = LOWEST
         while up_to is not None:
             with admin.connection.transaction():

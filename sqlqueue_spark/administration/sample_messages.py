@@ -5,7 +5,6 @@ They are made from templates, several hundred thousand a second, so that a load 
 
 from __future__ import annotations
 
-import functools
 import socket
 from datetime import datetime
 
@@ -45,7 +44,7 @@ def batch(
     """
     from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 
-    kinds = _kinds(reply_to)
+    kinds = [_kind(*each, reply_to) for each in _MESSAGES]
     ids = iter(new_id_texts(2 * count).to_pylist())
     sent = format_time(now)
     messages = []
@@ -79,18 +78,13 @@ def _kind(message_type: str, intent: str, body: str, reply_to: str) -> tuple[str
             CORRELATION_ID: "%s",
             REPLY_TO_ADDRESS: reply_to.replace("%", "%%"),
             ORIGINATING_MACHINE: socket.gethostname().replace("%", ""),
-            ORIGINATING_ENDPOINT: "Shop.Web",
+            ORIGINATING_ENDPOINT: REPLY_TO,
             CONTENT_TYPE: "application/json",
             ENCLOSED_MESSAGE_TYPES: f"{message_type}, Shop.Contracts",
             TIME_SENT: "%s",
         }
     )
     return headers, body
-
-
-@functools.cache
-def _kinds(reply_to: str) -> tuple[tuple[str, str], ...]:
-    return tuple(_kind(*each, reply_to) for each in _MESSAGES)
 
 
 _MESSAGES = (
