@@ -86,7 +86,7 @@ endif
 test-live: java packages $(VENV)/.dev ## the tests of SQL Server against a real one (URL='mssql://…')
 	@[ -n "$${SQLQUEUE_TEST_SQLSERVER:-}" ] || { echo >&2 "Nothing says which server: make test-live" \
 		"URL='mssql://user:password@host/master'."; exit 2; }
-	$(PYTEST) tests/conformance tests/streaming tests/faults --only sqlserver --require sqlserver \
+	$(PYTEST) tests/conformance tests/command_line tests/streaming tests/faults --only sqlserver --require sqlserver \
 		--watch-events --timeout 600 $(PYTEST_OPTIONS)
 
 .PHONY: verdict

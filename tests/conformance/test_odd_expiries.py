@@ -8,7 +8,7 @@ from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.reading.peek import plan_peek
-from tests.conformance.test_cli import said
+from tests.command_line.test_cli import said
 from tests.support.driver import streaming
 from tests.support.messages import row_ids
 

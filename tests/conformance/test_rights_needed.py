@@ -9,7 +9,7 @@ from sqlqueue_spark.administration import outbox_tables, queue_tables
 from sqlqueue_spark.errors import NoRight
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Destinations, prepare
-from tests.conformance.test_cli import said
+from tests.command_line.test_cli import said
 
 
 @pytest.fixture

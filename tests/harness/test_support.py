@@ -17,7 +17,7 @@ from tests.support.messages import Row, body, headers, message_id, row_id, row_i
 from tests.support.spark_home import INSTALLED, fill
 from tests.support.versions import SQLSERVER_VARIABLE
 
-LIVE = ("tests/conformance", "tests/streaming", "tests/faults")
+LIVE = ("tests/conformance", "tests/command_line", "tests/streaming", "tests/faults")
 
 
 def test_messages_are_numbered_and_realistic(queue):

