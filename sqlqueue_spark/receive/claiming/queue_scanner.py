@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive.claiming.backlog import Backlog
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.headroom import Headroom
@@ -21,7 +20,6 @@ from sqlqueue_spark.receive.claiming.index_cleanup import IndexCleanup
 from sqlqueue_spark.receive.claiming.next_batch import Find, QueueRows, setting_aside
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.claiming.scan_positions import Head
-from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Queue
 
@@ -38,40 +36,6 @@ class Scan:
     seconds: float = 0.0
     #: Whether it goes on from the last claim. Then it leaves the oldest free rows to neighbours.
     leaves_headroom: bool = False
-
-
-class Backlog:
-    """How many rows wait behind the last claim, and how old the oldest is. It looks at most once an interval.
-
-    :param clock: seconds of any steady clock.
-    """
-
-    def __init__(self, interval: timedelta, clock: Callable[[], float]) -> None:
-        self._interval = interval.total_seconds()
-        self._clock = clock
-        self._next_look = 0.0
-        #: As Spark reports it; None before the first look.
-        self.seen: Json | None = None
-
-    @property
-    def due(self) -> bool:
-        """Whether it is time to look."""
-        return self._clock() >= self._next_look
-
-    def look(self, queue: Queue, last: int) -> None:
-        """Look what waits above the row ``last``."""
-        self._next_look = self._clock() + self._interval
-        waiting = queue.waiting(last)
-        if waiting is None:
-            self.is_empty()
-            return
-        sent = time_sent(waiting.headers)
-        age = max(0, int((waiting.now - sent).total_seconds())) if sent else None
-        self.seen = {"rows": waiting.rows, "oldestSeconds": age}
-
-    def is_empty(self) -> None:
-        """Note that nothing waits."""
-        self.seen = {"rows": 0, "oldestSeconds": 0}
 
 
 class QueueScanner:

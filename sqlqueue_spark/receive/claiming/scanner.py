@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError, TryAgain
@@ -26,6 +25,7 @@ from sqlqueue_spark.receive.claiming.next_batch import (
 )
 from sqlqueue_spark.receive.claiming.poll_backoff import LONGEST_SLEEP
 from sqlqueue_spark.receive.claiming.queue_scanner import Look, QueueScanner, Search, take_turns
+from sqlqueue_spark.receive.claiming.stop_file import asks_to_stop
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 
@@ -104,8 +104,7 @@ class Scanner:
         :param max_rows: most rows to claim; None is everything that is there now.
         """
         self._batch_ended()
-        stop_file = self._options.stop_file
-        if stop_file is not None and Path(stop_file).exists():
+        if asks_to_stop(self._options):
             self._give_back_ahead()
             return None
         self._list()
