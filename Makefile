@@ -10,9 +10,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE = $(wildcard sqlqueue_spark pyspark_sqlqueue.py jobs benchmarks docs tests)
 PYTEST_OPTIONS ?=
-# Files of tests at a time, each with a database server and, where one asks for it, a Spark of its own; the slow ones first.
-# Tests without Spark mostly wait for a server, so two processors have time for four. With Spark three keep them busy.
-PYTEST = $(BIN)/python -m pytest --numprocesses $(or $(PROCESSES),3) --dist loadfile --no-loadscope-reorder
+# Three files of tests at a time, each with a database server and, where one asks for it, a Spark of its own; the slow ones
+# first. Two leave two processors idle where tests wait for a server; four are no quicker.
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # Spark looks its own host name up and fails where that name is odd; its workers must use this environment.
 export SPARK_LOCAL_IP := 127.0.0.1
@@ -40,12 +40,10 @@ demo-store-and-forward: java $(VENV)/.demo ## orders to a second server and answ
 setup: $(VENV)/.dev ## make .venv with everything, again only when a dependency has changed
 
 .PHONY: check
-check: PROCESSES := 4
 check: packages lint ## style, types and unit tests without a server, in 90 s
 	$(PYTEST) --tier check $(PYTEST_OPTIONS)
 
 .PHONY: test
-test: PROCESSES := 4
 test: java packages lint ## check, then what all engines promise, faults of the core, and each promise of the README on Spark, in 5 min (PYTEST_OPTIONS='-k witness -x' for some)
 	$(PYTEST) --tier check,test $(PYTEST_OPTIONS)
 

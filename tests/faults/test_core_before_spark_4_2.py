@@ -19,6 +19,8 @@ from tests.support.messages import message_id, message_ids, row_ids
 from tests.support.sending import ids_in
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("all")
+
 #: A message that does not come from the queue.
 MESSAGE_100 = {"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}
 BATCHES = {"maxMessagesPerTrigger": "30", "minMessagesPerPartition": "10"}
