@@ -30,7 +30,7 @@ def main(folder: Path, shop: str, billing: str) -> None:
     stopping = threading.Event()
 
     def keep_running(endpoint: str, here: str, queue: str, there: str, more: dict[str, str]) -> None:
-        """Run a job, and start it again when it fails, as a supervisor does."""
+        """Run a job, and start it again when it ends, as a supervisor does."""
         stop_file = folder / f"{endpoint}.stop"
         stop_file.unlink(missing_ok=True)
         source = {"url": here, "queue": queue, "stopFile": str(stop_file)}
@@ -42,7 +42,7 @@ def main(folder: Path, shop: str, billing: str) -> None:
                 store_and_forward(spark, source, sink, StoreAndForwardOptions.parse(given), create=True)
             except Exception as error:  # noqa: BLE001 -- whatever ends a job, it is to run again
                 click.echo(f"error: {sentence_of(error)}")
-                stopping.wait(1)
+            stopping.wait(1)
 
     accepting = {"handler": "sqlqueue_spark.demo.order_pipelines:accept"}
     jobs = {"Shop.Forward": (shop, STORE, billing, {}), "Billing": (billing, ORDERS, shop, accepting)}

@@ -19,7 +19,16 @@ from tests.support.messages import message_ids, row_ids
 from tests.support.neighbour import Habits, Neighbour
 from tests.support.pages import ROOT
 from tests.support.sending import ids_in
-from tests.support.streams import drain, free, ids_in_delta, logged, stream, to_delta, to_each
+from tests.support.streams import (
+    drain,
+    free,
+    ids_in_delta,
+    logged,
+    once_into_delta,
+    stream,
+    to_delta,
+    to_each,
+)
 from tests.support.waiting import eventually
 
 #: The promises of the README's table, each with the test that shows it.
@@ -73,16 +82,6 @@ def dies(writer):
         drain(writer)
 
 
-def into_delta(folder):
-    """Writes a batch as Delta's sink does: a batch that the table has is skipped."""
-
-    def write(batch, number):
-        once = {"txnAppId": "drain", "txnVersion": str(number)}
-        batch.write.format("delta").mode("append").options(**once).save(str(folder / "delta"))
-
-    return write
-
-
 def texts(count):
     return [str(each) for each in row_ids(range(count))]
 
@@ -99,7 +98,7 @@ def test_what_a_killed_reader_held_is_not_lost(spark, postgresql, tmp_path):
     queue = postgresql.create_queue()
     queue.insert(250)
     frame = stream(spark, postgresql, queue, maxMessagesPerTrigger=100)
-    write = into_delta(tmp_path)
+    write = once_into_delta(tmp_path)
     dies(to_each(frame, tmp_path, killing(write, in_batch=1, after=False)))
     eventually(lambda: free(queue) == 150)
     assert (ids_in_delta(spark, tmp_path), logged(tmp_path, "commits")) == (texts(100), [0])
@@ -113,7 +112,7 @@ def test_a_batch_that_delta_has_does_not_arrive_twice(spark, postgresql, tmp_pat
     queue = postgresql.create_queue()
     queue.insert(60)
     frame = stream(spark, postgresql, queue, maxMessagesPerTrigger=60)
-    write = into_delta(tmp_path)
+    write = once_into_delta(tmp_path)
     dies(to_each(frame, tmp_path, killing(write, in_batch=0, after=True)))
     eventually(lambda: free(queue) == 60)
     queue.insert(40, start=60)

@@ -9,6 +9,7 @@ from tests.support.streams import (
     free,
     ids_in_delta,
     logged,
+    once_into_delta,
     running,
     start,
     stream,
@@ -20,16 +21,6 @@ from tests.support.waiting import eventually
 
 def texts(numbers):
     return [str(each) for each in row_ids(numbers)]
-
-
-def once_into_delta(folder):
-    """What a user writes to be safe against a repeated batch."""
-
-    def write(batch, number):
-        once = {"txnAppId": "drain", "txnVersion": str(number)}
-        batch.write.format("delta").mode("append").options(**once).save(str(folder / "delta"))
-
-    return write
 
 
 @pytest.mark.parametrize("claim_ahead, left_to_others", [(False, 40), (True, 0)])

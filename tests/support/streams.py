@@ -40,6 +40,16 @@ def to_each(frame: DataFrame, folder: Path, handle: Handle) -> DataStreamWriter:
     return frame.writeStream.foreachBatch(handle).option("checkpointLocation", str(folder / "checkpoint"))
 
 
+def once_into_delta(folder: Path) -> Handle:
+    """What a user writes to be safe against a repeated batch: ``folder/delta`` skips a number that it has."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        once = {"txnAppId": "drain", "txnVersion": str(number)}
+        batch.write.format("delta").mode("append").options(**once).save(str(folder / "delta"))
+
+    return write
+
+
 @contextmanager
 def interpreted() -> Iterator[None]:
     """Within the block Spark interprets the plans of queries that are started.
