@@ -114,6 +114,10 @@ bench: java $(VENV)/.dev ## run the comparisons of all benchmarks, and render be
 bench-drain: java $(VENV)/.dev ## measure draining against Spark's JDBC source, one DELETE and one-row receivers (URL=… on a server)
 	$(BIN)/python benchmarks/drain.py
 
+.PHONY: bench-pace
+bench-pace: java $(VENV)/.dev ## measure what users get who set nothing, against the best size set by hand (URL=… on a server)
+	$(BIN)/python benchmarks/pace.py
+
 .PHONY: bench-send
 bench-send: java $(VENV)/.dev ## measure sending against Spark's JDBC append, a raw COPY and one-row senders (URL=… on a server)
 	$(BIN)/python benchmarks/send.py

@@ -204,13 +204,21 @@ class SourceOptions(ConnectionOptions):
     max_messages_per_trigger: int | None = option(
         "Most rows one micro-batch claims.", None, parse=positive, shown=_MOST_ROWS
     )
+    first_messages_per_trigger: int = option(
+        "Rows of a stream's first batch; a few hundred where each message takes long.",
+        100_000,
+        parse=positive,
+    )
     adaptive_batch: bool = option(
-        "Batches begin with 100000 rows at most, grow with a backlog, and follow `targetBatchDuration`; else "
-        "each takes what it may.",
+        "Batches follow what they cost: their rows take eight times as long as the fixed cost of a batch; "
+        "else each takes what it may.",
         True,
     )
     target_batch_duration: timedelta = option(
-        "How long a batch should last from its claim until it is settled.", timedelta(seconds=2)
+        "How long the rows of a batch should take at least.", timedelta(seconds=2)
+    )
+    max_batch_duration: timedelta = option(
+        "How long a batch should last at most, from its claim until it is settled.", timedelta(seconds=20)
     )
     max_bytes_per_trigger: int = option("And most bytes of headers and bodies.", MOST_BATCH_BYTES, parse=size)
     max_concurrency: int = option(

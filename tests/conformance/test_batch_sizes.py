@@ -2,7 +2,6 @@
 
 import pytest
 
-from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.receive.claiming import scanner
 from sqlqueue_spark.receive.claiming.claim_ahead import ClaimAhead
 from tests.support.clock import Clock
@@ -21,43 +20,42 @@ def sizes(engine, queue, seconds, **options):
         return [len(batch) for batch in stream.batches()]
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    """A stream begins with ten rows."""
-    monkeypatch.setattr(scanner, "_FIRST_ROWS", 10)
-    monkeypatch.setattr("sqlqueue_spark.receive.claiming.batch_size.LEAST", 4)
-
-
-def test_batches_grow_while_they_are_short(engine, queue):
+def test_batches_follow_what_they_cost(engine, queue):
     """The first one makes the next no smaller: Spark's own start makes it longer."""
-    queue.insert(300)
-    assert sizes(engine, queue, [9, 0.5, 1, 2, 2]) == [10, 10, 40, 80, 80]
+    queue.insert(900)
+    assert sizes(engine, queue, [9, 0.4, 1.4, 1.4, 1.4], firstMessagesPerTrigger="10") == [
+        10,
+        33,
+        132,
+        228,
+        318,
+    ]
 
 
-def test_batches_shrink_when_they_take_long(engine, queue):
-    queue.insert(300)
-    assert sizes(engine, queue, [0.1, 1, 4, 3, 2.5, 1]) == [10, 40, 80, 40, 26, 20]
+def test_a_batch_that_lasts_too_long_is_followed_by_a_small_one(engine, queue):
+    queue.insert(900)
+    assert sizes(engine, queue, [9, 30, 8, 8], firstMessagesPerTrigger="100") == [100, 333, 83, 83]
 
 
-def test_a_claim_ahead_follows_one_batch_later(engine, queue):
-    """It begins before the batch shows how large the next one may be."""
-    queue.insert(500)
-    assert sizes(engine, queue, [0.1, 1, 1, 1, 1, 1], claimAhead="true") == [10, 10, 40, 40, 80, 80]
+@pytest.fixture
+def claims_ahead(monkeypatch):
+    """The claims ahead that are made."""
+    made = []
 
-
-def test_a_claim_ahead_that_spark_waits_for_ends_with_the_rows_of_the_present_batch(
-    engine, queue, monkeypatch
-):
-    """Each statement locks four rows, so there are up to three more."""
-
-    class WaitedFor(ClaimAhead):
+    class Counted(ClaimAhead):
         def _make(self, claim):
-            super()._make(lambda _: claim(lambda: True))
+            made.append(claim)
+            super()._make(claim)
 
-    monkeypatch.setattr(scanner, "ClaimAhead", WaitedFor)
-    monkeypatch.setattr(Target(url=engine.url).dialect, "chunk", 4)
-    queue.insert(150)
-    assert sizes(engine, queue, [0.1, 1, 1, 1, 0.1, 1], claimAhead="true") == [10, 10, 12, 12, 12, 12]
+    monkeypatch.setattr(scanner, "ClaimAhead", Counted)
+    return made
+
+
+def test_nothing_is_claimed_ahead_until_the_size_is_known(engine, queue, claims_ahead):
+    queue.insert(900)
+    times = [0.1, 0.1, 0.1, 0.1]
+    assert sizes(engine, queue, times, claimAhead="true", firstMessagesPerTrigger="10") == [10, 40, 160, 640]
+    assert len(claims_ahead) == 1
 
 
 @pytest.mark.parametrize(
@@ -65,15 +63,15 @@ def test_a_claim_ahead_that_spark_waits_for_ends_with_the_rows_of_the_present_ba
     [
         ({"maxMessagesPerTrigger": "15"}, [10, 15, 15, 15]),
         ({"maxMessagesPerTrigger": "15", "adaptiveBatch": "false"}, [15, 15, 15, 15]),
-        ({"targetBatchDuration": "250ms"}, [10, 10, 10, 10]),
+        ({"maxBatchDuration": "250ms"}, [10, 15, 15, 15]),
     ],
 )
 def test_the_options_bound_it(engine, queue, options, expected):
-    queue.insert(100)
-    assert sizes(engine, queue, [0.25] * 4, **options) == expected
+    queue.insert(200)
+    assert sizes(engine, queue, [0.25] * 4, firstMessagesPerTrigger="10", **options) == expected
 
 
 def test_what_a_stopped_stream_has_learned_is_learned_anew(engine, queue):
     queue.insert(300)
-    assert sizes(engine, queue, [0.1, 0.1, 0.1]) == [10, 40, 160]
-    assert sizes(engine, queue, [0.1]) == [10]
+    assert sizes(engine, queue, [0.1, 0.1, 0.1], firstMessagesPerTrigger="10") == [10, 40, 160]
+    assert sizes(engine, queue, [0.1], firstMessagesPerTrigger="10") == [10]

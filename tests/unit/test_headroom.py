@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.headroom import Headroom
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
@@ -47,7 +47,8 @@ class Beside:
     def __init__(self, rows, wanted=None, batch=1_000):
         self.now = 0.0
         self.queue: Any = Rows(rows)
-        self.headroom = Headroom(wanted, lambda: self.now)
+        self.size = BatchSize(100_000, 2, 20, HIGHEST)
+        self.headroom = Headroom(wanted, lambda: self.now, self.size)
         self.batch = batch
 
     def claim(self):
@@ -59,7 +60,9 @@ class Beside:
         if free:
             rows = Claimed(live=RowSet([(free[0], free[-1])]))
             full = len(free) == self.batch
+            self.size.begins(len(free), more=full)
             self.headroom.claimed(self.queue, above, QueueRows(self.queue, rows, full=full))
+            self.size.done(1.0)
         self.now += 1.0
         return free[0] if free else None
 
@@ -211,7 +214,7 @@ def test_a_queue_with_fewer_rows_is_left_whole():
     beside = Beside(range(1, 500), batch=100)
     beside.claim()
     beside.queue.take(5)
-    beside.headroom.batches.had = 4_000
+    beside.size.begins(4_000)
     assert beside.headroom.begin(beside.queue) == HIGHEST
     assert beside.headroom.left == 394
 

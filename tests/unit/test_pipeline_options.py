@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import INTO_DELTA, ForwardOptions, agreed
+from sqlqueue_spark.pipeline import ForwardOptions, agreed
 from sqlqueue_spark.pipeline.declared import jobs
 from sqlqueue_spark.pipeline.running import program
 from sqlqueue_spark.pipeline.running.configuration import configuration
@@ -150,11 +150,3 @@ def test_a_password_for_the_sink_is_refused_on_the_command_line(refused, argumen
     complaint = refused(*arguments)
     assert f"Error: The password in {name} would stand in" in complaint
     assert f"give it in the environment ({variable}) or in the file of --config." in complaint
-
-
-@pytest.mark.parametrize("given, seconds", [({}, 10), ({"targetbatchduration": "3s"}, 3)])
-def test_into_delta_a_batch_aims_at_ten_seconds_unless_the_user_says_otherwise(given, seconds):
-    options = SourceOptions.parse(
-        {**INTO_DELTA, "url": "postgresql://me@host/shop", "queue": "orders", **given}
-    )
-    assert options.target_batch_duration.total_seconds() == seconds

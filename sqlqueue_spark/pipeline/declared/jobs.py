@@ -142,10 +142,14 @@ def forward(sections: Sections) -> Run:
     )
 
 
+#: A function runs for each message, so that a row may take long.
+_FEW_AT_FIRST = {"firstMessagesPerTrigger": "300"}
+
+
 @partial(Job, sections=("source", "sink", "handle"), flags=_HANDLE)
 def handle(sections: Sections) -> Run:
     """Handle each message of a queue table by a Python function, and send what it answers, each once."""
-    source, sink = agreed(sections["source"], sections["sink"])
+    source, sink = agreed({**_FEW_AT_FIRST, **sections["source"]}, sections["sink"])
     options = HandleOptions.parse(sections["handle"])
     own, there = SourceOptions.parse(source), SinkOptions.parse(sink)
     check_error_queue(there)

@@ -30,7 +30,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import boolean, duration, option, said, text
 from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable, merge
-from sqlqueue_spark.pipeline.delta.delta_stream import INTO_DELTA, DeltaOptions, write_delta
+from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, write_delta
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta
@@ -109,13 +109,13 @@ def archived(messages: DataFrame) -> DataFrame:
 def take_to_delta(spark: SparkSession, source: Mapping[str, str], options: ArchiveOptions) -> StreamingQuery:
     """Start taking the messages of a queue into an archive; a row that it has is not added again.
 
-    :param source: options of the source; ``INTO_DELTA`` completes them. Errors as :func:`write_delta`.
+    :param source: options of the source. Errors as :func:`write_delta`.
     """
     assert options.checkpoint is not None, "the options were checked"
     delta = DeltaOptions(
         path=options.path, checkpoint=options.checkpoint, available_now=options.available_now
     )
-    return write_delta(archived(read_queue(spark, {**INTO_DELTA, **source})), delta, merge)
+    return write_delta(archived(read_queue(spark, source)), delta, merge)
 
 
 def copy_to_delta(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import click
 from pyspark.sql import DataFrame, SparkSession
@@ -22,9 +21,6 @@ from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import logger, plain
 
 log = logger(__name__)
-
-#: Options of a source whose rows go into Delta; the user's own win. Any commit costs about a second.
-INTO_DELTA: Mapping[str, str] = MappingProxyType({"targetBatchDuration": "10s"})
 
 #: The folder of the checkpoint within the table's, unless one is named. Delta leaves folders alone whose
 #: names begin with an underscore: it never takes their files for the table's, and VACUUM keeps them.
@@ -86,9 +82,9 @@ def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append)
 def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions) -> StreamingQuery:
     """Start draining a queue into a Delta table with the columns of a message, as ``sqlqueue drain`` does.
 
-    :param source: options of the source; ``INTO_DELTA`` completes them. Errors as :func:`write_delta`.
+    :param source: options of the source. Errors as :func:`write_delta`.
     """
-    return write_delta(with_message_columns(read_queue(spark, {**INTO_DELTA, **source})), delta)
+    return write_delta(with_message_columns(read_queue(spark, source)), delta)
 
 
 def drain_until_stopped(

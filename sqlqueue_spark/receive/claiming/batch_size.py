@@ -1,29 +1,19 @@
-"""How many rows a batch may have: within limits, and so that it lasts about as long as it should.
+"""How many rows a batch may have: within limits, and so that little of its time is its fixed cost.
 
 The limits are what the options allow, what neighbours can step over, and what the server can bear. A batch
 has a fixed cost, so small ones waste the time of a backlog. A long one keeps a transaction open, which costs
-every queue of a PostgreSQL database. Only the time of a batch tells how fast a sink is, so it decides the
-size of the next.
+every queue of a PostgreSQL database. Only the time of the batches tells what they cost, so it decides the
+size of the next. Why these figures: docs/decisions/batch-size.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queues import QueueTable
-
-#: The least rows of a batch, however long it lasts.
-LEAST = 1_000
-#: The greatest change of the size from one batch to the next. A batch has a fixed cost, so four times the
-#: rows last less than four times as long.
-_MOST_GROWTH, _MOST_SHRINKING = 4.0, 0.5
-#: A batch with this part of its size is full. Only then does the size grow.
-_FULL = 0.8
-#: Where a batch has at most 0.6 of the rows of the one before and lasts more than 0.9 of its time, the time
-#: does not depend on the rows. Then the larger size is kept for 20 batches.
-_SMALLER, _SHORTER, _KEPT_FOR = 0.6, 0.9, 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,56 +70,182 @@ class BearableRows:
             self.rows, self._borne = min(2 * self.rows, HIGHEST), 0
 
 
+class SinkCost:
+    """What a batch costs in seconds: ``fixed`` whatever is in it, and ``each`` a row.
+
+    Both are estimated from the rows and the seconds of the batches alone: a Kalman filter of two values.
+    https://en.wikipedia.org/wiki/Kalman_filter
+    """
+
+    #: The noise of a batch's time, and how much both costs may change from one batch to the next; as parts.
+    _NOISE, _DRIFT = 0.2, 0.05
+    #: A batch that lasts three deviations longer or shorter than expected counts as three: it may be a pause.
+    _SURPRISE = 3.0
+
+    def __init__(self) -> None:
+        self.fixed = self.each = 0.0
+        #: The variances of ``fixed`` and ``each``, and between them their covariance. None: nothing is known.
+        self._variances: tuple[float, float, float] | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether a batch has told the cost."""
+        return self._variances is not None
+
+    @property
+    def doubt(self) -> float:
+        """The deviation of ``fixed``, in seconds."""
+        return 0.0 if self._variances is None else math.sqrt(max(0.0, self._variances[0]))
+
+    def of(self, rows: int) -> float:
+        """How long a batch of this number of rows is expected to last, in seconds."""
+        return self.fixed + rows * self.each
+
+    def learn(self, rows: int, seconds: float) -> None:
+        """Learn from one batch. The first one is taken for half fixed cost: it cannot tell."""
+        if self._variances is None:
+            half = seconds / 2
+            self.fixed, self.each = half, half / rows
+            self._variances = half**2, 0.0, (half / rows) ** 2
+            return
+        of_fixed, of_both, of_each = self._variances
+        of_fixed += (self._DRIFT * self.fixed) ** 2
+        of_each += (self._DRIFT * self.each) ** 2
+        noise = self._NOISE * max(self.of(rows), 0.01)
+        variance = of_fixed + 2 * rows * of_both + rows**2 * of_each + noise**2
+        most = self._SURPRISE * math.sqrt(variance)
+        off = max(-most, min(most, seconds - self.of(rows)))
+        to_fixed, to_each = (of_fixed + rows * of_both) / variance, (of_both + rows * of_each) / variance
+        self.fixed = max(0.0, self.fixed + to_fixed * off)
+        self.each = max(1e-9, self.each + to_each * off)
+        self._variances = (
+            of_fixed - to_fixed * (of_fixed + rows * of_both),
+            of_both - to_fixed * (of_both + rows * of_each),
+            of_each - to_each * (of_both + rows * of_each),
+        )
+
+
 class BatchSize:
     """The rows of the next batch, learned from the time that the last ones took.
 
+    The rows of a batch take eight times as long as its fixed cost. They take at least ``target``, and the
+    batch at most ``longest``.
+
     :param rows: those of the first batch.
-    :param seconds: how long a batch should last.
+    :param target: how long the rows of a batch should take at least, in seconds.
+    :param longest: how long a batch may last, in seconds.
     :param most: the most rows of a batch.
+    :param told: whether a program tells when a batch is done. Else its time has a trigger's pause in it.
     """
 
-    def __init__(self, rows: int, seconds: float, most: int) -> None:
-        self._seconds = seconds
-        self._most = most
+    #: The least rows of a batch, however long it lasts.
+    _LEAST = 10
+    #: How many times longer than the fixed cost the rows take.
+    _SHARE = 8.0
+    #: The greatest growth from one batch to the next.
+    _GROWTH = 4.0
+    #: Two batches whose sizes differ by this factor tell the fixed cost apart. The second one has four times
+    #: the rows where it can, else a quarter.
+    _APART = 2.0
+    #: A size that is wrong by less than this part stays.
+    _CALM = 0.25
+    #: A batch that may last longer than these seconds counts less fixed cost than is likely: a part of the
+    #: doubt, more with each batch. A smaller batch that follows then clears the doubt.
+    _LONG, _CAUTION, _MOST_CAUTION = 4.0, 0.1, 0.3
+    #: A first batch has Spark's start in its time, so that this factor more rows fit than it shows.
+    _COLD = 1.5
+    #: A batch with this part of its size is full. Only then does the size grow.
+    _FULL = 0.8
+    #: How long a batch lasts beside neighbours: this number of seconds, or of fixed costs if that is more.
+    _BESIDE_SECONDS, _BESIDE_FIXED = 1.0, 2.0
+
+    def __init__(self, rows: int, target: float, longest: float, most: int, *, told: bool = False) -> None:
+        self._told = told
+        self._target, self._longest, self._most = min(target, longest), longest, most
+        self._cost = SinkCost()
         self.rows = min(rows, most)
-        #: How long the last batch lasted.
-        self.lasted = seconds
-        #: How many rows the last batch had, and whether more were there.
-        self.had, self._more = 0, False
-        #: The rows of the batch before, and how long it lasted.
-        self._before: tuple[int, float] | None = None
-        self._kept_for = 0
+        #: How many rows the last batch had, and how long it lasted.
+        self.had, self.lasted = 0, target
+        self._more = False
+        #: The sizes of the smallest and the largest batch that the cost was learned from, and their number.
+        self._smallest, self._largest, self._learned = most, 0, 0
 
     @property
-    def _full(self) -> bool:
-        """Whether the last batch had about as many rows as it may have, or more were there: more may wait."""
-        return self._more or self.had >= _FULL * self.rows
+    def settled(self) -> bool:
+        """Whether batches of different sizes have told what the fixed cost is."""
+        return self._largest >= self._APART * self._smallest
+
+    @property
+    def beside_seconds(self) -> float:
+        """How long a batch lasts beside neighbours."""
+        return max(self._BESIDE_SECONDS, self._BESIDE_FIXED * self._cost.fixed)
+
+    @property
+    def beside_neighbours(self) -> int:
+        """The rows of the next batch beside neighbours."""
+        if not self._cost.known:
+            return min(self.rows, max(self._LEAST, self.had // 2) if self.had else self.rows)
+        rows = (self.beside_seconds - self._cost.fixed) / self._cost.each
+        return max(self._LEAST, min(int(rows), self.rows, int(self._GROWTH * max(self.had, self._LEAST))))
 
     def begins(self, rows: int, *, more: bool = False) -> None:
         """Note that a batch of this number of rows begins.
 
-        :param more: whether more were there. Its claim may have ended before its size, because Spark waited
-            for it.
+        :param more: whether more were there. Its claim may have ended before its size.
         """
-        self.had, self._more = rows, more
+        self.had, self._more = rows, more or rows >= self._FULL * self.rows
 
     def done(self, seconds: float, *, cold: bool = False) -> None:
         """Note how long that batch lasted.
 
         :param cold: its time has the start of Spark's workers in it, so it can only show that more rows fit.
         """
-        self.lasted = seconds
-        if cold and seconds > self._seconds:
+        self.lasted = seconds = max(seconds, 0.001)
+        if cold:
+            if self._more:
+                self.rows = max(self.rows, self._times(self._COLD * self._longest / seconds))
             return
-        if self._kept_for:
-            self._kept_for -= 1
-            return
-        before, self._before = self._before, (self.had, seconds)
-        factor = min(_MOST_GROWTH, max(_MOST_SHRINKING, self._seconds / max(seconds, 0.001)))
-        if factor >= 1:
-            if self._full:
-                self.rows = min(self._most, max(self.rows, int(self.had * factor)))
-        elif before is not None and self.had <= _SMALLER * before[0] and seconds > _SHORTER * before[1]:
-            self.rows, self._kept_for, self._before = before[0], _KEPT_FOR, None
-        else:
-            self.rows = min(self._most, max(LEAST, int(self.had * factor)))
+        if not self._more and self.had < self.rows / self._GROWTH:
+            return  # a small batch says nothing of a large one
+        fits = self._longest / max(seconds, self._cost.of(self.had))
+        self._cost.learn(self.had, seconds)
+        self._smallest, self._largest = min(self._smallest, self.had), max(self._largest, self.had)
+        self._learned += 1
+        wanted = self._next(fits)
+        if not self._more:
+            wanted = min(wanted, self.rows)
+        if abs(wanted - self.rows) > self._CALM * self.rows or wanted == self._most:
+            self.rows = wanted
+
+    def _next(self, fits: float) -> int:
+        """The size that a full batch is followed by.
+
+        :param fits: how many times more rows fit, if every second of the last batch was for rows.
+        """
+        if not self.settled:
+            return self._apart(fits)
+        if self._cost.fixed < self._longest:
+            return min(self._wanted(), self._times(fits) if fits < 1 else max(self.rows, self._times(fits)))
+        # A job that slows down because its messages fail pauses for longer than a batch may last. A stream
+        # that tells nothing has a trigger that comes once a minute, for example.
+        return self._times(1 / self._GROWTH if self._told else self._GROWTH)
+
+    def _times(self, factor: float) -> int:
+        """The rows of the last batch times this factor, within limits."""
+        return max(self._LEAST, min(self._most, int(self.had * min(self._GROWTH, factor))))
+
+    def _apart(self, fits: float) -> int:
+        """A size that is so different from the last one that the fixed cost shows."""
+        if not self._more:
+            return self.rows
+        if fits >= self._APART and self._times(fits) >= self._APART * self.had:
+            return self._times(fits)
+        return self._times(1 / self._GROWTH) if self.lasted > self._target else self.rows
+
+    def _wanted(self) -> int:
+        cost = self._cost
+        caution = min(self._MOST_CAUTION, self._CAUTION * self._learned) if self.lasted > self._LONG else 0.0
+        fixed = max(0.0, cost.fixed - caution * cost.doubt)
+        each = cost.each + (cost.fixed - fixed) / self.had
+        seconds = max(self._target, min(self._SHARE * fixed, self._longest - fixed))
+        return max(self._LEAST, min(self._most, int(seconds / each)))

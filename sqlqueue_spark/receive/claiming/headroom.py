@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.receive.claiming.batch_size import LEAST, BatchLimits, BatchSize
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Oldest, Queue
@@ -34,8 +34,6 @@ _STOCK_SECONDS = 8.0
 _GROWTH = 4
 #: Neighbours that have taken nothing for this time, and at this number of looks, are gone.
 _GONE_SECONDS, _GONE_LOOKS = 2.0, 2
-#: How long a batch lasts beside neighbours, and the most rows of the first one.
-_BATCH_SECONDS, _FIRST_BATCH = 1.0, 50_000
 
 
 @dataclass
@@ -59,11 +57,13 @@ class Headroom:
 
     :param wanted: a fixed size; 0 leaves no rows; None follows the neighbours' pace.
     :param clock: seconds of any steady clock.
+    :param size: how many rows the batches of the stream have, and how long they last.
     """
 
-    def __init__(self, wanted: int | None, clock: Callable[[], float]) -> None:
+    def __init__(self, wanted: int | None, clock: Callable[[], float], size: BatchSize) -> None:
         self._wanted = wanted
         self._clock = clock
+        self._size = size
         #: How many free rows a claim leaves at least; 0 while no neighbour is seen.
         self.rows = wanted or 0
         #: Whether the last look has found fewer, and filled up with rows behind those that were drained.
@@ -75,14 +75,12 @@ class Headroom:
         self._pace = 0.0
         #: The greatest size.
         self._most = _MOST
-        #: When the present batch was claimed, and the last row that was ever claimed.
-        self._claimed_at: float | None = None
+        #: The last row that was ever claimed.
         self._claimed_to = LOWEST
         #: Whether a limit has ended the last claim, so that a backlog waits behind it.
         self._backlog = False
         #: How many rows were held or looked for by sessions that took none. They may do so for ever.
         self._known_held = 0
-        self.batches = BatchSize(_FIRST_BATCH, _BATCH_SECONDS, HIGHEST)
 
     @property
     def beside_neighbours(self) -> bool:
@@ -100,14 +98,13 @@ class Headroom:
         return self._left.up_to if self._left is not None and self.rows else LOWEST
 
     def limited(self, limits: BatchLimits) -> BatchLimits:
-        """The limits of the next claim: beside neighbours a batch lasts about a second."""
-        return limits.at_most(self.batches.rows) if self.rows else limits
+        """The limits of the next claim: beside neighbours a batch is short."""
+        return limits.at_most(self._size.beside_neighbours) if self.rows else limits
 
     def begin(self, queue: Queue) -> int:
         """Look what neighbours do, and return the row above which a claim begins: ``HIGHEST`` for nowhere."""
         if self._wanted == 0:
             return LOWEST
-        self.batch_done()
         now = self._clock()
         if not self.rows and not self._appear(queue, now):
             return LOWEST
@@ -123,7 +120,7 @@ class Headroom:
         self._left = self._filled(queue, left, looked, asked, now)
         log.debug("headroom queue=%s rows=%d taken=%d left=%d held=%d pace=%.0f batch=%d seconds=%.2f "
                   "look=%.3f", queue.table.name, self.rows, left.rows - looked.free_before, self._left.rows,
-                  looked.held, self._pace, self.batches.rows, self.batches.lasted,
+                  looked.held, self._pace, self._size.beside_neighbours, self._size.lasted,
                   self._clock() - now)  # fmt: skip
         return self._left.up_to if self._left.enough else HIGHEST
 
@@ -137,17 +134,12 @@ class Headroom:
         self._left, self._claimed_to = _Left(LOWEST, LOWEST, 0, now), LOWEST
         return True
 
-    def claimed(self, queue: Queue, after: int, part: QueueRows | None, *, ahead: bool = False) -> None:
-        """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet.
-
-        :param ahead: whether it was claimed ahead. Then it is not known when its batch begins.
-        """
+    def claimed(self, queue: Queue, after: int, part: QueueRows | None) -> None:
+        """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet."""
         self._backlog = part is not None and part.full
         if self._wanted == 0 or part is None:
             return
-        self._claimed_at = None if ahead else self._clock()
         self._claimed_to = max(self._claimed_to, part.last)
-        self.batches.begins(part.rows.rows)
         if self.rows:
             return
         self._left = None  # of these rows some may be among the claimed ones
@@ -160,12 +152,6 @@ class Headroom:
             return
         if self._new_holder(seen):
             self._begins(queue)
-
-    def batch_done(self) -> None:
-        """Note that the last batch is done."""
-        if self._claimed_at is not None:
-            self.batches.done(self._clock() - self._claimed_at)
-            self._claimed_at = None
 
     def forget_claims(self) -> None:
         """Forget where claims have ended: one was given up or lost, so free rows may stand anywhere."""
@@ -196,8 +182,7 @@ class Headroom:
         return new
 
     def _begins(self, queue: Queue) -> None:
-        self.rows = self._wanted or min(_FIRST, max(_LEAST, self.batches.had))
-        self.batches.rows = max(LEAST, min(self.batches.rows, self.batches.had // 2))
+        self.rows = self._wanted or min(_FIRST, max(_LEAST, self._size.had))
         self._taken_at, self._looks_since, self._pace = self._clock(), 0, 0.0
         log.info("neighbours_seen queue=%s headroom=%d", queue.table.name, self.rows)
 
@@ -242,14 +227,14 @@ class Headroom:
                 return
         self._most = _MOST_SHARED if looked.streams else _MOST
         if self._wanted is None and left.rows and now > left.seconds:
-            self.rows = self._size(taken, left, now - left.seconds)
+            self.rows = self._grown(taken, left, now - left.seconds)
 
-    def _size(self, taken: int, left: _Left, seconds: float) -> int:
+    def _grown(self, taken: int, left: _Left, seconds: float) -> int:
         """The size of the headroom, when ``taken`` rows were taken from it within this time."""
         if taken >= left.rows:
             return min(self._most, _GROWTH * self.rows)
         self._pace = max(taken / seconds, self._pace / 2)
-        wanted = int(_MARGIN * self._pace * max(_BATCH_SECONDS, self.batches.lasted))
+        wanted = int(_MARGIN * self._pace * max(self._size.beside_seconds, self._size.lasted))
         return min(self._most, max(_LEAST, self.rows // 2, wanted))
 
 

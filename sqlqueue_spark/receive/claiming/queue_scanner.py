@@ -13,7 +13,7 @@ from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.backlog import Backlog
-from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.headroom import Headroom
 from sqlqueue_spark.receive.claiming.index_cleanup import IndexCleanup
@@ -54,6 +54,7 @@ class QueueScanner:
         *,
         table: Table,
         name: str,
+        size: BatchSize,
     ) -> None:
         self.table, self.name = table, name
         self._find = find
@@ -64,7 +65,7 @@ class QueueScanner:
         #: No row above this one is claimed.
         self.end = HIGHEST
         self.backlog = Backlog(options.poll_interval, clock)
-        self.headroom = Headroom(options.neighbour_headroom, clock)
+        self.headroom = Headroom(options.neighbour_headroom, clock, size)
         self.cleanup = IndexCleanup(Target.of(options), clock)
         #: Whether a limit ended the last share of a batch, so that a backlog waits; that share's number.
         self.full, self.served = False, 0
@@ -152,7 +153,7 @@ class QueueScanner:
         part = self._find(queue, above, up_to, self.headroom.limited(limits))
         if part is not None:
             self.cleanup.rows += part.rows.rows
-        self.headroom.claimed(queue, above, part, ahead=ahead)
+        self.headroom.claimed(queue, above, part)
         return part
 
     def _look(self, search: Search, scan: Scan, limits: BatchLimits) -> QueueRows | None:

@@ -31,10 +31,10 @@ from sqlqueue_spark.row_set import HIGHEST, LOWEST
 
 log = plain_text.logger(__name__)
 
-#: The rows of a stream's first batch, if the options allow that many.
-_FIRST_ROWS = 100_000
 #: How long a batch does without a queue that has failed.
 LATER_SECONDS = 5.0
+#: A claim ahead that is this many times larger than the next batch should be is given back.
+_TOO_LARGE = 2
 #: The least pause between two looks for queues that a pattern matches.
 _LIST_SECONDS = 5.0
 
@@ -74,9 +74,14 @@ class Scanner:
         #: Late rows went before the claim ahead. Now it comes next: there may always be another late row.
         self._ahead_waited = False
         self._limits = BatchLimits(rows=options.most_rows, bytes=options.max_bytes_per_trigger)
-        seconds = options.target_batch_duration.total_seconds()
-        size = BatchSize(_FIRST_ROWS, seconds, options.most_rows)
-        self._size = size if options.adaptive_batch else None
+        most = options.most_rows
+        self._size = BatchSize(
+            options.first_messages_per_trigger if options.adaptive_batch else most,
+            options.target_batch_duration.total_seconds(),
+            options.max_batch_duration.total_seconds(),
+            most,
+            told=options.done_file is not None,
+        )
         #: When the present batch began; None where none runs.
         self._began: float | None = None
         #: Whether the present batch is the first one, which Spark's start makes longer.
@@ -117,7 +122,7 @@ class Scanner:
             batch = self._mark(self._claim(start, members, limits, QueueScanner.everything))
         else:
             batch = self._next(start, max_rows)
-        if batch is not None and self._size is not None:
+        if batch is not None:
             self._size.begins(batch.count, more=any(part.full for part in batch.parts))
             self._began = self._clock()
         return batch
@@ -149,15 +154,13 @@ class Scanner:
 
     def batch_done(self) -> None:
         """Note that the present batch is done: a claim ahead is given back soon unless Spark asks for it."""
-        for member in self._members.values():
-            member.headroom.batch_done()
         self._batch_ended()
         if self._ahead is not None:
             self._ahead.give_up_within(IDLE_SECONDS)
 
     def _batch_ended(self) -> None:
         """Learn from the time of the present batch how many rows the next may have."""
-        if self._size is not None and self._began is not None:
+        if self._began is not None:
             self._size.done(self._clock() - self._began, cold=self._cold)
             self._cold = False
         self._began = None
@@ -175,7 +178,8 @@ class Scanner:
         lasts = {part.name: part.last for part in present.parts}
         more = any(part.full and part.last < member.end for member, part in self._of(present))
         beside = any(member.headroom.beside_neighbours for member in self._members.values())
-        if not (self._options.claim_ahead and more) or beside or self._ahead is not None:
+        settled = self._size.settled or not self._options.adaptive_batch
+        if not (self._options.claim_ahead and more and settled) or beside or self._ahead is not None:
             return
         limits, end, least = self._limits, present.end, present.count
         among = [member for member in self._due() if lasts.get(member.name, LOWEST) < member.end]
@@ -263,9 +267,11 @@ class Scanner:
 
     def _next(self, start: Offset | None, max_rows: int) -> NextBatch | None:
         """Late rows from below if it is time to look for them, else the claim ahead, else a new claim."""
-        rows = max_rows if self._size is None else min(max_rows, self._size.rows)
+        rows = min(max_rows, self._size.rows) if self._options.adaptive_batch else max_rows
         self._limits = replace(self._limits, rows=rows)
         self._give_back_to_neighbours()
+        if self._ahead is not None and self._ahead.rows > _TOO_LARGE * rows:
+            self._give_back_ahead("batches are smaller now")
         if self._ahead is not None:
             if not self._ahead_waited:
                 members = [member for member in self._due() if member.late_due]
@@ -384,7 +390,7 @@ class Scanner:
         for table, name in names.items():
             if name not in self._members:
                 its = (self._options, self._maker.find(table), self._clock, self._sleep)
-                self._members[name] = QueueScanner(*its, table=table, name=name)
+                self._members[name] = QueueScanner(*its, table=table, name=name, size=self._size)
                 if self._listed:
                     log.info("queue_appeared queue=%s", name)
         for name in [each for each in self._members if each not in names.values()]:
