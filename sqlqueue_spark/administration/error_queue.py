@@ -15,7 +15,7 @@ from sqlqueue_spark.errors import QueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.row_set import LOWEST, RowSet
+from sqlqueue_spark.row_set import LOWEST, RowSet, portions
 from sqlqueue_spark.tables import database_facts, queues
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import InTransit
@@ -87,18 +87,8 @@ class ErrorQueue:
 
     def batches(self, most: int) -> Iterator[list[ErrorRow]]:
         """Yield the selected failed messages, in batches of limited rows and bytes."""
-        batch: list[ErrorRow] = []
-        size = 0
-        for row in self.rows():
-            if not row.is_failure:
-                continue
-            if len(batch) == most or (batch and size + row.bytes > _BATCH_BYTES):
-                yield batch
-                batch, size = [], 0
-            batch.append(row)
-            size += row.bytes
-        if batch:
-            yield batch
+        failures = (row for row in self.rows() if row.is_failure)
+        yield from portions(failures, lambda row: row.bytes, most, _BATCH_BYTES)
 
     def lock(self, batch: list[ErrorRow]) -> list[tuple[InTransit, ErrorRow]]:
         """Lock the rows of a batch that are free, and read them whole.

@@ -14,10 +14,9 @@ first round takes longer, and no row is copied twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
 
 import click
@@ -38,7 +37,7 @@ from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_messag
 from sqlqueue_spark.pipeline.running.stop import asked_to_stop, run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.receive.reading.peek import Present, present_rows
-from sqlqueue_spark.row_set import RowSet, bounded
+from sqlqueue_spark.row_set import RowSet, portions
 from sqlqueue_spark.spark.some_rows import SomeRows
 
 #: Most rows of a merge, and most bytes of its headers and bodies.
@@ -208,7 +207,7 @@ class QueueCopy:
         self._reached = True
         fail_points.step(fail_points.ROWS_LOOKED_AT)
         rows, copied = len(self._known) + len(others), 0
-        for piece in _pieces(others):
+        for piece in portions(others, lambda row: row.size, _MOST_ROWS, _MOST_BYTES):
             if is_asked():
                 break
             copied += self._copy(piece)
@@ -236,9 +235,3 @@ class QueueCopy:
         copied = self._table.merge(self._transform(self._queue.read(wanted)))
         fail_points.step(fail_points.ROWS_COPIED)
         return copied
-
-
-def _pieces(rows: list[Present]) -> Iterator[list[Present]]:
-    rest = iter(rows)
-    for count in bounded([row.size for row in rows], _MOST_ROWS, _MOST_BYTES):
-        yield list(islice(rest, count))
