@@ -15,6 +15,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables import ddl, queues
 from sqlqueue_spark.tables.database_facts import database
+from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable, table_of
 
 
@@ -105,15 +106,12 @@ def subscriptions(
         return [each for each in table.all() if wanted is None or each.topic in wanted]
 
 
-def create(options: ConnectionOptions) -> tuple[str, bool]:
-    """Create the table of subscriptions in the default schema, unless it exists.
-
-    :returns: its name, and whether this call created it.
-    """
+def create(options: ConnectionOptions) -> Created:
+    """Create the table of subscriptions in the default schema, unless it exists."""
     with _opened(options) as (connection, subscribed):
         new = ddl.create_subscriptions(connection, subscribed.table)
         with connection.transaction():
-            return str(replace(subscribed.table, catalog=database(connection))), new
+            return Created(str(replace(subscribed.table, catalog=database(connection))), new)
 
 
 @contextmanager

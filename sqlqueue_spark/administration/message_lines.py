@@ -79,7 +79,7 @@ def to_json(message: Message) -> dict[str, Any]:
         "correlationId": message.correlation_id,
         "replyToAddress": message.reply_to_address,
         "recoverable": message.recoverable,
-        "expires": None if message.expires is None else _iso(message.expires),
+        "expires": iso(message.expires),
         "expired": message.expired,
         "headers": message.headers if headers is None else headers,
         "headersText": message.headers,
@@ -147,8 +147,8 @@ def _readable_body(body: bytes | None) -> dict[str, Any]:
     return {"body": text, **({} if text.encode() == body else as_base64)}
 
 
-def _iso(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
+def iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
 
 
 def _quoted(value: object) -> str:

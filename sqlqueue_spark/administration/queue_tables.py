@@ -32,7 +32,7 @@ from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import ddl, queues, rights
-from sqlqueue_spark.tables.ddl import CLASSIC
+from sqlqueue_spark.tables.ddl import CLASSIC, Created
 from sqlqueue_spark.tables.insert import CHUNK, Column
 from sqlqueue_spark.tables.queue_admin import Index, Message, QueueAdmin
 from sqlqueue_spark.tables.rights import Rights
@@ -51,14 +51,6 @@ _CHUNK_BYTES = 8 << 20
 _ADDRESSES = (REPLY_TO_ADDRESS, FORWARD_DESTINATION, FAILED_QUEUE)
 #: Inserts a second of a load with a steady rate.
 _INSERTS_A_SECOND = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class Created:
-    """A queue that exists now; ``new`` says that this call created it."""
-
-    queue: str
-    new: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +119,7 @@ def create(
         if subscriptions:
             table = table_of(naming.default_schema)
             made[table] = ddl.create_subscriptions(connection, table)
-        return [Created(queue=_name(connection, table), new=new) for table, new in made.items()]
+        return [Created(_name(connection, table), new) for table, new in made.items()]
 
 
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options.fields import Options, boolean, option
+from sqlqueue_spark.options.fields import Options, boolean, option, text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,13 @@ class JobOptions(Options):
     available_now: bool = option(
         "Take what is there now and end, instead of running on.", parse=boolean, default=False
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendingOptions(JobOptions):
+    """What the section of a job that sends may say."""
+
+    checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
 
 
 def configuration(

@@ -103,23 +103,20 @@ def create_missing(
     # A pattern names no queue that could be missing.
     received = list(source.queues) if source.queue is None else [source.queue]
     wanted = filter(None, [*received, source.error_queue])
-    made = [("queue", each.queue, each.new) for each in queue_tables.create(source, list(wanted))]
+    made = [("queue", each) for each in queue_tables.create(source, list(wanted))]
     waiting = (received or _matching(source)) if retries else []
     if sink is not None and sink.delayed_endpoint is not None:
         waiting.append(sink.delayed_endpoint)
-    for owner in waiting:
-        table = delayed_tables.create(source, owner)
-        made.append(("table", table.table, table.new))
+    made += [("table", delayed_tables.create(source, owner)) for owner in waiting]
     if sink is not None:
         if sink.publish:
-            made.append(("table", *event_subscriptions.create(sink)))
+            made.append(("table", event_subscriptions.create(sink)))
         for address in _addresses(sink):
             there = at(Destinations(sink).where(address)[0], sink)
-            made += [("queue", each.queue, each.new) for each in queue_tables.create(there, [address])]
+            made += [("queue", each) for each in queue_tables.create(there, [address])]
             if sink.uses_outbox:
-                outbox = outbox_tables.create(there, sink.sender or "")
-                made.append(("outbox", outbox.outbox, outbox.new))
-    return [f"created {kind}={name}" for kind, name, new in made if new]
+                made.append(("outbox", outbox_tables.create(there, sink.sender or "")))
+    return [f"created {kind}={each.table}" for kind, each in made if each.new]
 
 
 def at(target: Target, sink: SinkOptions) -> SinkOptions:
