@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import QueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
@@ -50,21 +50,13 @@ class ErrorQueue:
     #: Is called with the number of rows read since its last call.
     looked: Callable[[int], object] = lambda _: None
 
-    @property
-    def connection(self) -> Connection:
-        return self.admin.connection
-
-    @property
-    def name(self) -> str:
-        return self.admin.name
-
     def rows(self) -> Iterator[ErrorRow]:
         """Yield the selected rows in RowVersion order."""
         if self.up_to is None:
             return
         after, more = LOWEST, True
         while more:
-            with self.connection.transaction():
+            with self.admin.connection.transaction():
                 found = self.admin.envelopes(after, self.up_to, _LOOK)
             more = len(found) == _LOOK
             self.looked(len(found))
@@ -82,7 +74,7 @@ class ErrorQueue:
             expired=row.expired,
             headers=row.headers,
             size=row.body_bytes or 0,
-            unreadable_body=row.body_bytes is None and self.connection.dialect.null_body_stops,
+            unreadable_body=row.body_bytes is None and self.admin.connection.dialect.null_body_stops,
         )
 
     def batches(self, most: int) -> Iterator[list[ErrorRow]]:
@@ -108,7 +100,7 @@ class ErrorQueue:
         numbers = RowSet.of(sorted(row.row_version for row in rows))
         if rows and (deleted := self.admin.delete(numbers)) != len(rows):
             raise TryAgain(
-                f"Of {len(rows)} locked rows of {self.name} only {deleted} were there to delete; nothing was "
+                f"Of {len(rows)} locked rows of {self.admin.name} only {deleted} were there to delete; nothing was "
                 "done with them. Look for a trigger or a rule on the table, and try again."
             )
 
@@ -157,11 +149,11 @@ def show(
     """
     with opened(options, queue, selection) as error_queue:
         wanted = [row.row_version for row in error_queue.rows()] if row_version is None else [row_version]
-        with error_queue.connection.transaction():
+        with error_queue.admin.connection.transaction():
             found = [message for each in wanted if (message := error_queue.admin.message(each)) is not None]
         if not found:
             raise QueueError(
-                f"There is no such message in {error_queue.name}, or another session is taking it; "
+                f"There is no such message in {error_queue.admin.name}, or another session is taking it; "
                 "see which are there with: sqlqueue errors list."
             )
         return [

@@ -175,7 +175,7 @@ def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
     :raises ConfigurationError: the message has no type, or the value of an address header is no address.
     """
     _check_type(draft)
-    with _inserter(options, queue) as (admin, insert):
+    with opened(options, queue) as admin:
         full = {
             name: _full_address(options, admin, value)
             for name, value in draft.headers.items()
@@ -183,7 +183,9 @@ def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
         }
         draft = replace(draft, headers={**draft.headers, **full})
         message = completed(options, queue, draft)
-        insert(replaced(message.rows([0]), ttl_ms=pa.array([milliseconds(draft.ttl)], pa.int64())))
+        rows = replaced(message.rows([0]), ttl_ms=pa.array([milliseconds(draft.ttl)], pa.int64()))
+        with admin.connection.transaction():
+            admin.inserter().insert(rows)
     return message.ids[0]
 
 
@@ -239,7 +241,9 @@ def send_load(
     """
     ttl_ms = milliseconds(ttl)
     rows = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _INSERTS_A_SECOND) // _INSERTS_A_SECOND))
-    with _inserter(options, queue) as (admin, insert):
+    with opened(options, queue) as admin:
+        with admin.connection.transaction():
+            inserter = admin.inserter()
         reply_to = _full_address(options, admin, sample_messages.REPLY_TO)
         began = time.monotonic()
         for first in range(0, count, rows):
@@ -247,7 +251,9 @@ def send_load(
                 time.sleep(max(0.0, began + first / rate - time.monotonic()))
             some = min(rows, count - first)
             now = datetime.now(UTC)
-            insert(sample_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms))
+            load = sample_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms)
+            with admin.connection.transaction():
+                inserter.insert(load)
             progress(some)
         return timedelta(seconds=time.monotonic() - began)
 
@@ -290,22 +296,6 @@ def opened(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
         with connection.transaction():
             found = queues.get(connection, queue, options.naming(target.dialect))
         yield QueueAdmin(connection, found.table)
-
-
-@contextlib.contextmanager
-def _inserter(
-    options: ConnectionOptions, queue: str
-) -> Iterator[tuple[QueueAdmin, Callable[[pa.RecordBatch], None]]]:
-    """Open a queue; yield it and a function that sends messages to it, each call in its own transaction."""
-    with opened(options, queue) as admin:
-        with admin.connection.transaction():
-            inserter = admin.inserter()
-
-        def insert(messages: pa.RecordBatch) -> None:
-            with admin.connection.transaction():
-                inserter.insert(messages)
-
-        yield admin, insert
 
 
 def _name(connection: Connection, table: Table) -> str:
