@@ -67,7 +67,6 @@ class ErrorQueue:
                     yield row
 
     def judged(self, row: Envelope) -> ErrorRow:
-        """Interpret the headers of a row."""
         return ErrorRow.of(
             row.row_version,
             row.id,

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import plain
@@ -81,9 +80,10 @@ def unsubscribe(
 
         def is_its(address: str) -> bool:
             try:
-                return _located(naming.table(address), here) == _located(own, here)
+                table = naming.table(address)
             except ConfigurationError:
                 return address == queue
+            return replace(table, catalog=table.catalog or here) == replace(own, catalog=own.catalog or here)
 
         ended = [topic for topic in topics if topic in before and is_its(before[topic])]
         table.remove(name, ended)
@@ -126,7 +126,6 @@ def _opened(
 
 
 def _of_endpoint(table: SubscriptionTable, endpoint: str) -> dict[str, str]:
-    """Return the addresses of an endpoint's subscriptions, by event type."""
     return {each.topic: each.address for each in table.all() if each.endpoint == endpoint}
 
 
@@ -139,10 +138,6 @@ def _full_address(options: ConnectionOptions, connection: Connection, queue: str
     found = queues.get(connection, queue, options.naming(dialect)).table
     whole = replace(found.table, catalog=None if dialect.quoted_addresses else found.database)
     return whole.full_address(quoted=dialect.quoted_addresses), found.table.table
-
-
-def _located(table: Table, here: str) -> Table:
-    return replace(table, catalog=table.catalog or here)
 
 
 def _topics(events: Iterable[str]) -> Sequence[str]:

@@ -70,7 +70,6 @@ def to_line(value: Mapping[str, Any]) -> str:
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """Return the JSON object of a row."""
     headers = parse_headers(message.headers)
     return {
         "rowVersion": message.row_version,
@@ -126,7 +125,6 @@ def from_line(line: bytes) -> StoredMessage:
 
 
 def to_rows(messages: Iterable[StoredMessage], *, new_ids: bool) -> pa.RecordBatch:
-    """Return the messages as a batch with the schema :data:`STORED`."""
     from sqlqueue_spark.messages.outgoing_schema import STORED
 
     rows = [each._asdict() for each in messages]

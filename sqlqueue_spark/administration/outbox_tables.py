@@ -20,8 +20,6 @@ from sqlqueue_spark.tables.scripts import script_of
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What an outbox table holds."""
-
     outbox: str
     database: str
     found: OutboxReport
@@ -76,6 +74,5 @@ def report(options: ConnectionOptions, endpoint: str) -> Report:
 
 @contextlib.contextmanager
 def _opened(options: ConnectionOptions, endpoint: str) -> Iterator[tuple[Connection, OutboxTable]]:
-    """Open an endpoint's outbox table on its own connection."""
     with connect(Target.of(options)) as connection:
         yield connection, OutboxTable(connection, endpoint, options.default_schema)

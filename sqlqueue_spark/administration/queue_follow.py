@@ -57,7 +57,6 @@ class Gaps:
         return sorted(kept)
 
     def appeared(self, numbers: Iterable[int]) -> None:
-        """Forget numbers whose rows have appeared."""
         for number in numbers:
             self._noticed.pop(number, None)
 
@@ -176,7 +175,6 @@ class _Watch:
             self._identity, self._top, self._gaps = identity, LOWEST, Gaps()
 
     def _new(self, look: QueueLook) -> Iterator[Message]:
-        """Yield the rows above the highest number seen."""
         for page in look.pages(self._top, HIGHEST, lambda: HIGHEST):
             for message in page.messages:
                 self._advance(page.row_versions, message.row_version)
@@ -185,7 +183,6 @@ class _Watch:
             self._told.rows += len(page.row_versions)
 
     def _late(self, queue: Queue, look: QueueLook) -> Iterator[Message]:
-        """Yield the rows that have appeared in a gap."""
         there: list[int] = []
         for runs in RowSet.of(self._gaps.awaited()).chunks(queue.connection.dialect.chunk):
             with queue.connection.transaction():

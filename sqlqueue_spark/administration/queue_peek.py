@@ -22,6 +22,7 @@ _ROWS, _ROWS_BY_SCAN = 500, 100
 #: Maximum bytes of bodies that one statement reads; a larger row is read alone. Up to _PASSED_OVER bytes of
 #: unselected rows in between are read too, because that is cheaper than another statement.
 _BYTES, _PASSED_OVER = 16 << 20, 64 << 10
+_ALL = MessageSelection()
 
 
 @dataclass(kw_only=True)
@@ -105,7 +106,7 @@ class QueueLook:
 def look(
     options: ConnectionOptions,
     queue: str,
-    selection: MessageSelection,
+    selection: MessageSelection = _ALL,
     *,
     after: int = LOWEST,
     count: int | None = None,

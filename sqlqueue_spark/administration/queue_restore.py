@@ -188,14 +188,12 @@ def _send(
 
 
 def _before(lines: int) -> str:
-    """Say how many lines were sent before an error."""
     if not lines:
         return "Nothing was sent."
     return f"The first {lines:,} lines are done; send the rest with --skip {lines}."
 
 
 def _check(given: Input, acceptance: _Acceptance, checked: Callable[[int], object]) -> None:
-    """Read and check all lines, then return to the beginning."""
     begin = given.source.tell()
     lines = _messages(given, acceptance)
     try:

@@ -1,4 +1,4 @@
-"""Administers queue tables: creates, inspects, measures, peeks, sends to and purges them.
+"""Administers queue tables: creates, inspects, measures, sends to and purges them.
 
 No function blocks the senders and receivers of a live queue.
 """
@@ -34,7 +34,7 @@ from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.ddl import CLASSIC, Created
 from sqlqueue_spark.tables.insert import CHUNK, Column
-from sqlqueue_spark.tables.queue_admin import Index, Message, QueueAdmin
+from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage_table import table_named
 from sqlqueue_spark.tables.subscriptions import table_of
@@ -158,12 +158,6 @@ def length(options: ConnectionOptions, queue: str) -> Length:
         oldest_sent=sent,
         oldest_age=max(timedelta(0), found.now - sent) if sent else None,
     )
-
-
-def peek(options: ConnectionOptions, queue: str, count: int = 10) -> list[Message]:
-    """Return the first messages of a queue without locking or changing them."""
-    with opened(options, queue) as admin, admin.connection.transaction():
-        return admin.peek(count)
 
 
 def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
@@ -290,7 +284,6 @@ def purge(
 
 @contextlib.contextmanager
 def opened(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
-    """Open a queue table on its own connection."""
     target = Target.of(options)
     with connect(target) as connection:
         with connection.transaction():
@@ -299,7 +292,6 @@ def opened(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
 
 
 def _name(connection: Connection, table: Table) -> str:
-    """Return the name of a table as the database spells it."""
     with connection.transaction():
         found = queues.find(connection, table)
     return found.name if found else str(table)

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.administration import queue_peek, queue_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import scripts
@@ -117,7 +117,7 @@ def test_a_hostile_name_is_just_an_odd_name(engine, name):
         True,
         1,
     )
-    assert [message.body for message in queue_tables.peek(said, name)] == [b"{}"]
+    assert [message.body for message in queue_peek.look(said, name, count=10)] == [b"{}"]
     assert queue_tables.inspect(said, name).findings == []
     assert queue_tables.purge(said, name) == 1
     assert engine.queue(name).count() == 0

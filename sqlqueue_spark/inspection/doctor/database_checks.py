@@ -55,7 +55,6 @@ def checks(options: ConnectionOptions, queue: str | None, role: str | None) -> I
 def _steps(
     connection: Connection, options: ConnectionOptions, address: str | None, role: str | None
 ) -> Iterator[Check]:
-    """Check the steps that need a connection."""
 
     def step(name: str, look: Callable[[], str]) -> Check:
         def in_transaction() -> str:

@@ -36,8 +36,6 @@ def events(value: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class HandleOptions(SendingOptions):
-    """How each message of a queue is handled."""
-
     handler: str = option(
         "`module:function`, called for each message; it returns what is to be sent.", parse=function_name
     )

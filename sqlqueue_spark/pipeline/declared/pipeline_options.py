@@ -90,7 +90,6 @@ def _check_ends(source: SourceOptions, sink: SinkOptions) -> None:
 
 
 def _take(options: dict[str, str], others: Mapping[str, str], name: str) -> None:
-    """Complete options by one that only the others say."""
     value = said(others, name)
     if value is not None and said(options, name) is None:
         options[name] = value

@@ -27,8 +27,6 @@ def function_name(value: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardOptions(SendingOptions):
-    """What happens to messages on their way from queue to queue."""
-
     sql: str | None = option(
         "`SELECT … FROM messages`: what goes on, and where to.", parse=text, default=None
     )

@@ -37,8 +37,6 @@ _UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaOptions(JobOptions):
-    """Where a stream's rows go."""
-
     path: str = option("Folder of the Delta table (--into).", parse=text)
     checkpoint: str = option(
         "Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.", parse=text

@@ -23,8 +23,6 @@ class JobOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SendingOptions(JobOptions):
-    """What the section of a job that sends may say."""
-
     checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
 
 
@@ -61,7 +59,6 @@ def configuration(
 
 
 def _load(sections: dict[str, dict[str, str]], config: Path) -> None:
-    """Put what a TOML file says into the sections."""
     where, known = f"configuration {config}", ", ".join(f"[{each}]" for each in sections)
     try:
         # Windows' editors write a byte-order mark.

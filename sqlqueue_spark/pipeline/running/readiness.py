@@ -120,7 +120,6 @@ def create_missing(
 
 
 def at(target: Target, sink: SinkOptions) -> SinkOptions:
-    """The options of a sink for another database."""
     return replace(
         sink, url=target.url, user=target.user, password=target.password, access_token=target.access_token,
         access_token_provider=target.access_token_provider,
@@ -128,13 +127,11 @@ def at(target: Target, sink: SinkOptions) -> SinkOptions:
 
 
 def _matching(source: SourceOptions) -> list[str]:
-    """The addresses of the queues that a pattern matches now."""
     with connect(Target.of(source)) as connection, connection.transaction():
         return [shown(connection, table) for table in tables_of(connection, source)]
 
 
 def _addresses(sink: SinkOptions) -> list[str]:
-    """The queues that the options of a sink name."""
     named = (sink.queue, sink.error_queue, sink.audit_queue, sink.store_and_forward)
     return [each for each in named if each is not None]
 
