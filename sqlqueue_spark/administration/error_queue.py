@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.errors import QueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import LOWEST, RowSet, portions
-from sqlqueue_spark.tables import database_facts, queues
+from sqlqueue_spark.tables import database_facts
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import InTransit
 
@@ -116,12 +116,10 @@ def opened(
 
     :raises QueueError: the table does not exist.
     """
-    target = Target.of(options)
-    naming = options.naming(target.dialect)
-    with connect(target) as connection:
-        with connection.transaction():
-            admin = QueueAdmin(connection, queues.get(connection, queue, naming).table)
-            meant = selection.test(naming, database_facts.now(connection))
+    with queue_tables.opened(options, queue) as admin:
+        naming = options.naming(admin.connection.dialect)
+        with admin.connection.transaction():
+            meant = selection.test(naming, database_facts.now(admin.connection))
             up_to = admin.highest()
         yield ErrorQueue(admin=admin, naming=naming, meant=meant, up_to=up_to, looked=looked)
 
@@ -143,7 +141,6 @@ def show(
 ) -> list[Shown]:
     """Return the selected rows in full.
 
-    :param row_version: return the row with this RowVersion instead.
     :raises QueueError: no row was found.
     """
     with opened(options, queue, selection) as error_queue:

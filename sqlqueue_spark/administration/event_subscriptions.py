@@ -44,7 +44,6 @@ def subscribe(
 
     :param events: names of event types; the assembly behind a comma is dropped.
     :param endpoint: the subscribing endpoint; by default the queue's name, as for .NET endpoints.
-    :param create: create the table of subscriptions if it does not exist.
     :raises QueueError: the queue or the table of subscriptions does not exist.
     :raises ConfigurationError: a name is too long or is not the name of one type.
     """

@@ -36,7 +36,6 @@ _UNKNOWN = (
 class Retried:
     """What a retry did, or would do.
 
-    :ivar queue: the error queue.
     :ivar went: how many messages went to which queue.
     :ivar stayed: how many stay, by the reason.
     :ivar held: how many others hold, or have taken meanwhile.

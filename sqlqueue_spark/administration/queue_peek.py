@@ -29,7 +29,6 @@ _ALL = MessageSelection()
 class Looked:
     """How far a look has come.
 
-    :ivar rows: how many rows it has seen.
     :ivar meant: how many of them were selected.
     :ivar last: the RowVersion of the last row that it has seen; None if it saw none.
     :ivar more: whether rows may follow the last one.
@@ -115,9 +114,6 @@ def look(
 ) -> Iterator[Message]:
     """Yield the selected messages of a queue. Rows that arrive after the look has begun are left out.
 
-    :param after: only rows with a higher RowVersion.
-    :param count: maximum number of messages.
-    :param most: maximum number of rows to read.
     :param looked: is called after each page with how far the look has come.
     """
     with opened(options, queue) as admin:

@@ -75,7 +75,6 @@ def restore(
 ) -> Sent:
     """Send the messages of an input.
 
-    :param new_ids: give each row a new Id.
     :param stopping: also send rows at which .NET endpoints stop.
     :param sent: is updated after each commit, so that it is right after an interrupt too.
     :param checked: is called before anything is sent, with the number of lines checked since its last call.
@@ -119,10 +118,7 @@ class _Acceptance:
         self._stopping = stopping
 
     def check(self, message: StoredMessage) -> None:
-        """Check that the table accepts a message.
-
-        :raises NoMessage: it does not.
-        """
+        """Check that the table accepts a message, or raise NoMessage."""
         if message.headers is None and not self._nullable.get("headers"):
             raise NoMessage("it has no headers (NULL), and the table takes no such row")
         if message.body is None and not self._nullable.get("body"):
@@ -205,10 +201,7 @@ def _check(given: Input, acceptance: _Acceptance, checked: Callable[[int], objec
 
 
 def _messages(given: Input, acceptance: _Acceptance) -> Iterator[_Line]:
-    """Yield the message of each line; leave out skipped and empty lines.
-
-    :raises NoMessage: a line is no message that the table accepts.
-    """
+    """Yield the message of each line, but for skipped and empty ones; raise NoMessage at a line that is none."""
     number = 0
     for number, line in enumerate(given.source, 1):
         if number <= given.skip or not line.strip():

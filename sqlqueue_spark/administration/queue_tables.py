@@ -105,7 +105,6 @@ def create(
     :param instances: also create the callback queue of each instance: ``Sales.X`` for the queue ``Sales``.
     :param companions: also create these queues, for example ``error`` and ``audit``.
     :param stream: also create the stage of this atomic pipeline. Otherwise the pipeline's source creates it.
-    :param subscriptions: also create the table of subscriptions in the default schema.
     :param shape: ``classic`` or, on SQL Server, ``heap``, as the .NET installer makes them since 2020.
     """
     target = Target.of(options)
@@ -168,15 +167,17 @@ def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
 
     :raises ConfigurationError: the message has no type, or the value of an address header is no address.
     """
-    _check_type(draft)
+    headers = draft.headers
+    if not (draft.message_type or headers.get(ENCLOSED_MESSAGE_TYPES) or CONTROL_MESSAGE in headers):
+        raise ConfigurationError(
+            "A message needs a type, or no receiver knows what to do with it; give --type "
+            f"'Namespace.Name, Assembly', or the header {ENCLOSED_MESSAGE_TYPES}."
+        )
     with opened(options, queue) as admin:
         full = {
-            name: _full_address(options, admin, value)
-            for name, value in draft.headers.items()
-            if name in _ADDRESSES and value
+            name: _full_address(options, admin, headers[name]) for name in _ADDRESSES if headers.get(name)
         }
-        draft = replace(draft, headers={**draft.headers, **full})
-        message = completed(options, queue, draft)
+        message = completed(options, queue, replace(draft, headers={**headers, **full}))
         rows = replaced(message.rows([0]), ttl_ms=pa.array([milliseconds(draft.ttl)], pa.int64()))
         with admin.connection.transaction():
             admin.inserter().insert(rows)
@@ -184,28 +185,13 @@ def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
 
 
 def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
-    """Return a message with the standard headers, completed as a sink does it.
-
-    :raises ConfigurationError: neither the draft nor its headers say what type the message has.
-    """
+    """Return a message with the standard headers, completed as a sink does it."""
     from sqlqueue_spark.send import FrameColumns, MessageBuilder
 
-    _check_type(draft)
     sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
     given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
     builder = MessageBuilder(columns=FrameColumns(names={name: name for name in given}), options=sink)
     return next(builder.compose([pa.RecordBatch.from_pydict(given)]))
-
-
-def _check_type(draft: Draft) -> None:
-    if (
-        not (draft.message_type or draft.headers.get(ENCLOSED_MESSAGE_TYPES))
-        and CONTROL_MESSAGE not in draft.headers
-    ):
-        raise ConfigurationError(
-            "A message needs a type, or no receiver knows what to do with it; give --type "
-            f"'Namespace.Name, Assembly', or the header {ENCLOSED_MESSAGE_TYPES}."
-        )
 
 
 def _full_address(options: ConnectionOptions, admin: QueueAdmin, address: str) -> str:

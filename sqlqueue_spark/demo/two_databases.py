@@ -41,7 +41,6 @@ def main(folder: Path, messages: int) -> None:
     """Run the demo.
 
     :param folder: where the databases and the checkpoints are kept.
-    :param messages: how many orders to submit.
     :raises SqlQueueError: a part that the demo needs is not there, or has failed.
     """
     check_parts()

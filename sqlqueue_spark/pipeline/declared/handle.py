@@ -76,7 +76,6 @@ def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *
 
     Subscriptions that the queue has to other types stay.
 
-    :param create: whether to create the table of subscriptions if it is not there.
     :raises QueueError: there is no such queue, or no such table.
     """
     if not events:

@@ -70,7 +70,6 @@ class StoreAndForward:
 
     :param home: options of its sink for the database of the queue, in which messages stay, wait and fail.
     :param other: options of its sink for the database that messages go to.
-    :param remote: which databases are down.
     """
 
     source: Mapping[str, str]
@@ -190,7 +189,6 @@ def store_and_forward(
     """Run the job in a session of your own: until stopped, or with ``availableNow`` until nothing is left.
 
     :param source: as [source] of conf/store_and_forward.toml, and ``sink`` as [sink].
-    :param create: create the tables that are missing.
     :raises ConfigurationError: the options cannot be those of a store-and-forward job.
     :raises QueueError: a table is missing or may not be used.
     """

@@ -34,8 +34,6 @@ def configuration(
 ) -> dict[str, dict[str, str]]:
     """The options of each section.
 
-    :param names: the names of the sections.
-    :param config: the TOML file.
     :param settings: the values of ``--set``, each ``section.key=value``.
     :param given: the values of the flags by ``section.key``; None or False for one not given.
     :raises ConfigurationError: the file or a ``--set`` is malformed. Values are not checked here.

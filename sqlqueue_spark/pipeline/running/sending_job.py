@@ -52,7 +52,6 @@ def send_until_stopped(
     :param transform: makes of the stream what the sink sends. It is also given the queue's canonical address,
         or None where the column ``Queue`` holds it.
     :param doing: begins the first line.
-    :param slows_down: whether to slow down while most messages fail.
     :param queues: the sink; by default the one of the options.
     """
     own = SourceOptions.parse(source)
