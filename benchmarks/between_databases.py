@@ -21,7 +21,7 @@ from servers import DESTINATION, QUEUE, Server
 
 from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_tables
-from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.pipeline import as_outgoing
 from sqlqueue_spark.pipeline.declared.store_and_forward import (
     StoreAndForward,
@@ -120,9 +120,8 @@ def storing(
     sink = {"url": other, "endpoint": FORWARD, "errorQueue": ERROR, **more}
     job = StoreAndForward.of(source, sink, options)
     job.remote.look()
-    home, there = (SinkOptions.parse(each) for each in (job.home, job.other))
     rows = with_outcomes(stream(spark, server), options, QUEUE)
-    carry = StoreAndForwardSink(home, there, job.remote)
+    carry = StoreAndForwardSink(job.home, job.other, job.remote)
 
     def send(batch: DataFrame, number: int) -> None:
         carry(batch, number)

@@ -61,7 +61,7 @@ if "spark" not in globals():  # outside of Databricks there is no session yet
 
 # COMMAND ----------
 
-from sqlqueue_spark.administration import outbox_tables, queue_tables
+from sqlqueue_spark.administration import outbox_tables, queue_peek, queue_tables
 from sqlqueue_spark.options import ConnectionOptions
 
 at_shop, at_billing = ConnectionOptions.parse(shop), ConnectionOptions.parse(billing)
@@ -135,7 +135,7 @@ print(f"{queue_tables.length(at_shop, outgoing).rows} messages in {outgoing}, {w
 
 store_and_forward(spark, source, {**forward, **billing}, options, create=True)
 waiting = delayed_tables.length(at_shop, outgoing).rows
-arrived = queue_tables.peek(at_billing, orders, 1000)
+arrived = [*queue_peek.look(at_billing, orders, count=1000)]
 print(f"{queue_tables.length(at_shop, outgoing).rows} messages in {outgoing}, {waiting} wait")
 print(f"{len(arrived)} messages in {orders}, {len({each.body for each in arrived})} different ones")
 

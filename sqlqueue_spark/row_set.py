@@ -10,9 +10,11 @@ import base64
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
-from typing import Self
+from typing import Self, TypeVar
+
+_Row = TypeVar("_Row")
 
 #: The lowest and the highest number that a RowVersion can be.
 LOWEST = -(1 << 63)
@@ -198,6 +200,22 @@ def bounded(sizes: Sequence[int], most_rows: int, most_bytes: int) -> list[int]:
         counts.append(end - start)
         start, before = end, totals[end - 1]
     return counts
+
+
+def portions(
+    rows: Iterable[_Row], size: Callable[[_Row], int], most_rows: int, most_bytes: int
+) -> Iterator[list[_Row]]:
+    """Yield rows in portions of limited rows and bytes; a larger row is a portion of its own."""
+    portion: list[_Row] = []
+    held = 0
+    for row in rows:
+        if portion and (len(portion) == most_rows or held + size(row) > most_bytes):
+            yield portion
+            portion, held = [], 0
+        portion.append(row)
+        held += size(row)
+    if portion:
+        yield portion
 
 
 def _varint(number: int, into: bytearray) -> None:

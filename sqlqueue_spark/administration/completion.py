@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from threading import Thread
 from typing import NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel
 
@@ -28,16 +27,23 @@ _BY_NAME = ("url", "user", "password", "access_token_provider", "default_schema"
 
 def queue_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the queues whose addresses begin with this text. Does not ask for a password."""
-    return _beginning(incomplete, ctx, _queues)
+    return _beginning(incomplete, ctx, lambda tables: tables.queues)
 
 
 def endpoint_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the endpoints whose names begin with this text, taken from the names of their outbox tables."""
-    return _beginning(incomplete, ctx, _endpoints)
+    return _beginning(incomplete, ctx, lambda tables: tables.endpoints)
+
+
+class _Tables(NamedTuple):
+    """What the tables of a database are named after: the addresses of its queues, and its endpoints."""
+
+    queues: list[str]
+    endpoints: list[str]
 
 
 def _beginning(
-    incomplete: str, ctx: click.Context, names: Callable[[_Tables], Iterable[str]]
+    incomplete: str, ctx: click.Context, names: Callable[[_Tables], list[str]]
 ) -> list[CompletionItem]:
     found: list[str] = []
 
@@ -54,37 +60,23 @@ def _beginning(
     return [CompletionItem(name) for name in [*found] if name.startswith(incomplete)]
 
 
-class _Tables(NamedTuple):
-    """The queue and outbox tables of a database, and what is needed to shorten their names."""
-
-    queues: list[Table]
-    outboxes: list[Table]
-    default_schema: str
-    outbox_suffix: str
-
-
 def _tables(options: ConnectionOptions) -> _Tables:
     # Imported here, because completing the name of an option must not wait for the drivers.
     from sqlqueue_spark.engines.connect import Target, connect
     from sqlqueue_spark.tables import database_tables
 
     with contextlib.closing(connect(Target.of(options), again=True)) as connection:
-        dialect = connection.dialect
-        found = database_tables.find(connection)
-    queues, outboxes = (
-        [each.table.table for each in found if each.kind == kind]
-        for kind in (database_tables.QUEUE, database_tables.OUTBOX)
-    )
-    return _Tables(queues, outboxes, options.naming(dialect).default_schema, f"_{dialect.outbox_suffix}")
-
-
-def _queues(tables: _Tables) -> Iterator[str]:
-    for each in tables.queues:
-        if "@" not in each.table:
-            yield each.table if each.schema == tables.default_schema else f"{each.table}@{each.schema}"
-
-
-def _endpoints(tables: _Tables) -> Iterator[str]:
-    for each in tables.outboxes:
-        if each.schema == tables.default_schema and each.table.endswith(tables.outbox_suffix):
-            yield each.table.removesuffix(tables.outbox_suffix)
+        there = [(each.kind, each.table.table) for each in database_tables.find(connection)]
+    schema = options.naming(connection.dialect).default_schema
+    suffix = f"_{connection.dialect.outbox_suffix}"
+    queues = [
+        each.table if each.schema == schema else f"{each.table}@{each.schema}"
+        for kind, each in there
+        if kind == database_tables.QUEUE and "@" not in each.table
+    ]
+    endpoints = [
+        each.table.removesuffix(suffix)
+        for kind, each in there
+        if kind == database_tables.OUTBOX and each.schema == schema and each.table.endswith(suffix)
+    ]
+    return _Tables(queues, endpoints)

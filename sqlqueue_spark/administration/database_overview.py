@@ -19,9 +19,7 @@ class TableOverview:
     """One table. A field that is not known is None.
 
     :ivar exact: whether the rows were counted; otherwise ``rows`` is an estimate.
-    :ivar oldest_sent: when the oldest message of a queue was sent.
     :ivar overdue: how long the first message of a delayed table has been due; negative if none is due yet.
-    :ivar problem: why the table could not be read.
     """
 
     kind: str
@@ -41,7 +39,6 @@ def overview(
 
     Each table is read in its own transaction. No row is locked, so other sessions do not wait.
 
-    :param schema: only tables of this schema.
     :param exact: count large tables too; this reads them to the end.
     """
     with connect(Target.of(options)) as connection:

@@ -13,19 +13,12 @@ from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl, delayed
 from sqlqueue_spark.tables.database_facts import database
+from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.scripts import script_of
 
 if TYPE_CHECKING:
     from sqlqueue_spark.send.delayed_mover import Moved
-
-
-@dataclass(frozen=True, kw_only=True)
-class Created:
-    """A table that exists now; ``new`` says that this call created it."""
-
-    table: str
-    new: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +46,7 @@ def create(options: ConnectionOptions, owner: str) -> Created:
         new = ddl.create_delayed(connection, table)
         with connection.transaction():
             there = replace(delayed.table_of(table), catalog=table.catalog or database(connection))
-        return Created(table=str(there), new=new)
+        return Created(str(there), new)
 
 
 def script(engine: str, owner: str, *, default_schema: str | None = None) -> str:

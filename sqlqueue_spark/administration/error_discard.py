@@ -48,7 +48,7 @@ def meant(
     :param looked: is called with the number of rows read since its last call.
     """
     with opened(options, queue, selection, looked=looked) as error_queue:
-        return error_queue.name, sum(row.is_failure for row in error_queue.rows())
+        return error_queue.admin.name, sum(row.is_failure for row in error_queue.rows())
 
 
 def discard(
@@ -68,10 +68,10 @@ def discard(
     with opened(options, queue, selection) as error_queue, _appended(file) as out:
         count = held = 0
         for batch in error_queue.batches(BATCH_ROWS):
-            with error_queue.connection.transaction():
+            with error_queue.admin.connection.transaction():
                 rows = [each for each, _ in error_queue.lock(batch)]
                 fail_points.step(fail_points.DISCARD_LOCKED)
-                _write(file, out, error_queue.name, rows)
+                _write(file, out, error_queue.admin.name, rows)
                 fail_points.step(fail_points.DISCARD_WRITTEN)
                 error_queue.delete(rows)
                 fail_points.step(fail_points.DISCARD_DELETED)
@@ -79,7 +79,7 @@ def discard(
             count += len(rows)
             held += len(batch) - len(rows)
             progress(len(rows))
-        return Discarded(queue=error_queue.name, count=count, held=held)
+        return Discarded(queue=error_queue.admin.name, count=count, held=held)
 
 
 @contextlib.contextmanager

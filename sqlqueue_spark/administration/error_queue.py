@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.errors import QueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.row_set import LOWEST, RowSet
-from sqlqueue_spark.tables import database_facts, queues
+from sqlqueue_spark.row_set import LOWEST, RowSet, portions
+from sqlqueue_spark.tables import database_facts
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import InTransit
 
@@ -50,21 +50,13 @@ class ErrorQueue:
     #: Is called with the number of rows read since its last call.
     looked: Callable[[int], object] = lambda _: None
 
-    @property
-    def connection(self) -> Connection:
-        return self.admin.connection
-
-    @property
-    def name(self) -> str:
-        return self.admin.name
-
     def rows(self) -> Iterator[ErrorRow]:
         """Yield the selected rows in RowVersion order."""
         if self.up_to is None:
             return
         after, more = LOWEST, True
         while more:
-            with self.connection.transaction():
+            with self.admin.connection.transaction():
                 found = self.admin.envelopes(after, self.up_to, _LOOK)
             more = len(found) == _LOOK
             self.looked(len(found))
@@ -75,30 +67,19 @@ class ErrorQueue:
                     yield row
 
     def judged(self, row: Envelope) -> ErrorRow:
-        """Interpret the headers of a row."""
         return ErrorRow.of(
             row.row_version,
             row.id,
             expired=row.expired,
             headers=row.headers,
             size=row.body_bytes or 0,
-            unreadable_body=row.body_bytes is None and self.connection.dialect.null_body_stops,
+            unreadable_body=row.body_bytes is None and self.admin.connection.dialect.null_body_stops,
         )
 
     def batches(self, most: int) -> Iterator[list[ErrorRow]]:
         """Yield the selected failed messages, in batches of limited rows and bytes."""
-        batch: list[ErrorRow] = []
-        size = 0
-        for row in self.rows():
-            if not row.is_failure:
-                continue
-            if len(batch) == most or (batch and size + row.bytes > _BATCH_BYTES):
-                yield batch
-                batch, size = [], 0
-            batch.append(row)
-            size += row.bytes
-        if batch:
-            yield batch
+        failures = (row for row in self.rows() if row.is_failure)
+        yield from portions(failures, lambda row: row.bytes, most, _BATCH_BYTES)
 
     def lock(self, batch: list[ErrorRow]) -> list[tuple[InTransit, ErrorRow]]:
         """Lock the rows of a batch that are free, and read them whole.
@@ -118,7 +99,7 @@ class ErrorQueue:
         numbers = RowSet.of(sorted(row.row_version for row in rows))
         if rows and (deleted := self.admin.delete(numbers)) != len(rows):
             raise TryAgain(
-                f"Of {len(rows)} locked rows of {self.name} only {deleted} were there to delete; nothing was "
+                f"Of {len(rows)} locked rows of {self.admin.name} only {deleted} were there to delete; nothing was "
                 "done with them. Look for a trigger or a rule on the table, and try again."
             )
 
@@ -135,12 +116,10 @@ def opened(
 
     :raises QueueError: the table does not exist.
     """
-    target = Target.of(options)
-    naming = options.naming(target.dialect)
-    with connect(target) as connection:
-        with connection.transaction():
-            admin = QueueAdmin(connection, queues.get(connection, queue, naming).table)
-            meant = selection.test(naming, database_facts.now(connection))
+    with queue_tables.opened(options, queue) as admin:
+        naming = options.naming(admin.connection.dialect)
+        with admin.connection.transaction():
+            meant = selection.test(naming, database_facts.now(admin.connection))
             up_to = admin.highest()
         yield ErrorQueue(admin=admin, naming=naming, meant=meant, up_to=up_to, looked=looked)
 
@@ -162,16 +141,15 @@ def show(
 ) -> list[Shown]:
     """Return the selected rows in full.
 
-    :param row_version: return the row with this RowVersion instead.
     :raises QueueError: no row was found.
     """
     with opened(options, queue, selection) as error_queue:
         wanted = [row.row_version for row in error_queue.rows()] if row_version is None else [row_version]
-        with error_queue.connection.transaction():
+        with error_queue.admin.connection.transaction():
             found = [message for each in wanted if (message := error_queue.admin.message(each)) is not None]
         if not found:
             raise QueueError(
-                f"There is no such message in {error_queue.name}, or another session is taking it; "
+                f"There is no such message in {error_queue.admin.name}, or another session is taking it; "
                 "see which are there with: sqlqueue errors list."
             )
         return [

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables import ddl, queues
 from sqlqueue_spark.tables.database_facts import database
+from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable, table_of
 
 
@@ -44,7 +44,6 @@ def subscribe(
 
     :param events: names of event types; the assembly behind a comma is dropped.
     :param endpoint: the subscribing endpoint; by default the queue's name, as for .NET endpoints.
-    :param create: create the table of subscriptions if it does not exist.
     :raises QueueError: the queue or the table of subscriptions does not exist.
     :raises ConfigurationError: a name is too long or is not the name of one type.
     """
@@ -80,9 +79,10 @@ def unsubscribe(
 
         def is_its(address: str) -> bool:
             try:
-                return _located(naming.table(address), here) == _located(own, here)
+                table = naming.table(address)
             except ConfigurationError:
                 return address == queue
+            return replace(table, catalog=table.catalog or here) == replace(own, catalog=own.catalog or here)
 
         ended = [topic for topic in topics if topic in before and is_its(before[topic])]
         table.remove(name, ended)
@@ -105,15 +105,12 @@ def subscriptions(
         return [each for each in table.all() if wanted is None or each.topic in wanted]
 
 
-def create(options: ConnectionOptions) -> tuple[str, bool]:
-    """Create the table of subscriptions in the default schema, unless it exists.
-
-    :returns: its name, and whether this call created it.
-    """
+def create(options: ConnectionOptions) -> Created:
+    """Create the table of subscriptions in the default schema, unless it exists."""
     with _opened(options) as (connection, subscribed):
         new = ddl.create_subscriptions(connection, subscribed.table)
         with connection.transaction():
-            return str(replace(subscribed.table, catalog=database(connection))), new
+            return Created(str(replace(subscribed.table, catalog=database(connection))), new)
 
 
 @contextmanager
@@ -128,7 +125,6 @@ def _opened(
 
 
 def _of_endpoint(table: SubscriptionTable, endpoint: str) -> dict[str, str]:
-    """Return the addresses of an endpoint's subscriptions, by event type."""
     return {each.topic: each.address for each in table.all() if each.endpoint == endpoint}
 
 
@@ -141,10 +137,6 @@ def _full_address(options: ConnectionOptions, connection: Connection, queue: str
     found = queues.get(connection, queue, options.naming(dialect)).table
     whole = replace(found.table, catalog=None if dialect.quoted_addresses else found.database)
     return whole.full_address(quoted=dialect.quoted_addresses), found.table.table
-
-
-def _located(table: Table, here: str) -> Table:
-    return replace(table, catalog=table.catalog or here)
 
 
 def _topics(events: Iterable[str]) -> Sequence[str]:

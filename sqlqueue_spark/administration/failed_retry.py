@@ -36,7 +36,6 @@ _UNKNOWN = (
 class Retried:
     """What a retry did, or would do.
 
-    :ivar queue: the error queue.
     :ivar went: how many messages went to which queue.
     :ivar stayed: how many stay, by the reason.
     :ivar held: how many others hold, or have taken meanwhile.
@@ -66,10 +65,10 @@ def plan(
     """
     with opened(options, queue, selection, looked=looked) as error_queue:
         counted = Counter(row.failed_queue or to for row in error_queue.rows() if row.is_failure)
-        found = Retried(queue=error_queue.name)
+        found = Retried(queue=error_queue.admin.name)
         for address, count in counted.items():
             try:
-                with error_queue.connection.transaction():
+                with error_queue.admin.connection.transaction():
                     found.went[_destination(error_queue, address).name] += count
             except ConnectionLost:
                 raise
@@ -101,7 +100,7 @@ def retry(
         for batch in error_queue.batches(most):
             if rate is not None:
                 time.sleep(max(0.0, began + done.count / rate - time.monotonic()))
-            with error_queue.connection.transaction():
+            with error_queue.admin.connection.transaction():
                 went, held = going.move(batch)
             fail_points.step(fail_points.RETRY_COMMITTED)
             done.went += went
@@ -120,7 +119,7 @@ class _Retry:
         self._error_queue = error_queue
         self._to = to
         self._refusals: dict[str | None, str] = {}
-        self.done = Retried(queue=error_queue.name)
+        self.done = Retried(queue=error_queue.admin.name)
 
     def move(self, batch: list[ErrorRow]) -> tuple[Counter[str], int]:
         """Move a batch in the open transaction.
@@ -147,7 +146,7 @@ class _Retry:
     def _delivered(self, address: str | None, rows: Sequence[InTransit]) -> str | None:
         """Insert rows where they are to go; the name of that queue, or None where it takes nothing."""
         if address not in self._refusals:
-            connection = self._error_queue.connection
+            connection = self._error_queue.admin.connection
             try:
                 with connection.attempt():
                     found = _destination(self._error_queue, address)
@@ -171,7 +170,7 @@ def _destination(error_queue: ErrorQueue, address: str | None) -> QueueTable:
     if address is None:
         raise QueueError(_UNKNOWN)
     table = error_queue.naming.table(address)
-    found = queues.find(error_queue.connection, table)
+    found = queues.find(error_queue.admin.connection, table)
     if found is None:
         raise QueueError(
             f"There is no queue table {table}, for which they have failed; create it with: sqlqueue create "

@@ -27,7 +27,6 @@ class Probe:
     :ivar rows: how many rows wait; counting stops at ``max_rows`` + 1.
     :ivar oldest_sent: when the oldest message was sent; None also if no row waits or none of the first rows
         tells.
-    :ivar empty: whether no row waits.
     """
 
     queue: str

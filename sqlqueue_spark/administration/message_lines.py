@@ -70,7 +70,6 @@ def to_line(value: Mapping[str, Any]) -> str:
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """Return the JSON object of a row."""
     headers = parse_headers(message.headers)
     return {
         "rowVersion": message.row_version,
@@ -79,7 +78,7 @@ def to_json(message: Message) -> dict[str, Any]:
         "correlationId": message.correlation_id,
         "replyToAddress": message.reply_to_address,
         "recoverable": message.recoverable,
-        "expires": None if message.expires is None else _iso(message.expires),
+        "expires": iso(message.expires),
         "expired": message.expired,
         "headers": message.headers if headers is None else headers,
         "headersText": message.headers,
@@ -93,10 +92,7 @@ def message_id(headers: Mapping[str, str] | None, row_id: str) -> str:
 
 
 def from_line(line: bytes) -> StoredMessage:
-    """Read the message of a line.
-
-    :raises NoMessage: the line is no message.
-    """
+    """Read the message of a line, or raise NoMessage."""
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
@@ -126,7 +122,6 @@ def from_line(line: bytes) -> StoredMessage:
 
 
 def to_rows(messages: Iterable[StoredMessage], *, new_ids: bool) -> pa.RecordBatch:
-    """Return the messages as a batch with the schema :data:`STORED`."""
     from sqlqueue_spark.messages.outgoing_schema import STORED
 
     rows = [each._asdict() for each in messages]
@@ -147,8 +142,8 @@ def _readable_body(body: bytes | None) -> dict[str, Any]:
     return {"body": text, **({} if text.encode() == body else as_base64)}
 
 
-def _iso(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
+def iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
 
 
 def _quoted(value: object) -> str:

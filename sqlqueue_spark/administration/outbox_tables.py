@@ -12,23 +12,14 @@ from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl
 from sqlqueue_spark.tables.database_facts import database
+from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.outbox import OutboxReport, OutboxTable, create_statements
 from sqlqueue_spark.tables.outbox_cleanup import forget
 from sqlqueue_spark.tables.scripts import script_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Created:
-    """An outbox table that exists now; ``new`` says that this call created it."""
-
-    outbox: str
-    new: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class Report:
-    """What an outbox table holds."""
-
     outbox: str
     database: str
     found: OutboxReport
@@ -41,7 +32,7 @@ def create(options: ConnectionOptions, endpoint: str) -> Created:
     :raises QueueError: an object of this name exists and is no table.
     """
     with _opened(options, endpoint) as (connection, outbox):
-        return Created(outbox=outbox.name, new=ddl.create_outbox(connection, outbox))
+        return Created(outbox.name, ddl.create_outbox(connection, outbox))
 
 
 def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> str:
@@ -83,6 +74,5 @@ def report(options: ConnectionOptions, endpoint: str) -> Report:
 
 @contextlib.contextmanager
 def _opened(options: ConnectionOptions, endpoint: str) -> Iterator[tuple[Connection, OutboxTable]]:
-    """Open an endpoint's outbox table on its own connection."""
     with connect(Target.of(options)) as connection:
         yield connection, OutboxTable(connection, endpoint, options.default_schema)

@@ -8,9 +8,9 @@ appear. A row that was received before the follower saw it is not yielded.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from itertools import islice
 
 from sqlqueue_spark.administration.queue_peek import Looked, QueueLook
 from sqlqueue_spark.engines.connect import Target, connect
@@ -38,35 +38,27 @@ class Gaps:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._noticed: deque[tuple[float, list[int]]] = deque()
-        self._count = 0
+        #: When each was noticed, in that order.
+        self._noticed: dict[int, float] = {}
 
     def notice(self, after: int, up_to: int, seen: Iterable[int]) -> None:
         """Note the missing numbers above ``after``, up to ``up_to``, of which these were ``seen``."""
         missing = set(range(max(after, up_to - _MOST_AWAITED) + 1, up_to + 1)).difference(seen)
-        if missing:
-            self._noticed.append((self._clock(), sorted(missing)))
-            self._count += len(missing)
-        while self._count > _MOST_AWAITED:
-            _, oldest = self._noticed[0]
-            dropped = oldest[: self._count - _MOST_AWAITED]
-            del oldest[: len(dropped)]
-            self._count -= len(dropped)
-            if not oldest:
-                self._noticed.popleft()
+        self._noticed |= dict.fromkeys(sorted(missing), self._clock())
+        too_many = max(0, len(self._noticed) - _MOST_AWAITED)
+        for number in [*islice(self._noticed, too_many)]:
+            del self._noticed[number]
 
     def awaited(self) -> list[int]:
         """Return the numbers that may still appear, ascending."""
-        while self._noticed and self._clock() - self._noticed[0][0] > _AWAITED_SECONDS:
-            self._count -= len(self._noticed.popleft()[1])
-        return sorted(number for _, numbers in self._noticed for number in numbers)
+        now = self._clock()
+        kept = {number: when for number, when in self._noticed.items() if now - when <= _AWAITED_SECONDS}
+        self._noticed = kept
+        return sorted(kept)
 
     def appeared(self, numbers: Iterable[int]) -> None:
-        """Forget numbers whose rows have appeared."""
-        there = set(numbers)
-        left = [(when, [each for each in numbers if each not in there]) for when, numbers in self._noticed]
-        self._noticed = deque((when, numbers) for when, numbers in left if numbers)
-        self._count = sum(len(numbers) for _, numbers in self._noticed)
+        for number in numbers:
+            self._noticed.pop(number, None)
 
 
 def follow(
@@ -183,7 +175,6 @@ class _Watch:
             self._identity, self._top, self._gaps = identity, LOWEST, Gaps()
 
     def _new(self, look: QueueLook) -> Iterator[Message]:
-        """Yield the rows above the highest number seen."""
         for page in look.pages(self._top, HIGHEST, lambda: HIGHEST):
             for message in page.messages:
                 self._advance(page.row_versions, message.row_version)
@@ -192,7 +183,6 @@ class _Watch:
             self._told.rows += len(page.row_versions)
 
     def _late(self, queue: Queue, look: QueueLook) -> Iterator[Message]:
-        """Yield the rows that have appeared in a gap."""
         there: list[int] = []
         for runs in RowSet.of(self._gaps.awaited()).chunks(queue.connection.dialect.chunk):
             with queue.connection.transaction():

@@ -22,13 +22,13 @@ _ROWS, _ROWS_BY_SCAN = 500, 100
 #: Maximum bytes of bodies that one statement reads; a larger row is read alone. Up to _PASSED_OVER bytes of
 #: unselected rows in between are read too, because that is cheaper than another statement.
 _BYTES, _PASSED_OVER = 16 << 20, 64 << 10
+_ALL = MessageSelection()
 
 
 @dataclass(kw_only=True)
 class Looked:
     """How far a look has come.
 
-    :ivar rows: how many rows it has seen.
     :ivar meant: how many of them were selected.
     :ivar last: the RowVersion of the last row that it has seen; None if it saw none.
     :ivar more: whether rows may follow the last one.
@@ -105,7 +105,7 @@ class QueueLook:
 def look(
     options: ConnectionOptions,
     queue: str,
-    selection: MessageSelection,
+    selection: MessageSelection = _ALL,
     *,
     after: int = LOWEST,
     count: int | None = None,
@@ -114,9 +114,6 @@ def look(
 ) -> Iterator[Message]:
     """Yield the selected messages of a queue. Rows that arrive after the look has begun are left out.
 
-    :param after: only rows with a higher RowVersion.
-    :param count: maximum number of messages.
-    :param most: maximum number of rows to read.
     :param looked: is called after each page with how far the look has come.
     """
     with opened(options, queue) as admin:

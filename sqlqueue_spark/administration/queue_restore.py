@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count, islice
-from typing import BinaryIO
+from itertools import islice
+from typing import BinaryIO, NamedTuple
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration.message_lines import NoMessage, StoredMessage, from_line, to_rows
@@ -18,8 +18,9 @@ from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, Duplicate,
 from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.row_set import portions
 from sqlqueue_spark.tables.delayed import is_delayed
-from sqlqueue_spark.tables.insert import CHUNK
+from sqlqueue_spark.tables.insert import CHUNK, Inserter
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 
 #: Maximum bytes of the lines of one transaction; a larger line is a transaction of its own.
@@ -53,21 +54,12 @@ class Sent:
     lines: int = 0
 
 
-@dataclass(kw_only=True)
-class _Chunk:
-    """The messages of one transaction, from line ``first`` to line ``last``."""
+class _Line(NamedTuple):
+    """The message of a line, the number of the line, and its bytes."""
 
-    first: int
-    last: int
-    messages: list[StoredMessage]
-
-
-class _Refused(Exception):
-    """A line is no message that the table accepts."""
-
-    def __init__(self, line: int, why: str) -> None:
-        super().__init__(why)
-        self.line = line
+    number: int
+    size: int
+    message: StoredMessage
 
 
 def restore(
@@ -83,7 +75,6 @@ def restore(
 ) -> Sent:
     """Send the messages of an input.
 
-    :param new_ids: give each row a new Id.
     :param stopping: also send rows at which .NET endpoints stop.
     :param sent: is updated after each commit, so that it is right after an interrupt too.
     :param checked: is called before anything is sent, with the number of lines checked since its last call.
@@ -101,19 +92,17 @@ def restore(
             )
         if given.again:
             _check(given, acceptance, checked)
-        sending = _Sending(admin, queue, new_ids)
+        inserter = admin.inserter()
         sent.lines = given.skip
         try:
             for chunk in _chunks(_messages(given, acceptance)):
-                sending.send(chunk, given, sent)
-                sent.messages += len(chunk.messages)
-                sent.lines = chunk.last
+                _send(admin, inserter, chunk, given, _before(sent.lines), queue=queue, new_ids=new_ids)
+                sent.messages += len(chunk)
+                sent.lines = chunk[-1].number
                 fail_points.step(fail_points.LINES_COMMITTED)
-                progress(len(chunk.messages))
-        except _Refused as refused:
-            raise ConfigurationError(
-                f"Line {refused.line} of {given.name} is no message: {refused}. {_before(sent.lines)}"
-            ) from refused
+                progress(len(chunk))
+        except NoMessage as refused:
+            raise ConfigurationError(f"{refused}. {_before(sent.lines)}") from refused
     return sent
 
 
@@ -129,10 +118,7 @@ class _Acceptance:
         self._stopping = stopping
 
     def check(self, message: StoredMessage) -> None:
-        """Check that the table accepts a message.
-
-        :raises NoMessage: it does not.
-        """
+        """Check that the table accepts a message, or raise NoMessage."""
         if message.headers is None and not self._nullable.get("headers"):
             raise NoMessage("it has no headers (NULL), and the table takes no such row")
         if message.body is None and not self._nullable.get("body"):
@@ -161,79 +147,71 @@ def _check_goes_on(message: StoredMessage) -> None:
     )
 
 
-class _Sending:
-    """Sends chunks over one connection."""
-
-    def __init__(self, admin: QueueAdmin, queue: str, new_ids: bool) -> None:
-        self._connection = admin.connection
-        self._inserter = admin.inserter()
-        self._queue = queue
-        self._new_ids = new_ids
-
-    def send(self, chunk: _Chunk, given: Input, sent: Sent) -> None:
-        """Send a chunk in its own transaction."""
-        rows = to_rows(chunk.messages, new_ids=self._new_ids)
-        lines = f"lines {chunk.first} to {chunk.last}"
-        committing = False
-        try:
-            with self._connection.transaction():
-                self._inserter.restore(rows)
-                fail_points.step(fail_points.LINES_INSERTED)
-                committing = True
-        except SqlQueueError as error:
-            said = f"{error} {_before(sent.lines)}"
-            if isinstance(error, Duplicate):
-                said = (
-                    f"{error} A row of {lines} of {given.name} is in the queue already; if these lines are "
-                    f"to go out once more, give their rows new Ids with --new-ids. {_before(sent.lines)}"
-                )
-            elif committing and isinstance(error, ConnectionLost):
-                first = uuid_text(rows["id"][0].as_py())
-                said = (
-                    f"{error} {_before(sent.lines)} Whether {lines} were sent too is not known, because the "
-                    "connection was lost when they were committed: before you send them again, look for the "
-                    f"first of them with: sqlqueue peek --id {first} {for_shell(self._queue)}, and ask its "
-                    "receivers."
-                )
-            raise type(error)(said) from error
+def _send(
+    admin: QueueAdmin,
+    inserter: Inserter,
+    chunk: list[_Line],
+    given: Input,
+    before: str,
+    *,
+    queue: str,
+    new_ids: bool,
+) -> None:
+    """Send a chunk in its own transaction; ``before`` says in an error what was sent before."""
+    rows = to_rows((each.message for each in chunk), new_ids=new_ids)
+    lines = f"lines {chunk[0].number} to {chunk[-1].number}"
+    committing = False
+    try:
+        with admin.connection.transaction():
+            inserter.restore(rows)
+            fail_points.step(fail_points.LINES_INSERTED)
+            committing = True
+    except SqlQueueError as error:
+        said = f"{error} {before}"
+        if isinstance(error, Duplicate):
+            said = (
+                f"{error} A row of {lines} of {given.name} is in the queue already; if these lines are "
+                f"to go out once more, give their rows new Ids with --new-ids. {before}"
+            )
+        elif committing and isinstance(error, ConnectionLost):
+            first = uuid_text(rows["id"][0].as_py())
+            said += (
+                f" Whether {lines} were sent too is not known, because the connection was lost when they "
+                "were committed: before you send them again, look for the first of them with: "
+                f"sqlqueue peek --id {first} {for_shell(queue)}, and ask its receivers."
+            )
+        raise type(error)(said) from error
 
 
 def _before(lines: int) -> str:
-    """Say how many lines were sent before an error."""
     if not lines:
         return "Nothing was sent."
     return f"The first {lines:,} lines are done; send the rest with --skip {lines}."
 
 
 def _check(given: Input, acceptance: _Acceptance, checked: Callable[[int], object]) -> None:
-    """Read and check all lines, then return to the beginning."""
     begin = given.source.tell()
+    lines = _messages(given, acceptance)
     try:
-        lines = iter(_messages(given, acceptance))
         while some := sum(1 for _ in islice(lines, _CHECKED_LINES)):
             checked(some)
-    except _Refused as refused:
-        raise ConfigurationError(
-            f"Line {refused.line} of {given.name} is no message: {refused}. Nothing was sent."
-        ) from refused
+    except NoMessage as refused:
+        raise ConfigurationError(f"{refused}. {_before(0)}") from refused
     given.source.seek(begin)
 
 
-def _messages(given: Input, acceptance: _Acceptance) -> Iterator[tuple[int, int, StoredMessage]]:
-    """Yield the number and the bytes of each line, and its message; leave out skipped and empty lines.
-
-    :raises _Refused: a line is no message that the table accepts.
-    """
+def _messages(given: Input, acceptance: _Acceptance) -> Iterator[_Line]:
+    """Yield the message of each line, but for skipped and empty ones; raise NoMessage at a line that is none."""
     number = 0
-    for number, line in zip(count(1), given.source, strict=False):
+    for number, line in enumerate(given.source, 1):
         if number <= given.skip or not line.strip():
             continue
         try:
             message = from_line(line)
             acceptance.check(message)
         except NoMessage as why:
-            raise _Refused(number, str(why)) from why
-        yield number, len(line), message
+            raise NoMessage(f"Line {number} of {given.name} is no message: {why}") from why
+        yield _Line(number, len(line), message)
     if number < given.skip:
         raise ConfigurationError(
             f"There are only {number:,} lines in {given.name}, so that --skip {given.skip} leaves "
@@ -241,23 +219,16 @@ def _messages(given: Input, acceptance: _Acceptance) -> Iterator[tuple[int, int,
         )
 
 
-def _chunks(messages: Iterator[tuple[int, int, StoredMessage]]) -> Iterator[_Chunk]:
-    """Yield the messages of each transaction; those before a refused line first, then raise the refusal."""
-    chunk: _Chunk | None = None
-    size = 0
-    refused = None
-    try:
-        for number, bytes_, message in messages:
-            if chunk and (len(chunk.messages) == CHUNK or size + bytes_ > _CHUNK_BYTES):
-                yield chunk
-                chunk, size = None, 0
-            chunk = chunk or _Chunk(first=number, last=number, messages=[])
-            chunk.messages.append(message)
-            chunk.last = number
-            size += bytes_
-    except _Refused as error:
-        refused = error
-    if chunk:
-        yield chunk
-    if refused:
-        raise refused
+def _chunks(lines: Iterator[_Line]) -> Iterator[list[_Line]]:
+    """Yield the lines of each transaction; those before a refused line first, then raise the refusal."""
+    refused: list[NoMessage] = []
+
+    def accepted() -> Iterator[_Line]:
+        try:
+            yield from lines
+        except NoMessage as error:
+            refused.append(error)
+
+    yield from portions(accepted(), lambda each: each.size, CHUNK, _CHUNK_BYTES)
+    for each in refused:
+        raise each

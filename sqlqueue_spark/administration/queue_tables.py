@@ -1,4 +1,4 @@
-"""Administers queue tables: creates, inspects, measures, peeks, sends to and purges them.
+"""Administers queue tables: creates, inspects, measures, sends to and purges them.
 
 No function blocks the senders and receivers of a live queue.
 """
@@ -32,9 +32,9 @@ from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import ddl, queues, rights
-from sqlqueue_spark.tables.ddl import CLASSIC
+from sqlqueue_spark.tables.ddl import CLASSIC, Created
 from sqlqueue_spark.tables.insert import CHUNK, Column
-from sqlqueue_spark.tables.queue_admin import Index, Message, QueueAdmin
+from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage_table import table_named
 from sqlqueue_spark.tables.subscriptions import table_of
@@ -51,14 +51,6 @@ _CHUNK_BYTES = 8 << 20
 _ADDRESSES = (REPLY_TO_ADDRESS, FORWARD_DESTINATION, FAILED_QUEUE)
 #: Inserts a second of a load with a steady rate.
 _INSERTS_A_SECOND = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class Created:
-    """A queue that exists now; ``new`` says that this call created it."""
-
-    queue: str
-    new: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +105,6 @@ def create(
     :param instances: also create the callback queue of each instance: ``Sales.X`` for the queue ``Sales``.
     :param companions: also create these queues, for example ``error`` and ``audit``.
     :param stream: also create the stage of this atomic pipeline. Otherwise the pipeline's source creates it.
-    :param subscriptions: also create the table of subscriptions in the default schema.
     :param shape: ``classic`` or, on SQL Server, ``heap``, as the .NET installer makes them since 2020.
     """
     target = Target.of(options)
@@ -127,7 +118,7 @@ def create(
         if subscriptions:
             table = table_of(naming.default_schema)
             made[table] = ddl.create_subscriptions(connection, table)
-        return [Created(queue=_name(connection, table), new=new) for table, new in made.items()]
+        return [Created(_name(connection, table), new) for table, new in made.items()]
 
 
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:
@@ -168,12 +159,6 @@ def length(options: ConnectionOptions, queue: str) -> Length:
     )
 
 
-def peek(options: ConnectionOptions, queue: str, count: int = 10) -> list[Message]:
-    """Return the first messages of a queue without locking or changing them."""
-    with opened(options, queue) as admin, admin.connection.transaction():
-        return admin.peek(count)
-
-
 def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
     """Fill in the standard headers of a message and send it; return its message id.
 
@@ -182,42 +167,31 @@ def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
 
     :raises ConfigurationError: the message has no type, or the value of an address header is no address.
     """
-    _check_type(draft)
-    with _inserter(options, queue) as (admin, insert):
-        full = {
-            name: _full_address(options, admin, value)
-            for name, value in draft.headers.items()
-            if name in _ADDRESSES and value
-        }
-        draft = replace(draft, headers={**draft.headers, **full})
-        message = completed(options, queue, draft)
-        insert(replaced(message.rows([0]), ttl_ms=pa.array([milliseconds(draft.ttl)], pa.int64())))
-    return message.ids[0]
-
-
-def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
-    """Return a message with the standard headers, completed as a sink does it.
-
-    :raises ConfigurationError: neither the draft nor its headers say what type the message has.
-    """
-    from sqlqueue_spark.send import FrameColumns, MessageBuilder
-
-    _check_type(draft)
-    sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
-    given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
-    builder = MessageBuilder(columns=FrameColumns(names={name: name for name in given}), options=sink)
-    return next(builder.compose([pa.RecordBatch.from_pydict(given)]))
-
-
-def _check_type(draft: Draft) -> None:
-    if (
-        not (draft.message_type or draft.headers.get(ENCLOSED_MESSAGE_TYPES))
-        and CONTROL_MESSAGE not in draft.headers
-    ):
+    headers = draft.headers
+    if not (draft.message_type or headers.get(ENCLOSED_MESSAGE_TYPES) or CONTROL_MESSAGE in headers):
         raise ConfigurationError(
             "A message needs a type, or no receiver knows what to do with it; give --type "
             f"'Namespace.Name, Assembly', or the header {ENCLOSED_MESSAGE_TYPES}."
         )
+    with opened(options, queue) as admin:
+        full = {
+            name: _full_address(options, admin, headers[name]) for name in _ADDRESSES if headers.get(name)
+        }
+        message = completed(options, queue, replace(draft, headers={**headers, **full}))
+        rows = replaced(message.rows([0]), ttl_ms=pa.array([milliseconds(draft.ttl)], pa.int64()))
+        with admin.connection.transaction():
+            admin.inserter().insert(rows)
+    return message.ids[0]
+
+
+def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
+    """Return a message with the standard headers, completed as a sink does it."""
+    from sqlqueue_spark.send import FrameColumns, MessageBuilder
+
+    sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
+    given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
+    builder = MessageBuilder(columns=FrameColumns(names={name: name for name in given}), options=sink)
+    return next(builder.compose([pa.RecordBatch.from_pydict(given)]))
 
 
 def _full_address(options: ConnectionOptions, admin: QueueAdmin, address: str) -> str:
@@ -247,7 +221,9 @@ def send_load(
     """
     ttl_ms = milliseconds(ttl)
     rows = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _INSERTS_A_SECOND) // _INSERTS_A_SECOND))
-    with _inserter(options, queue) as (admin, insert):
+    with opened(options, queue) as admin:
+        with admin.connection.transaction():
+            inserter = admin.inserter()
         reply_to = _full_address(options, admin, sample_messages.REPLY_TO)
         began = time.monotonic()
         for first in range(0, count, rows):
@@ -255,7 +231,9 @@ def send_load(
                 time.sleep(max(0.0, began + first / rate - time.monotonic()))
             some = min(rows, count - first)
             now = datetime.now(UTC)
-            insert(sample_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms))
+            load = sample_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms)
+            with admin.connection.transaction():
+                inserter.insert(load)
             progress(some)
         return timedelta(seconds=time.monotonic() - began)
 
@@ -292,7 +270,6 @@ def purge(
 
 @contextlib.contextmanager
 def opened(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
-    """Open a queue table on its own connection."""
     target = Target.of(options)
     with connect(target) as connection:
         with connection.transaction():
@@ -300,24 +277,7 @@ def opened(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
         yield QueueAdmin(connection, found.table)
 
 
-@contextlib.contextmanager
-def _inserter(
-    options: ConnectionOptions, queue: str
-) -> Iterator[tuple[QueueAdmin, Callable[[pa.RecordBatch], None]]]:
-    """Open a queue; yield it and a function that sends messages to it, each call in its own transaction."""
-    with opened(options, queue) as admin:
-        with admin.connection.transaction():
-            inserter = admin.inserter()
-
-        def insert(messages: pa.RecordBatch) -> None:
-            with admin.connection.transaction():
-                inserter.insert(messages)
-
-        yield admin, insert
-
-
 def _name(connection: Connection, table: Table) -> str:
-    """Return the name of a table as the database spells it."""
     with connection.transaction():
         found = queues.find(connection, table)
     return found.name if found else str(table)

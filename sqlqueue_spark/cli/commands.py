@@ -67,7 +67,7 @@ for _name, _help in (
 def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> None:
     """Create queue tables that are not there yet."""
     for made in queue_tables.create(options, queues, **also):
-        output.created(made.queue, new=made.new)
+        output.created(made.table, new=made.new)
 
 
 @main.command()

@@ -9,8 +9,8 @@ from typing import Any
 from sqlqueue_spark.administration.error_discard import Discarded
 from sqlqueue_spark.administration.error_queue import Shown
 from sqlqueue_spark.administration.failed_retry import Retried
-from sqlqueue_spark.administration.message_lines import to_json
-from sqlqueue_spark.cli.output import counted, indented, iso
+from sqlqueue_spark.administration.message_lines import iso, to_json
+from sqlqueue_spark.cli.output import counted, indented
 from sqlqueue_spark.cli.text_table import printable, table
 from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
 from sqlqueue_spark.messages.message import parse_headers

@@ -35,7 +35,7 @@ def outbox() -> None:
 def create(options: ConnectionOptions, endpoint: str) -> None:
     """Create an outbox table that is not there yet."""
     made = outbox_tables.create(options, endpoint)
-    output.created(made.outbox, new=made.new)
+    output.created(made.table, new=made.new)
 
 
 @outbox.command()

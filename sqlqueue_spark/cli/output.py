@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -12,7 +12,7 @@ import click
 from sqlqueue_spark.administration.database_overview import TableOverview
 from sqlqueue_spark.administration.delayed_tables import Length as DelayedLength
 from sqlqueue_spark.administration.length_probe import ASKED, Probe
-from sqlqueue_spark.administration.message_lines import to_line
+from sqlqueue_spark.administration.message_lines import iso, to_line
 from sqlqueue_spark.administration.outbox_tables import Report
 from sqlqueue_spark.administration.queue_tables import Inspection, Length
 from sqlqueue_spark.cli.text_table import printable, table
@@ -262,10 +262,6 @@ def _camel_cased(value: Any) -> Any:
     if isinstance(value, dict):
         return {camel(name): _camel_cased(each) for name, each in value.items()}
     return [_camel_cased(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
 
 
 def _seconds(span: timedelta | None) -> float | None:

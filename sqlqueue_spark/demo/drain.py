@@ -32,7 +32,6 @@ def main(folder: Path, messages: int) -> None:
     """Run the demo.
 
     :param folder: where the database, the Delta table and the checkpoint are kept.
-    :param messages: how many messages to send.
     :raises SqlQueueError: a part that the demo needs is not there, or has failed.
     """
     check_parts()

@@ -45,7 +45,6 @@ def run(
 
     :param log: the file for what it says on stderr. Without one the user sees it, as a progress bar needs.
     :param before: what a reader types before the command, as in ``SQLQUEUE_URL=$SHOP``.
-    :raises SqlQueueError: it failed.
     """
     click.secho(f"\n$ {before and f'{before} '}{shlex.join(['sqlqueue', *arguments])}", bold=True)
     command = [sys.executable, "-m", "sqlqueue_spark", *arguments]

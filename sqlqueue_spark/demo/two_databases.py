@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 
-from sqlqueue_spark.administration import delayed_tables, queue_tables
+from sqlqueue_spark.administration import delayed_tables, queue_peek, queue_tables
 from sqlqueue_spark.demo.folder import alone, check_parts, short, url_file
 from sqlqueue_spark.demo.shown_command import activation, child_environment, run
 from sqlqueue_spark.embedded import EmbeddedServer
@@ -41,7 +41,6 @@ def main(folder: Path, messages: int) -> None:
     """Run the demo.
 
     :param folder: where the databases and the checkpoints are kept.
-    :param messages: how many orders to submit.
     :raises SqlQueueError: a part that the demo needs is not there, or has failed.
     """
     check_parts()
@@ -145,7 +144,7 @@ class _Orders:
 
     def accepted_times(self) -> Counter[int]:
         """How many orders were accepted never (0), once (1) and more than once (2)."""
-        answers = queue_tables.peek(self._at_shop, ANSWERS, self._earlier + 2 * len(self._ids))
+        answers = [*queue_peek.look(self._at_shop, ANSWERS, count=self._earlier + 2 * len(self._ids))]
         told = Counter((parse_headers(each.headers) or {}).get(RELATED_TO, "") for each in answers)
         return Counter(min(told[each], 2) for each in self._ids)
 

@@ -160,7 +160,6 @@ def _database_findings(admin: QueueAdmin) -> Iterator[Finding]:
 
 
 def remedy(admin: QueueAdmin, name: str, **names: str) -> str:
-    """Return the correcting statement of this name."""
     dialect = admin.connection.dialect
     quoted = {key: dialect.quote(value) if key == "index" else value for key, value in names.items()}
     catalog = dialect.quote(admin.table.database)

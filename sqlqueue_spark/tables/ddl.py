@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.dialect import Dialect
@@ -23,6 +24,13 @@ log = logger(__name__)
 CLASSIC, HEAP = "classic", "heap"
 SHAPES = (CLASSIC, HEAP)
 _CREATIONS = {CLASSIC: "create", HEAP: "create_heap"}
+
+
+class Created(NamedTuple):
+    """A table that exists now; ``new`` says that this call created it."""
+
+    table: str
+    new: bool
 
 
 def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> bool:

@@ -185,16 +185,6 @@ class QueueAdmin(Queue):
         count: int = self._execute("count_up_to", most=most)[0][0]
         return count
 
-    def peek(self, count: int) -> list[Message]:
-        """The first rows, without locking any for longer than a short statement."""
-        found: list[Message] = []
-        while (wanted := min(count - len(found), self.connection.dialect.written)) > 0:
-            rows = self.messages(found[-1].row_version if found else LOWEST, wanted)
-            found += rows
-            if len(rows) < wanted:
-                break
-        return found
-
     def messages(self, after: int, count: int) -> list[Message]:
         """The next rows above ``after``, in RowVersion order; this locks none of them.
 

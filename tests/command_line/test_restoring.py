@@ -152,8 +152,10 @@ def test_large_lines_go_out_in_small_chunks(postgresql, both, monkeypatch):
     monkeypatch.setattr(queue_restore, "_CHUNK_BYTES", 1_000)
     given = queue_restore.Input(source=Path("/dev/null").open("rb"), name="it", again=False)  # noqa: SIM115
     lines = [line(body="x" * size).encode() for size in (100, 700, 700, 5_000, 100)]
-    messages = ((number, len(each), from_line(each)) for number, each in enumerate(lines, 1))
-    chunks = [(each.first, each.last) for each in queue_restore._chunks(messages)]
+    messages = (
+        queue_restore._Line(number, len(each), from_line(each)) for number, each in enumerate(lines, 1)
+    )
+    chunks = [(each[0].number, each[-1].number) for each in queue_restore._chunks(messages)]
     assert chunks == [(1, 2), (3, 3), (4, 4), (5, 5)]
     given.source.close()
 

@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.administration.queue_tables import Created
+from sqlqueue_spark.administration import queue_peek, queue_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import scripts
+from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.insert import Column
 from tests.conftest import GUARDED_PASSWORD
 
@@ -64,7 +64,7 @@ def canonical(engine, name, schema=None):
 @pytest.mark.needs("describes_indexes")
 def test_a_created_table_is_the_classic_one(engine):
     assert queue_tables.create(options(engine), ["orders"]) == [
-        Created(queue=canonical(engine, "orders"), new=True)
+        Created(table=canonical(engine, "orders"), new=True)
     ]
     found = queue_tables.inspect(options(engine), "orders")
     indexed = {index.columns: (index.kind, index.unique) for index in found.indexes}
@@ -74,7 +74,7 @@ def test_a_created_table_is_the_classic_one(engine):
 @pytest.mark.needs("keeps_case")
 def test_the_stage_of_an_atomic_pipeline_is_created_once(engine):
     for new in (True, False):
-        made = Created(queue=canonical(engine, "Forward.Outgoing"), new=new)
+        made = Created(table=canonical(engine, "Forward.Outgoing"), new=new)
         assert queue_tables.create(options(engine), [], stream="Forward") == [made]
 
 
@@ -82,7 +82,7 @@ def test_creating_again_changes_nothing(engine):
     queue = engine.create_queue()
     queue.insert(3)
     assert queue_tables.create(options(engine), ["orders"]) == [
-        Created(queue=canonical(engine, "orders"), new=False)
+        Created(table=canonical(engine, "orders"), new=False)
     ]
     assert queue.count() == 3
 
@@ -94,7 +94,7 @@ def test_eight_who_create_queues_at_once_all_succeed(engine):
         made = [*pool.map(lambda _: queue_tables.create(options(engine), names), range(8))]
     for number, name in enumerate(names):
         each = [result[number] for result in made]
-        assert {created.queue for created in each} == {canonical(engine, name)}
+        assert {created.table for created in each} == {canonical(engine, name)}
         assert [created.new for created in each].count(True) == 1
 
 
@@ -117,7 +117,7 @@ def test_a_hostile_name_is_just_an_odd_name(engine, name):
         True,
         1,
     )
-    assert [message.body for message in queue_tables.peek(said, name)] == [b"{}"]
+    assert [message.body for message in queue_peek.look(said, name, count=10)] == [b"{}"]
     assert queue_tables.inspect(said, name).findings == []
     assert queue_tables.purge(said, name) == 1
     assert engine.queue(name).count() == 0
@@ -130,7 +130,7 @@ def test_callback_queues_and_companions_come_along(engine):
         options(engine), ["Sales"], instances=["A", "B"], companions=["error", "audit"]
     )
     names = ["Sales", "Sales.A", "Sales.B", "error", "audit"]
-    assert made == [Created(queue=canonical(engine, name), new=True) for name in names]
+    assert made == [Created(table=canonical(engine, name), new=True) for name in names]
 
 
 def test_a_missing_schema_is_named_with_its_remedy(engine):

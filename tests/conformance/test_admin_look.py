@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.administration import queue_peek, queue_tables
 from sqlqueue_spark.options import ConnectionOptions
 
 PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
@@ -36,7 +36,7 @@ def test_length_tells_what_stands_there(engine, queue):
 @pytest.mark.parametrize("count", [4_000, 4_001, 4_500])
 def test_peek_shows_more_than_one_statement_reads(engine, queue, count):
     queue.insert(4_300)
-    found = queue_tables.peek(options(engine), "orders", count)
+    found = [*queue_peek.look(options(engine), "orders", count=count)]
     assert [message.row_version for message in found] == [*range(1, min(count, 4_300) + 1)]
 
 
@@ -46,7 +46,7 @@ def test_peek_shows_the_first_messages_and_holds_none(engine, queue):
     queue.insert(1, start=10, expires=PAST)
     queue.insert(1, start=11)
     with queue.locked(2):
-        found = queue_tables.peek(said, "orders", 4)
+        found = [*queue_peek.look(said, "orders", count=4)]
     rows = queue.rows()[:4]
     assert [(m.row_version, m.id, m.headers, m.body, m.expired) for m in found] == [
         (row.row_version, str(row.id), row.headers, row.body, row.expires == PAST) for row in rows
@@ -64,7 +64,7 @@ def test_a_table_without_its_index_can_be_looked_into(engine, queue):
         }[engine.name]
     )
     said = options(engine)
-    assert [message.row_version for message in queue_tables.peek(said, "orders", 2)] == [1, 2]
+    assert [message.row_version for message in queue_peek.look(said, "orders", count=2)] == [1, 2]
     assert queue_tables.length(said, "orders").rows == 3
 
 
@@ -77,7 +77,7 @@ def test_odd_rows_can_be_shown_measured_and_purged(postgresql):
         "(gen_random_uuid(), '-infinity', '{{')"
     )
     said = options(postgresql)
-    assert [(m.expires, m.headers, m.expired) for m in queue_tables.peek(said, "orders")] == [
+    assert [(m.expires, m.headers, m.expired) for m in queue_peek.look(said, "orders", count=10)] == [
         (None, None, False),
         (None, "{", True),
     ]

@@ -14,6 +14,7 @@ from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support.outboxes import OutboxRows
 
@@ -75,7 +76,7 @@ def shape(engine):
 @pytest.mark.needs("describes_indexes")
 def test_a_created_table_is_that_of_the_net_persistence(engine):
     made = outbox_tables.create(options(engine), "Sales")
-    assert made == outbox_tables.Created(outbox=OutboxRows(engine).table, new=True)
+    assert made == Created(OutboxRows(engine).table, new=True)
     assert shape(engine) == (COLUMNS[engine.name], INDEXES[engine.name][1])
 
 
@@ -83,9 +84,7 @@ def test_creating_again_changes_nothing(engine):
     outbox_tables.create(options(engine), "Sales")
     rows = OutboxRows(engine)
     rows.insert("a")
-    assert outbox_tables.create(options(engine), "Sales") == outbox_tables.Created(
-        outbox=rows.table, new=False
-    )
+    assert outbox_tables.create(options(engine), "Sales") == Created(rows.table, new=False)
     assert rows.ids() == {"a"}
 
 

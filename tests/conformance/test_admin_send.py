@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.administration import queue_peek, queue_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.options import ConnectionOptions
@@ -126,7 +126,7 @@ def test_columns_of_old_receivers_hold_header_values(sqlserver):
     queue_tables.send(options(sqlserver), "orders", queue_tables.Draft(message_type=TYPE, headers=too_long))
     found = [
         (message.correlation_id, message.reply_to_address, message.recoverable)
-        for message in queue_tables.peek(options(sqlserver), "orders")
+        for message in queue_peek.look(options(sqlserver), "orders", count=10)
     ]
     assert found == [("c", "r@[s]@[d]", True), (None, None, True)]
 
@@ -187,7 +187,7 @@ def test_a_sender_who_may_not_look_can_send(postgresql, guarded_url):
     queue_tables.send_load(guarded, "orders", count=10)
     assert queue.count() == 11
     with pytest.raises(ConfigurationError, match="permission denied for table orders"):
-        queue_tables.peek(guarded, "orders")
+        [*queue_peek.look(guarded, "orders", count=10)]
     with pytest.raises(ConfigurationError, match="permission denied for table orders"):
         queue_tables.purge(guarded, "orders")
     assert queue.count() == 11

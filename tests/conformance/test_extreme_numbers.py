@@ -3,7 +3,7 @@
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.administration import queue_peek, queue_tables
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
@@ -62,7 +62,7 @@ def test_how_much_waits_is_said_up_to_a_bigint(engine, filled):
 @pytest.mark.needs("deletes_through_cte")
 def test_every_row_is_shown_and_purged(engine, filled):
     given = ConnectionOptions.parse({"url": engine.url})
-    assert [each.row_version for each in queue_tables.peek(given, filled.address, 10)] == list(FURTHEST)
+    assert [each.row_version for each in queue_peek.look(given, filled.address, count=10)] == list(FURTHEST)
     assert (queue_tables.purge(given, filled.address), filled.count()) == (len(FURTHEST), 0)
 
 

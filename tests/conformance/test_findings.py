@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.administration import queue_peek, queue_tables
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inspection.findings import Finding
 from sqlqueue_spark.options import ConnectionOptions
@@ -121,7 +121,7 @@ def test_a_variant_from_the_field_is_right_on_sql_server(sqlserver, variant):
     queue_tables.send(
         said, "orders", queue_tables.Draft(body=b"\xff\x00", message_type="T", headers={"größe": "ü"})
     )
-    (sent,) = queue_tables.peek(said, "orders")
+    (sent,) = [*queue_peek.look(said, "orders", count=10)]
     assert (findings(sqlserver), sent.body) == ([], b"\xff\x00")
 
 
@@ -402,7 +402,7 @@ def test_looking_waits_for_nobody(postgresql):
         said = ConnectionOptions.parse({"url": postgresql.url, "lockTimeout": "1ms"})
         assert queue_tables.inspect(said, "orders").findings == []
         assert queue_tables.length(said, "orders").rows == 10
-        assert len(queue_tables.peek(said, "orders")) == 10
+        assert len([*queue_peek.look(said, "orders", count=10)]) == 10
 
 
 def test_a_refusal_holds_no_password(postgresql, guarded_url):

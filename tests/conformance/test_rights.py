@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from sqlqueue_spark.administration import outbox_tables, queue_tables
+from sqlqueue_spark.administration import outbox_tables, queue_peek, queue_tables
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
@@ -72,7 +72,10 @@ def receive(engine, url):
         assert queue.count() == 0
         queue.insert(30)
     said = parsed(url)
-    assert (queue_tables.length(said, "orders").rows, len(queue_tables.peek(said, "orders"))) == (30, 10)
+    assert (queue_tables.length(said, "orders").rows, len([*queue_peek.look(said, "orders", count=10)])) == (
+        30,
+        10,
+    )
     assert queue_tables.purge(said, "orders") == 30
 
 

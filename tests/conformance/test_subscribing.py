@@ -150,7 +150,7 @@ def test_a_job_subscribes_its_queue_under_its_own_name(engine, routing, billing)
 
 def test_the_table_is_created_beside_queues_when_asked_for(engine, routing):
     made = queue_tables.create(options(engine), ["orders"], subscriptions=True)
-    assert [(each.queue.partition("@")[0], each.new) for each in made] == [
+    assert [(each.table.partition("@")[0], each.new) for each in made] == [
         ("orders", True),
         ("SubscriptionRouting", True),
     ]

@@ -303,7 +303,7 @@ def _sinks(
     }
     job = StoreAndForwardOptions.parse({"checkpoint": "none", "localQueue": local_queue})
     found = StoreAndForward.of(source, sink, job)
-    return SinkOptions.parse(found.home), SinkOptions.parse(found.other)
+    return found.home, found.other
 
 
 @cache

@@ -9,7 +9,7 @@ from chispa import assert_df_equality
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.pipeline import ArchiveOptions, archived, copy_to_delta, take_to_delta
+from sqlqueue_spark.pipeline import ArchiveOptions, copy_to_delta, take_to_delta
 from sqlqueue_spark.pipeline.delta import archive
 from sqlqueue_spark.pipeline.delta.archive import QueueCopy
 from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable
@@ -43,7 +43,7 @@ class Archive:
 
     def copier(self):
         """As a process that has just started."""
-        return QueueCopy(self.spark, self.source, ArchiveTable(self.spark, self.path), archived)
+        return QueueCopy(self.spark, self.source, ArchiveTable(self.spark, self.path))
 
     def copy(self):
         """One round of a new process; how many rows it looked at, and how many it copied."""
@@ -92,7 +92,7 @@ def copy_of(spark, postgresql):
     queue, table = postgresql.create_queue("error"), InMemory()
     source = {"url": postgresql.url, "queue": "error"}
     with interpreted():
-        yield queue, table, lambda: QueueCopy(spark, source, table, archived)
+        yield queue, table, lambda: QueueCopy(spark, source, table)
 
 
 @pytest.fixture

@@ -370,12 +370,12 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         1_001,
     ),
     "peek": (
-        lambda c: [each.row_version for each in admin(c).peek(10)],
+        lambda c: [each.row_version for each in admin(c).messages(LOWEST, 10)],
         [INDEXED, Answer("FETCH NEXT", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],
         [5],
     ),
     "peek_by_scan": (
-        lambda c: [each.row_version for each in admin(c).peek(10)],
+        lambda c: [each.row_version for each in admin(c).messages(LOWEST, 10)],
         [UNINDEXED, Answer("FETCH NEXT", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],
         [5],
     ),

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.pipeline.declared import store_and_forward
 from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
 from sqlqueue_spark.spark.send_task import counted
@@ -90,7 +90,7 @@ class StoreAndForward(Stream):
         # As a user gives them: no name that tells the stream's connections apart.
         source = {"url": engine.url, "queue": queue.address}
         found = store_and_forward.StoreAndForward.of(source, given, of_job)
-        self.home, self.other = SinkOptions.parse(found.home), SinkOptions.parse(found.other)
+        self.home, self.other = found.home, found.other
         self.databases = found.remote
         self.sent = Sent()
 

@@ -36,7 +36,6 @@ PUBLIC = {
 #: What modules raise for themselves, where no message is handled or sent.
 NEVER_FAIL_A_MESSAGE = {
     "sqlqueue_spark.administration.message_lines.NoMessage",
-    "sqlqueue_spark.administration.queue_restore._Refused",
     "sqlqueue_spark.engines.connection._RehearsedError",
     "sqlqueue_spark.engines.sqlserver.block_reader._DoesNotFit",
     "sqlqueue_spark.handling.child_process.ChildEnded",

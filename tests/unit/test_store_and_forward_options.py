@@ -5,6 +5,7 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
 from sqlqueue_spark.pipeline.running import program
 
@@ -136,11 +137,12 @@ def test_each_database_sees_its_own_options():
         source, sink, StoreAndForwardOptions.parse({"checkpoint": "c", "localQueue": "orders"})
     )
     both = {"endpoint": "F", "outbox": "pessimistic"}
-    assert found.home == {
+    home = {
         **both, "url": SHOP, "user": "me", "defaultSchema": "sales", "queue": "orders", "errorQueue": "error", "auditQueue": "audit",
         "delayedEndpoint": "Shop", "storeAndForward": "outgoing",
     }  # fmt: skip
-    assert found.other == {**both, "url": BILLING, "endpoint.Shipping.url": "postgresql://third"}
+    other = {**both, "url": BILLING, "endpoint.Shipping.url": "postgresql://third"}
+    assert (found.home, found.other) == (SinkOptions.parse(home), SinkOptions.parse(other))
 
 
 def test_a_password_of_the_sink_is_no_other_database():

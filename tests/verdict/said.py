@@ -178,7 +178,7 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
     yield admin.length
     yield lambda: admin.count_up_to(1_001)
     yield admin.stopping_row
-    yield lambda: admin.peek(10)
+    yield lambda: admin.messages(LOWEST, 10)
     yield lambda: admin.envelopes(LOWEST, HIGHEST, 500)
     found = FoundTable(kind="queue", table=tables.queue, estimate=0)
     yield lambda: database_tables.rows(connection, found, exact=True)

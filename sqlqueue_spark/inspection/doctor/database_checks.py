@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
@@ -49,83 +49,82 @@ def checks(options: ConnectionOptions, queue: str | None, role: str | None) -> I
         yield from _rest("database", "there is no connection")
         return
     with connection:
-        yield from _Way(connection, options, queue, role).checks()
+        yield from _steps(connection, options, queue, role)
 
 
-@dataclass
-class _Way:
-    """The steps that need a connection."""
+def _steps(
+    connection: Connection, options: ConnectionOptions, address: str | None, role: str | None
+) -> Iterator[Check]:
 
-    connection: Connection
-    options: ConnectionOptions
-    address: str | None
-    role: str | None
-    found: Queue | None = None
-
-    def checks(self) -> Iterator[Check]:
-        yield self._step("login", lambda: server(self.connection).login)
-        yield self._step("database", self._database)
-        if self.address is None:
-            yield from _rest("queue", "no QUEUE is named")
-            return
-        yield self._step("queue", self._queue)
-        if self.found is None:
-            yield from _rest("rights", "there is no table to have rights to")
-        else:
-            yield self._step("rights", self._rights)
-
-    def _step(self, name: str, look: Callable[[], str]) -> Check:
+    def step(name: str, look: Callable[[], str]) -> Check:
         def in_transaction() -> str:
-            with self.connection.transaction():
+            with connection.transaction():
                 return look()
 
         return checked(name, in_transaction)
 
-    def _database(self) -> str:
-        there = server(self.connection)
-        found = compatibility(self.connection)
-        if found.is_ < found.needed:
-            raising = str(self.connection.dialect.render("remedy_compatibility"))
-            raise Wrong(
-                f"The {found.what} of {there.database!r} is {found.is_}, but {found.needed} is needed; "
-                + (f"raise it with: {raising}" if raising else "upgrade the server.")
-            )
-        for finding in of_database(self.connection):
-            statement = " ".join(finding.remedy_sql.split())
-            raise Wrong(finding.message + (f" Run: {statement}" if statement else ""))
-        return f"{there.database} on {there.version}"
+    yield step("login", lambda: server(connection).login)
+    yield step("database", lambda: _database(connection))
+    if address is None:
+        yield from _rest("queue", "no QUEUE is named")
+        return
+    found: list[Queue] = []
+    yield step("queue", lambda: _queue(connection, options, address, found.append))
+    if found:
+        yield step("rights", lambda: _rights(found[0], address, role))
+    else:
+        yield from _rest("rights", "there is no table to have rights to")
 
-    def _queue(self) -> str:
-        assert self.address is not None, "asked only where a queue is named"
-        dialect = self.connection.dialect
-        try:
-            self.found = queues.get(self.connection, self.address, self.options.naming(dialect))
-        except QueueError as error:
-            hidden = f" {dialect.title} hides a table from a login without any right to it."
-            raise Wrong(f"{error}{hidden if dialect.hides_tables else ''}") from error
-        admin = QueueAdmin(self.connection, self.found.table)
-        wrong = [*of_table(admin), *of_rows(admin, rights.held(self.connection, self.found.table))]
-        if wrong:
-            command = f"sqlqueue inspect {for_shell(self.address)}"
-            raise Wrong(f"{wrong[0].message} See what to run with: {command}")
-        return self.found.table.name
 
-    def _rights(self) -> str:
-        assert self.found is not None, "asked only where there is a table"
-        held = rights.held(self.connection, self.found.table)
-        doing = {RECEIVER: "receive", SENDER: "send"}
-        asked = tuple(doing) if self.role is None else (self.role,)
-        may = [doing[each] for each in asked if not held.lacks(each)]
-        if may:
-            return f"{held.user} may {' and '.join(may)}"
-        lacking = "; ".join(f"to {doing[each]} it lacks {', '.join(held.lacks(each))}" for each in asked)
-        script = f"sqlqueue script --engine {self.connection.dialect.name} --grants {shell_word(held.user)}"
-        other = " (or sender)" if self.role is None else ""
+def _database(connection: Connection) -> str:
+    there = server(connection)
+    found = compatibility(connection)
+    if found.is_ < found.needed:
+        raising = str(connection.dialect.render("remedy_compatibility"))
         raise Wrong(
-            f"The user {held.user!r} may not {' or '.join(doing[each] for each in asked)} ({lacking}); "
-            f"have an administrator run what this prints: {script} --role {asked[0]} "
-            f"{for_shell(self.address or '')}{other}"
+            f"The {found.what} of {there.database!r} is {found.is_}, but {found.needed} is needed; "
+            + (f"raise it with: {raising}" if raising else "upgrade the server.")
         )
+    for finding in of_database(connection):
+        statement = " ".join(finding.remedy_sql.split())
+        raise Wrong(finding.message + (f" Run: {statement}" if statement else ""))
+    return f"{there.database} on {there.version}"
+
+
+def _queue(
+    connection: Connection, options: ConnectionOptions, address: str, tell: Callable[[Queue], object]
+) -> str:
+    """:param tell: is called with the queue if there is one, also where something is wrong with it."""
+    dialect = connection.dialect
+    try:
+        found = queues.get(connection, address, options.naming(dialect))
+    except QueueError as error:
+        hidden = f" {dialect.title} hides a table from a login without any right to it."
+        raise Wrong(f"{error}{hidden if dialect.hides_tables else ''}") from error
+    tell(found)
+    admin = QueueAdmin(connection, found.table)
+    wrong = [*of_table(admin), *of_rows(admin, rights.held(connection, found.table))]
+    if wrong:
+        command = f"sqlqueue inspect {for_shell(address)}"
+        raise Wrong(f"{wrong[0].message} See what to run with: {command}")
+    return found.table.name
+
+
+def _rights(queue: Queue, address: str, role: str | None) -> str:
+    held = rights.held(queue.connection, queue.table)
+    doing = {RECEIVER: "receive", SENDER: "send"}
+    asked = tuple(doing) if role is None else (role,)
+    may = [doing[each] for each in asked if not held.lacks(each)]
+    if may:
+        return f"{held.user} may {' and '.join(may)}"
+    lacking = "; ".join(f"to {doing[each]} it lacks {', '.join(held.lacks(each))}" for each in asked)
+    script = f"sqlqueue script --engine {queue.connection.dialect.name} --grants {shell_word(held.user)}"
+    other = " (or sender)" if role is None else ""
+    raise Wrong(
+        f"The user {held.user!r} may not {' or '.join(doing[each] for each in asked)} ({lacking}); "
+        f"have an administrator run what this prints: {script} --role {asked[0]} "
+        f"{for_shell(address)}{other}"
+    )
 
 
 def _network(wanted: list[Host]) -> str:

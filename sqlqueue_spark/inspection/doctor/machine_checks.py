@@ -166,7 +166,6 @@ def _tested() -> str | None:
 
 
 def _release(version: str) -> list[int]:
-    """Return the first two numbers of a version."""
     return [int(each) for each in re.findall(r"\d+", version)[:2]]
 
 

@@ -13,9 +13,9 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import each_message, recoverability
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.options.fields import duration, option, text
+from sqlqueue_spark.options.fields import duration, option
 from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
-from sqlqueue_spark.pipeline.running.configuration import JobOptions
+from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 
 _HALF_A_MINUTE, _TEN_SECONDS = timedelta(seconds=30), timedelta(seconds=10)
 
@@ -35,10 +35,7 @@ def events(value: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HandleOptions(JobOptions):
-    """How each message of a queue is handled."""
-
-    checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
+class HandleOptions(SendingOptions):
     handler: str = option(
         "`module:function`, called for each message; it returns what is to be sent.", parse=function_name
     )
@@ -79,7 +76,6 @@ def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *
 
     Subscriptions that the queue has to other types stay.
 
-    :param create: whether to create the table of subscriptions if it is not there.
     :raises QueueError: there is no such queue, or no such table.
     """
     if not events:

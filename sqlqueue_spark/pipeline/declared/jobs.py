@@ -126,17 +126,17 @@ def forward(sections: Sections) -> Run:
     receiving.
     """
     source, sink = agreed(sections["source"], sections["sink"])
-    own, options = SourceOptions.parse(source), ForwardOptions.parse(sections["forward"])
+    options = ForwardOptions.parse(sections["forward"])
+    own, there = SourceOptions.parse(source), SinkOptions.parse(sink)
     return Run(
         title=f"forward {own.title}",
-        make_ready=lambda create: make_ready(own, SinkOptions.parse(sink), create=create),
+        make_ready=lambda create: make_ready(own, there, create=create),
         start=lambda spark: send_until_stopped(
             spark,
             source,
-            sink,
+            there,
             lambda messages, queue: as_outgoing(transformed(messages, options), queue),
-            options.checkpoint,
-            available_now=options.available_now,
+            options,
             doing="forwarding",
         ),
     )
@@ -165,10 +165,9 @@ def handle(sections: Sections) -> Run:
         start=lambda spark: send_until_stopped(
             spark,
             source,
-            sink,
+            there,
             lambda messages, queue: handled(messages, options, queue),
-            options.checkpoint,
-            available_now=options.available_now,
+            options,
             doing="handling",
             slows_down=True,
         ),
@@ -204,7 +203,7 @@ def store_and_forward(sections: Sections) -> Run:
     if options.handler is not None:
         load_function(options.handler)
     return Run(
-        title=f"store-and-forward {SourceOptions.parse(sections['source']).title}",
+        title=f"store-and-forward {work.own.title}",
         make_ready=work.make_ready,
         start=work.run_until_stopped,
     )

@@ -9,7 +9,7 @@ from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
-from sqlqueue_spark.options.fields import said
+from sqlqueue_spark.options.fields import camel, said
 
 #: One of source and sink may say these for both.
 _SHARED = ("transactionMode", "stream")
@@ -38,23 +38,17 @@ def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str
 
 
 def _check(source: SourceOptions, sink: SinkOptions) -> None:
-    for name, ours, theirs in (
-        ("transactionMode", source.transaction_mode, sink.transaction_mode),
-        ("stream", source.stream, sink.stream),
-    ):
+    for name in ("transaction_mode", "stream"):
+        ours, theirs = getattr(source, name), getattr(sink, name)
         if ours != theirs:
             raise ConfigurationError(
-                f"The option {name} is {ours!r} at the source and {theirs!r} at the sink; say it once, or "
+                f"The option {camel(name)} is {ours!r} at the source and {theirs!r} at the sink; say it once, or "
                 "the same."
             )
-    one_database = (
-        ("url", source.url, sink.url),
-        ("defaultSchema", source.default_schema, sink.default_schema),
-    )
-    for name, ours, theirs in one_database if source.transaction_mode == ATOMIC else ():
-        if ours != theirs:  # the text does not show the values: they may hold a secret
+    for name in ("url", "default_schema") if source.transaction_mode == ATOMIC else ():
+        if getattr(source, name) != getattr(sink, name):  # the text hides the values: they may hold a secret
             raise ConfigurationError(
-                f"The option {name} differs between source and sink, but sendsAtomicWithReceive sends in the "
+                f"The option {camel(name)} differs between source and sink, but sendsAtomicWithReceive sends in the "
                 "source's own transaction and so to its database alone; leave it out at the sink, or take "
                 "receiveOnly with an outbox."
             )
@@ -90,7 +84,6 @@ def _check_ends(source: SourceOptions, sink: SinkOptions) -> None:
 
 
 def _take(options: dict[str, str], others: Mapping[str, str], name: str) -> None:
-    """Complete options by one that only the others say."""
     value = said(others, name)
     if value is not None and said(options, name) is None:
         options[name] = value

@@ -70,13 +70,13 @@ class StoreAndForward:
 
     :param home: options of its sink for the database of the queue, in which messages stay, wait and fail.
     :param other: options of its sink for the database that messages go to.
-    :param remote: which databases are down.
     """
 
     source: Mapping[str, str]
     options: StoreAndForwardOptions
-    home: dict[str, str]
-    other: dict[str, str]
+    own: SourceOptions
+    home: SinkOptions
+    other: SinkOptions
     remote: RemoteDatabases
 
     @classmethod
@@ -85,20 +85,20 @@ class StoreAndForward:
     ) -> StoreAndForward:
         """:raises ConfigurationError: the options cannot be those of a store-and-forward job."""
         own = SourceOptions.parse(source)
-        _check_given({name.lower(): value for name, value in sink.items()}, options)
+        _check_given({name.lower() for name in sink}, options)
         here = {name: value for name, value in source.items() if _names_a_place(name)}
         there = {name: value for name, value in sink.items() if not _names_a_place(name)}
-        home = {**here, **there, **({} if options.local_queue is None else {"queue": options.local_queue})}
-        other = {name: value for name, value in sink.items() if name.lower() not in _AT_HOME}
-        at_home, elsewhere = SinkOptions.parse(home), SinkOptions.parse(other)
+        stays = {} if options.local_queue is None else {"queue": options.local_queue}
+        home = SinkOptions.parse({**here, **there, **stays})
+        other = SinkOptions.parse({name: each for name, each in sink.items() if name.lower() not in _AT_HOME})
         if own.queue is None:
             raise ConfigurationError(
                 "A store-and-forward job has one queue, in whose table of delayed messages they wait; give "
                 "the option queue, and start a job for each queue."
             )
-        _check(own, own.queue, at_home, elsewhere)
-        remote = RemoteDatabases(elsewhere, at_home, own.queue)
-        return cls(source=source, options=options, home=home, other=other, remote=remote)
+        _check(own, own.queue, home, other)
+        remote = RemoteDatabases(other, home, own.queue)
+        return cls(source=source, options=options, own=own, home=home, other=other, remote=remote)
 
     def make_ready(self, create: bool) -> None:
         """Look for what the job needs, and put back the messages that wait for a database that is up.
@@ -106,17 +106,15 @@ class StoreAndForward:
         :param create: create what is missing first, and print a line for each; in the other databases the
             outbox, except in those that are down.
         """
-        source, home = SourceOptions.parse(self.source), SinkOptions.parse(self.home)
-        make_ready(source, home, create=create, retries=True)
-        other = SinkOptions.parse(self.other)
-        for target in Destinations(other).everywhere() if create else ():
+        make_ready(self.own, self.home, create=create, retries=True)
+        for target in Destinations(self.other).everywhere() if create else ():
             try:
-                made = outbox_tables.create(at(target, other), other.sender or "")
+                made = outbox_tables.create(at(target, self.other), self.other.sender or "")
             except ConnectionLost as error:
-                log.warning("not_created outbox=%s: %s", other.sender, error)
+                log.warning("not_created outbox=%s: %s", self.other.sender, error)
             else:
                 if made.new:
-                    click.echo(plain(f"created outbox={made.outbox}"))
+                    click.echo(plain(f"created outbox={made.table}"))
         self.remote.look()
 
     def run_until_stopped(self, spark: SparkSession) -> Totals:
@@ -125,12 +123,9 @@ class StoreAndForward:
             self.source,
             self.home,
             lambda messages, queue: with_outcomes(messages, self.options, queue),
-            self.options.checkpoint,
-            available_now=self.options.available_now,
+            self.options,
             doing="storing and forwarding",
-            queues=StoreAndForwardSink(
-                SinkOptions.parse(self.home), SinkOptions.parse(self.other), self.remote
-            ),
+            queues=StoreAndForwardSink(self.home, self.other, self.remote),
         )
 
 
@@ -140,7 +135,7 @@ def _names_a_place(name: str) -> bool:
     return lowered in _OF_A_DATABASE or lowered.startswith(("queue.", "endpoint."))
 
 
-def _check_given(sink: Mapping[str, str], options: StoreAndForwardOptions) -> None:
+def _check_given(sink: set[str], options: StoreAndForwardOptions) -> None:
     """Refuse missing or contradicting options; the names in ``sink`` are in lower case."""
     for name, told in _NEEDED.items():
         if name.lower() not in sink:
@@ -194,7 +189,6 @@ def store_and_forward(
     """Run the job in a session of your own: until stopped, or with ``availableNow`` until nothing is left.
 
     :param source: as [source] of conf/store_and_forward.toml, and ``sink`` as [sink].
-    :param create: create the tables that are missing.
     :raises ConfigurationError: the options cannot be those of a store-and-forward job.
     :raises QueueError: a table is missing or may not be used.
     """

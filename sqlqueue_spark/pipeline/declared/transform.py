@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options.fields import option, text
-from sqlqueue_spark.pipeline.running.configuration import JobOptions
+from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
 
 #: The view that the SQL reads. It replaces a view of this name in the session.
@@ -26,10 +26,7 @@ def function_name(value: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForwardOptions(JobOptions):
-    """What happens to messages on their way from queue to queue."""
-
-    checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
+class ForwardOptions(SendingOptions):
     sql: str | None = option(
         "`SELECT … FROM messages`: what goes on, and where to.", parse=text, default=None
     )

@@ -14,11 +14,11 @@ first round takes longer, and no row is copied twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +38,7 @@ from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_messag
 from sqlqueue_spark.pipeline.running.stop import asked_to_stop, run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.receive.reading.peek import Present, present_rows
-from sqlqueue_spark.row_set import RowSet, bounded
+from sqlqueue_spark.row_set import RowSet, portions
 from sqlqueue_spark.spark.some_rows import SomeRows
 
 #: Most rows of a merge, and most bytes of its headers and bodies.
@@ -49,8 +49,6 @@ _SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveOptions(JobOptions):
-    """How a queue is archived."""
-
     path: str = option("Folder of the Delta table (--into).", parse=text)
     take: bool = option(
         "Take the messages out of the queue, instead of copying them.", parse=boolean, default=False
@@ -76,16 +74,11 @@ class ArchiveOptions(JobOptions):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """What a round has done."""
+class Round(NamedTuple):
+    """How many rows stood in the queue in a round, and how many of them it copied."""
 
     rows: int
     copied: int
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"rows={self.rows} copied={self.copied} seconds={self.seconds:.1f}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +126,7 @@ def copy_to_delta(
     :raises ConfigurationError: the session has no Delta Lake.
     """
     check_delta(spark)
-    copy = QueueCopy(spark, source, ArchiveTable(spark, options.path), archived)
+    copy = QueueCopy(spark, source, ArchiveTable(spark, options.path))
     began, rows, rounds = time.monotonic(), 0, 0
     with asked_to_stop(spark) as asked:
 
@@ -142,11 +135,13 @@ def copy_to_delta(
 
         try:
             while not is_asked():
+                round_began = time.monotonic()
                 done = copy.round(is_asked)
                 rounds += 1
                 rows += done.copied
                 if done.copied:
-                    report(f"round={rounds} {done}")
+                    seconds = time.monotonic() - round_began
+                    report(f"round={rounds} rows={done.rows} copied={done.copied} seconds={seconds:.1f}")
                 if options.every is None or options.available_now:
                     break
                 until = time.monotonic() + options.every.total_seconds()
@@ -177,22 +172,12 @@ def archive_until_stopped(
 
 
 class QueueCopy:
-    """Copies a queue round by round.
+    """Copies a queue round by round."""
 
-    :param transform: makes of the rows of the queue those of the archive. It must keep their Ids.
-    """
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        source: Mapping[str, str],
-        table: ArchiveTable,
-        transform: Callable[[DataFrame], DataFrame],
-    ) -> None:
+    def __init__(self, spark: SparkSession, source: Mapping[str, str], table: ArchiveTable) -> None:
         self._options = SourceOptions.parse(source)
         self._queue = SomeRows(spark, source)
         self._table = table
-        self._transform = transform
         self._database = Retry(f"looking at {self._options.one_queue}")
         self._reached = False
         #: Rows that were in the queue at the last look, and that the archive has.
@@ -203,16 +188,15 @@ class QueueCopy:
 
         :param is_asked: whether to stop; it is asked between two merges.
         """
-        began = time.monotonic()
         self._known, others = self._database.retried(self._look)
         self._reached = True
         fail_points.step(fail_points.ROWS_LOOKED_AT)
         rows, copied = len(self._known) + len(others), 0
-        for piece in _pieces(others):
+        for piece in portions(others, lambda row: row.size, _MOST_ROWS, _MOST_BYTES):
             if is_asked():
                 break
             copied += self._copy(piece)
-        return Round(rows=rows, copied=copied, seconds=time.monotonic() - began)
+        return Round(rows, copied)
 
     def _look(self) -> tuple[dict[int, str], list[Present]]:
         """The rows of the queue that are known, and the others. A row that has gone is forgotten."""
@@ -233,12 +217,6 @@ class QueueCopy:
             return 0
         # Rows that were merged are looked up next time. They are not noted here: fewer rows may be read than
         # were looked at, because a receiver may hold a row and give it back.
-        copied = self._table.merge(self._transform(self._queue.read(wanted)))
+        copied = self._table.merge(archived(self._queue.read(wanted)))
         fail_points.step(fail_points.ROWS_COPIED)
         return copied
-
-
-def _pieces(rows: list[Present]) -> Iterator[list[Present]]:
-    rest = iter(rows)
-    for count in bounded([row.size for row in rows], _MOST_ROWS, _MOST_BYTES):
-        yield list(islice(rest, count))

@@ -51,7 +51,6 @@ class ArchiveTable:
         """Add those rows whose Id the table does not have; of several with one Id, one.
 
         :param once: Delta's options that make a batch once. Where the table has the batch, nothing is done.
-        :returns: how many were added.
         """
 
         def tried() -> int:

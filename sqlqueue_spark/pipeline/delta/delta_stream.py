@@ -33,8 +33,6 @@ _UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaOptions(JobOptions):
-    """Where a stream's rows go."""
-
     path: str = option("Folder of the Delta table (--into).", parse=text)
     checkpoint: str = option(
         "Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.", parse=text
@@ -90,10 +88,7 @@ def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaO
 def drain_until_stopped(
     spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions, show: int = 0
 ) -> Totals:
-    """Drain a queue, and print how it goes.
-
-    :param show: how many of the newest rows of the table to print at the end.
-    """
+    """Drain a queue, and print how it goes."""
     title = SourceOptions.parse(source).title
     with stoppable(source) as (stopping, stop_file, done_file):
         query = drain_to_delta(spark, stopping, delta)

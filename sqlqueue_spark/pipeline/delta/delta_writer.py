@@ -39,7 +39,6 @@ _STOPPED = re.compile(r"java\.(lang|io|nio\.channels)\.(Closed)?(ByInterrupt|Int
 
 
 def append(df: DataFrame, table: str, once: Mapping[str, str]) -> None:
-    """Add all rows of a frame to a table."""
     df.write.format("delta").mode("append").options(**once).save(table)
 
 
@@ -111,7 +110,6 @@ class DeltaWriter:
         return None
 
     def _log(self) -> tuple[Any, Any]:
-        """The table's log and its newest snapshot."""
         jvm: Any = self._spark._jvm  # noqa: SLF001 -- the way to Delta's log
         delta_log = jvm.org.apache.spark.sql.delta.DeltaLog
         both = delta_log.forTableWithSnapshot(self._spark._jsparkSession, self._path)  # noqa: SLF001
@@ -140,7 +138,6 @@ class _Files:
         self._conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 -- likewise
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder; none if there is no such folder."""
         path, store = self._at(folder)
         return [each.getPath().getName() for each in store.listStatus(path)] if store.exists(path) else []
 

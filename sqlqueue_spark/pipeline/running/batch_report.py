@@ -170,7 +170,6 @@ def _reported(progress: StreamingQueryProgress) -> dict[str, Any]:
 
 
 def _object(text: str | None) -> dict[str, Any] | None:
-    """A JSON object; None if it is anything else."""
     try:
         found = json.loads(text or "null")
     except ValueError:

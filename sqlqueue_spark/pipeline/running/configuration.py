@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options.fields import Options, boolean, option
+from sqlqueue_spark.options.fields import Options, boolean, option, text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +21,11 @@ class JobOptions(Options):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SendingOptions(JobOptions):
+    checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
+
+
 def configuration(
     names: Sequence[str],
     config: Path | None,
@@ -29,8 +34,6 @@ def configuration(
 ) -> dict[str, dict[str, str]]:
     """The options of each section.
 
-    :param names: the names of the sections.
-    :param config: the TOML file.
     :param settings: the values of ``--set``, each ``section.key=value``.
     :param given: the values of the flags by ``section.key``; None or False for one not given.
     :raises ConfigurationError: the file or a ``--set`` is malformed. Values are not checked here.
@@ -54,7 +57,6 @@ def configuration(
 
 
 def _load(sections: dict[str, dict[str, str]], config: Path) -> None:
-    """Put what a TOML file says into the sections."""
     where, known = f"configuration {config}", ", ".join(f"[{each}]" for each in sections)
     try:
         # Windows' editors write a byte-order mark.

@@ -61,7 +61,6 @@ class Run:
     """One run of a job, whose options have been understood; its Spark application has its title.
 
     :param make_ready: looks for what the run needs in its databases; given True, creates it first.
-    :param start: runs until it is done or stopped.
     """
 
     title: str
@@ -79,7 +78,6 @@ class Job(click.Command):
     :param flags: its own ones; all jobs have those of ``_common_params`` too.
     :param example: the name of its file in conf/, unless it is its own.
     :param checkpoint: what --help says of --checkpoint.
-    :param delta: whether it writes into a Delta table.
     """
 
     def __init__(

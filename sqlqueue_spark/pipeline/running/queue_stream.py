@@ -88,7 +88,6 @@ def send(
     """Start sending a stream to queue tables.
 
     :param checkpoint: folder of the stream's checkpoint, its own alone.
-    :param available_now: send what is there now and end, instead of running on.
     """
     writer = messages.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
     return (writer.trigger(availableNow=True) if available_now else writer).start()

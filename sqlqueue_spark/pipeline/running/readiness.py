@@ -103,27 +103,23 @@ def create_missing(
     # A pattern names no queue that could be missing.
     received = list(source.queues) if source.queue is None else [source.queue]
     wanted = filter(None, [*received, source.error_queue])
-    made = [("queue", each.queue, each.new) for each in queue_tables.create(source, list(wanted))]
+    made = [("queue", each) for each in queue_tables.create(source, list(wanted))]
     waiting = (received or _matching(source)) if retries else []
     if sink is not None and sink.delayed_endpoint is not None:
         waiting.append(sink.delayed_endpoint)
-    for owner in waiting:
-        table = delayed_tables.create(source, owner)
-        made.append(("table", table.table, table.new))
+    made += [("table", delayed_tables.create(source, owner)) for owner in waiting]
     if sink is not None:
         if sink.publish:
-            made.append(("table", *event_subscriptions.create(sink)))
+            made.append(("table", event_subscriptions.create(sink)))
         for address in _addresses(sink):
             there = at(Destinations(sink).where(address)[0], sink)
-            made += [("queue", each.queue, each.new) for each in queue_tables.create(there, [address])]
+            made += [("queue", each) for each in queue_tables.create(there, [address])]
             if sink.uses_outbox:
-                outbox = outbox_tables.create(there, sink.sender or "")
-                made.append(("outbox", outbox.outbox, outbox.new))
-    return [f"created {kind}={name}" for kind, name, new in made if new]
+                made.append(("outbox", outbox_tables.create(there, sink.sender or "")))
+    return [f"created {kind}={each.table}" for kind, each in made if each.new]
 
 
 def at(target: Target, sink: SinkOptions) -> SinkOptions:
-    """The options of a sink for another database."""
     return replace(
         sink, url=target.url, user=target.user, password=target.password, access_token=target.access_token,
         access_token_provider=target.access_token_provider,
@@ -131,13 +127,11 @@ def at(target: Target, sink: SinkOptions) -> SinkOptions:
 
 
 def _matching(source: SourceOptions) -> list[str]:
-    """The addresses of the queues that a pattern matches now."""
     with connect(Target.of(source)) as connection, connection.transaction():
         return [shown(connection, table) for table in tables_of(connection, source)]
 
 
 def _addresses(sink: SinkOptions) -> list[str]:
-    """The queues that the options of a sink name."""
     named = (sink.queue, sink.error_queue, sink.audit_queue, sink.store_and_forward)
     return [each for each in named if each is not None]
 

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, parking_for, watched
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, send
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
@@ -37,36 +38,35 @@ _STEP_SECONDS = 0.2
 def send_until_stopped(
     spark: SparkSession,
     source: Mapping[str, str],
-    sink: Mapping[str, str],
+    sink: SinkOptions,
     transform: Callable[[DataFrame, str | None], DataFrame],
-    checkpoint: str,
+    options: SendingOptions,
     *,
-    available_now: bool,
     doing: str,
     slows_down: bool = False,
     queues: SqlQueueSink | None = None,
 ) -> Totals:
     """Send what a transform makes of a queue's messages, and print how it goes.
 
+    :param source: options of the source; ``sink`` has those of the sink, and ``options`` those of the job.
     :param transform: makes of the stream what the sink sends. It is also given the queue's canonical address,
         or None where the column ``Queue`` holds it.
     :param doing: begins the first line.
-    :param slows_down: whether to slow down while most messages fail.
     :param queues: the sink; by default the one of the options.
     """
-    own, there = SourceOptions.parse(source), SinkOptions.parse(sink)
+    own = SourceOptions.parse(source)
     with stoppable(source) as (stopping, stop_file, done_file):
         queue = None if own.queue is None else str(own.naming(dialect_of(own.url)).table(own.queue))
         messages = transform(read_queue(spark, stopping), queue)
         # A wrong column fails now rather than with the first batch.
-        FrameColumns.of(messages.dtypes, there)
+        FrameColumns.of(messages.dtypes, sink)
         if queues is None:
-            queues = SqlQueueSink.of(there)
-            queues.databases = parking_for(own, there)
+            queues = SqlQueueSink.of(sink)
+            queues.databases = parking_for(own, sink)
         queues.stopped = stop_file.exists
-        with delivering(own, there) as delivery, watched(queues.databases):
+        with delivering(own, sink) as delivery, watched(queues.databases):
             sink_of_query = SlowDown(queues, stop_file) if slows_down else queues
-            query = send(messages, sink_of_query, checkpoint, available_now=available_now)
+            query = send(messages, sink_of_query, options.checkpoint, available_now=options.available_now)
             click.echo(plain(f"{doing} queue={own.title}"))
             totals = run_until_stopped(
                 spark,

@@ -22,7 +22,6 @@ def settings_in(folder: Path) -> dict[str, str]:
 
 
 def spark_home() -> Path:
-    """Where the Spark is that this process starts."""
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 

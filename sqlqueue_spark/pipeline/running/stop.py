@@ -122,8 +122,6 @@ def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
 
 
 class _Handler:
-    """The JVM calls it when a signal comes."""
-
     def __init__(self, asked: threading.Event) -> None:
         self._asked = asked
 
