@@ -12,9 +12,9 @@ from sqlqueue_spark.engines.connect import Connection, Target, one_each
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.databases_down import RemoteDatabases
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.outbox_check import check_outbox
-from sqlqueue_spark.send.remote_databases import RemoteDatabases
 from sqlqueue_spark.send.sent_before import has_sent
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch

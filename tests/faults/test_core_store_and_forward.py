@@ -203,7 +203,7 @@ def test_messages_that_are_parked_while_the_driver_looks_are_put_back_at_its_nex
             assert job.trigger()
         return back
 
-    monkeypatch.setattr("sqlqueue_spark.send.remote_databases.release", release_and_park)
+    monkeypatch.setattr("sqlqueue_spark.send.databases_down.release", release_and_park)
     with running(engine, outgoing, gate.url) as job:
         parking = [0]
         job.databases.look()

@@ -10,9 +10,9 @@ from psycopg import sql
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import parked_release
+from sqlqueue_spark.send.databases_down import RemoteDatabases
 from sqlqueue_spark.send.outcomes import Decided, Keys, Outcomes
 from sqlqueue_spark.send.parking import Parking
-from sqlqueue_spark.send.remote_databases import RemoteDatabases
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
 
