@@ -22,8 +22,8 @@ from sqlqueue_spark.messages.failure_headers import Failure, poison
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
-from sqlqueue_spark.send.column_values import told
-from sqlqueue_spark.send.composed import Composed, FailedMessage, in_order
+from sqlqueue_spark.send.column_values import among, in_order, told
+from sqlqueue_spark.send.composed import Composed, FailedMessage
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
 from sqlqueue_spark.send.header_shapes import Alike, alike
@@ -63,7 +63,7 @@ class OutcomeBuilder:
     def _messages_up_to(self, batch: pa.RecordBatch) -> Sequence[int]:
         if not self.columns.outgoing:
             return range(1, batch.num_rows + 1)
-        lengths = pc.fill_null(pc.list_value_length(self._column(batch, "Outgoing")), 0)
+        lengths = pc.fill_null(pc.list_value_length(self.columns.column(batch, "Outgoing")), 0)
         return pc.cumulative_sum(pc.max_element_wise(lengths.cast(pa.int64()), 1)).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def outcomes(self, batch: pa.RecordBatch, once: _Once | None = None) -> Outcomes:
@@ -71,14 +71,14 @@ class OutcomeBuilder:
 
         :param once: what the task has seen; None for rows of which each is a received message for sure.
         """
-        queues, row_versions, row_ids = (self._column(batch, name) for name in ORIGIN)
+        queues, row_versions, row_ids = (self.columns.column(batch, name) for name in ORIGIN)
         if once is not None:
             once.check(queues, row_versions, told(row_ids))
         groups = self.grouped(batch)
         outcomes = self.received(batch, groups)
         failed = {
             at: self.failed(outcomes, at, failure)
-            for at, failure in self._failures(self._column(batch, "Failure")).items()
+            for at, failure in self._failures(self.columns.column(batch, "Failure")).items()
         }
         failed |= {
             at: self.failed(outcomes, at, Failure.of(error), wanted)
@@ -92,25 +92,26 @@ class OutcomeBuilder:
 
     def grouped(self, batch: pa.RecordBatch) -> list[Alike]:
         """The rows by the headers that they have."""
-        return alike(self._column(batch, "Headers").cast(pa.string()), received=True, poison=True)
+        return alike(self.columns.column(batch, "Headers").cast(pa.string()), received=True, poison=True)
 
     def received(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Outcomes:
         """The received messages, which send nothing and have not failed.
 
         :param groups: the rows as :meth:`grouped` tells.
         """
-        queues, row_versions, row_ids = (self._column(batch, name) for name in ORIGIN)
+        queues, row_versions, row_ids = (self.columns.column(batch, name) for name in ORIGIN)
         row_ids = told(row_ids)
         return Outcomes(
             queues=queues,
             origins=origins(row_ids, row_versions),
-            ids=message_ids(told(self._column(batch, "MessageId").cast(pa.string())), groups, row_ids),
+            ids=message_ids(told(self.columns.column(batch, "MessageId").cast(pa.string())), groups, row_ids),
             row_ids=row_ids,
             times=pa.RecordBatch.from_arrays(
-                [self._column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names], schema=TIMES
+                [self.columns.column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names],
+                schema=TIMES,
             ),
-            headers=self._column(batch, "Headers").cast(pa.string()),
-            bodies=empty_for_null(self._column(batch, "Body").cast(pa.binary())),
+            headers=self.columns.column(batch, "Headers").cast(pa.string()),
+            bodies=empty_for_null(self.columns.column(batch, "Body").cast(pa.binary())),
             sends=None,
             owners=(),
             failed={},
@@ -134,7 +135,7 @@ class OutcomeBuilder:
     def _sends(self, outcomes: Outcomes, batch: pa.RecordBatch) -> _Sends:
         """The rows of the messages out, of those that have not failed."""
         everywhere = pa.array(range(len(outcomes)), pa.int32())
-        sound = pc.invert(pc.is_in(everywhere, value_set=pa.array(list(outcomes.failed), pa.int32())))
+        sound = pc.invert(among(list(outcomes.failed), len(outcomes)))
         if "Outgoing" not in self.columns.names:
             names = {
                 name: own
@@ -144,7 +145,7 @@ class OutcomeBuilder:
             return self._of(FrameColumns(names=names), batch.filter(sound), everywhere.filter(sound), None)
         if not self.columns.outgoing:
             return self._of(FrameColumns(names={}), None, everywhere[:0], None)
-        lists = self._column(batch, "Outgoing")
+        lists = self.columns.column(batch, "Outgoing")
         if outcomes.failed or lists.null_count:
             lists = pc.if_else(sound, lists, None)
         its, owners = pc.list_flatten(lists), pc.list_parent_indices(lists)
@@ -186,10 +187,6 @@ class OutcomeBuilder:
         """A received message that has failed; it was on its way to ``queue`` where that is given."""
         own = outcomes.queue(at)
         return self.destinations.failed(failure, queue=queue or own, message_id=outcomes.row_id(at))
-
-    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        own = self.columns.names.get(name)
-        return pa.nulls(batch.num_rows) if own is None else batch.column(own)
 
 
 @dataclass(frozen=True)
