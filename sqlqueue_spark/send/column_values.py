@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -27,6 +27,12 @@ def mapped(function: Callable[..., object], values: pa.Array, type_: pa.DataType
 def among(positions: Sequence[int] | pa.Array, count: int) -> pa.Array:
     """For each of the positions up to a count, whether it is one of these."""
     return pc.is_in(pa.array(range(count), pa.int32()), value_set=pa.array(positions, pa.int32()))
+
+
+def grouped(values: pa.Array) -> Iterator[tuple[Any, pa.Array]]:
+    """Each value with the positions at which it stands, in ascending order."""
+    for value in pc.unique(values).to_pylist():
+        yield value, pc.indices_nonzero(pc.equal(values, value))
 
 
 def in_order(positions: Sequence[pa.Array], parts: Sequence[Columns]) -> Columns:

@@ -21,7 +21,7 @@ from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.message import format_time, without_headers
 from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, waiting
 from sqlqueue_spark.messages.parked import given_up_at, parked_headers
-from sqlqueue_spark.send.column_values import Columns, among, in_order
+from sqlqueue_spark.send.column_values import Columns, among, grouped, in_order
 from sqlqueue_spark.send.events import Events
 from sqlqueue_spark.send.outbox_keys import error_keys, keys
 from sqlqueue_spark.send.sent import Sent
@@ -266,12 +266,9 @@ class Composed:
 
     def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
         """Each address, with the positions of its messages in ascending order."""
-        addresses = pc.unique(self.addresses).to_pylist()
-        if len(addresses) == 1:
-            yield addresses[0], range(len(self))
-            return
-        for address in addresses:
-            yield address, pc.indices_nonzero(pc.equal(self.addresses, address)).to_pylist()
+        for address, positions in grouped(self.addresses):
+            whole = len(positions) == len(self)
+            yield address, range(len(self)) if whole else positions.to_pylist()
 
     def destination(self, position: int) -> str:
         """The address that a message goes to."""

@@ -20,7 +20,7 @@ from sqlqueue_spark.errors import Duplicate, TryAgain
 from sqlqueue_spark.messages.acknowledgement import acknowledgements
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Placed
-from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, error_day, error_days
+from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, FAILED, day_key, day_keys
 from sqlqueue_spark.send.routes import RolledBack, Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import Keyed
@@ -47,18 +47,16 @@ class Delivery(ABC):
 
 
 class Unremembered(Delivery):
-    """Sends without an outbox, so nobody knows what became of a commit whose answer was lost."""
+    """Sends without an outbox. What became of a commit is not known if its answer was lost."""
 
-    def __init__(self, routes: Routes, chunk: Composed, placed: Sequence[Placed]) -> None:
-        self._routes = routes
-        self._chunk = chunk
-        self._placed = placed
+    def __init__(self, insert: Callable[[Connection], Sent]) -> None:
+        self._insert = insert
         self._committing = False
 
     def attempt(self, connection: Connection) -> Sent:
         self._committing = False
         with connection.transaction():
-            sent = inserted(self._routes, connection, self._chunk, self._placed)
+            sent = self._insert(connection)
             self._committing = True
         return sent
 
@@ -118,7 +116,7 @@ class Remembered(Looking):
             keys = [key for _, positions in keyed for key in positions]
             sent = self._send(outbox, keys, known, insert)
             if sent.failed:  # last, because others wait for it until this transaction ends
-                outbox.add_new([error_day(now.date())])
+                outbox.add_new([day_key(FAILED, now.date())])
         fail_points.step(fail_points.CHUNK_SENT)
         total = sum(len(each.positions) for each in self._placed)
         return sent + Sent(repeated=total - sent.sent - sent.failed)
@@ -144,7 +142,7 @@ class Remembered(Looking):
         if self._options.error_queue is None:
             return set()
         failing = any(self._chunk.failures(each.positions) for each in self._placed)
-        if not failing and not outbox.seen(error_days(now, self._options.keep_deduplication_data_for)):
+        if not failing and not outbox.seen(day_keys(FAILED, now, self._options.keep_deduplication_data_for)):
             return set()
         other: dict[str, str] = {}
         for to, positions in self._placed:

@@ -22,7 +22,7 @@ from sqlqueue_spark.messages.failure_headers import Failure, poison
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
-from sqlqueue_spark.send.column_values import among, in_order, told
+from sqlqueue_spark.send.column_values import among, grouped, in_order, told
 from sqlqueue_spark.send.composed import Composed, FailedMessage
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
@@ -242,15 +242,11 @@ class _NewIds:
         places = [at - firsts[owner] for at, owner in zip(nameless, owners, strict=True)]
         received = pa.array(owners, pa.int32())
         ids, queues = self._outcomes.ids.take(received), self._outcomes.queues.take(received)
-        addresses = pc.unique(queues).to_pylist()
-        if len(addresses) == 1:
-            return self._derived(addresses[0], ids, places)
-        positions, made = [], []
-        for queue in addresses:
-            its = pc.indices_nonzero(pc.equal(queues, queue))
-            positions.append(its)
-            made.append(self._derived(queue, ids.take(its), [places[at] for at in its.to_pylist()]))
-        return in_order(positions, made)
+        made = [
+            (its, self._derived(queue, ids.take(its), [places[at] for at in its.to_pylist()]))
+            for queue, its in grouped(queues)
+        ]
+        return in_order(*zip(*made, strict=True))
 
     def _derived(self, queue: str, ids: pa.Array, places: Sequence[int]) -> pa.Array:
         table = self._destinations.where(queue)[1]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from sqlqueue_spark.send.outbox_keys import handled_keys, keys_by_queue, origin_
 
 #: When a received message was processed; NULL where the frame does not tell.
 TIMES = pa.schema([(name, pa.timestamp("us", tz="UTC")) for name in ("ProcessingStarted", "ProcessingEnded")])
+T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -163,26 +164,25 @@ class Outcomes:
 
     def retried(self, positions: Iterable[int]) -> dict[str, list[int]]:
         """Those of these received messages that are tried again later, by the address of their queue."""
-        found: dict[str, list[int]] = {}
-        for at in positions if self.failed else ():
-            if at in self.failed and self.failed[at].failure.retry_after is not None:
-                found.setdefault(self.queue(at), []).append(at)
-        return found
+        return self._failed_by(self.queue, positions, lambda each: each.failure.retry_after is not None)
 
     def parked(self, positions: Iterable[int]) -> dict[str, list[int]]:
         """Those of these received messages that wait for a database that is down, by the address of their queue."""
-        found: dict[str, list[int]] = {}
-        for at in positions if self.failed else ():
-            if at in self.failed and self.failed[at].failure.waits_for is not None:
-                found.setdefault(self.queue(at), []).append(at)
-        return found
+        return self._failed_by(self.queue, positions, lambda each: each.failure.waits_for is not None)
 
     def in_error(self, positions: Iterable[int]) -> dict[str | None, list[int]]:
         """Those of these received messages that go to an error queue, by its address; None for that of the sink."""
-        found: dict[str | None, list[int]] = {}
+        return self._failed_by(
+            lambda at: self.failed[at].failure.error_queue, positions, lambda each: each.is_final
+        )
+
+    def _failed_by(
+        self, key: Callable[[int], T], positions: Iterable[int], wanted: Callable[[FailedMessage], bool]
+    ) -> dict[T, list[int]]:
+        found: dict[T, list[int]] = {}
         for at in positions if self.failed else ():
-            if at in self.failed and self.failed[at].is_final:
-                found.setdefault(self.failed[at].failure.error_queue, []).append(at)
+            if at in self.failed and wanted(self.failed[at]):
+                found.setdefault(key(at), []).append(at)
         return found
 
     def error_rows(self, positions: Sequence[int]) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.outbox_keys import parked_days
+from sqlqueue_spark.send.outbox_keys import PARKED, day_keys
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.tables.outbox import OutboxTable
 
@@ -66,7 +66,7 @@ class Parking:
             return set()
         connection = self.connected(Target.of(self.options))
         outbox = OutboxTable(connection, self.options.sender or "", self.options.default_schema)
-        days = parked_days(datetime.now(UTC), self.options.keep_deduplication_data_for)
+        days = day_keys(PARKED, datetime.now(UTC), self.options.keep_deduplication_data_for)
         with connection.transaction():
             if not outbox.seen(days):
                 return set()

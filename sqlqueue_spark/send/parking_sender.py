@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connect import Connection, Target
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destinations
@@ -96,9 +96,6 @@ class ParkingSender(Sender):
             if target == self._own or not self._parking.possible:
                 raise
             raise DatabaseDown(target, error) from error
-
-    def _is_worth_it(self, error: TryAgain) -> bool:
-        return not isinstance(error, DatabaseDown)
 
 
 def _distinct(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlqueue_spark.engines.connect import Connection, Target
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
@@ -150,9 +150,6 @@ class StoredSender(Sender):
             return super()._connected(target)
         except ConnectionLost as error:
             raise DatabaseDown(target, error) from error
-
-    def _is_worth_it(self, error: TryAgain) -> bool:
-        return not isinstance(error, DatabaseDown)
 
 
 def _sources(sends: Composed, positions: Sequence[int]) -> list[int]:
