@@ -32,9 +32,8 @@ class RememberedOutcomes(Looking):
 
     def attempt(self, connection: Connection) -> Sent:
         self._seen = None
-        options = self._routes.options
-        outbox = OutboxTable(connection, options.sender or "", options.default_schema)
-        keys = self._outcomes.keys(lambda queue: self._routes.find(queue).table.address)
+        outbox = self._routes.outbox(connection)
+        keys = self._outcomes.keys(self._routes.own_address)
         with connection.transaction():
             sent = self._remembered(connection, outbox, keys)
             if sent.parked:  # last, because others wait for it until this transaction ends

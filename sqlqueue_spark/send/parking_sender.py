@@ -34,7 +34,7 @@ class ParkingSender(Sender):
         self._rows = ReceivedRows(options, destinations)
 
     def __exit__(self, *exception: object) -> None:
-        self._rows.__exit__(*exception)
+        self._rows.close()
         super().__exit__(*exception)
 
     def _sent(self, chunk: Composed, positions: Container[int] | None = None) -> Sent:

@@ -6,7 +6,6 @@ Their batch is not settled, so they stand in their table, and the claim's locks 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Self
 
 import pyarrow as pa
 
@@ -39,10 +38,7 @@ class ReceivedRows:
         )
         self._reader: Reader | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Self
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
@@ -22,7 +21,6 @@ from sqlqueue_spark.send.outcomes import Decided, Outcomes
 from sqlqueue_spark.send.parking import DatabaseDown, Parking
 from sqlqueue_spark.send.routes import RolledBack, Routes
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.send.sent_before import SentBefore
 
 log = logger(__name__)
 
@@ -35,7 +33,6 @@ class Sender:
         self._destinations = destinations
         self._connections: dict[Target, Connection] = {}
         self._routes = Routes(options, destinations, self._connected)
-        self._sent_before = SentBefore(options, destinations, self._connected)
         self._retry = Retry(f"sending by {options.sender or 'a sink'}")
 
     def __enter__(self) -> Self:
@@ -102,7 +99,7 @@ class Sender:
         if not self._options.uses_outbox:
             return Unremembered(lambda connection: inserted(self._routes, connection, chunk, placed))
         delivery = Optimistic if self._options.outbox == OPTIMISTIC else Pessimistic
-        return delivery(self._routes, chunk, placed, partial(self._sent_before.earlier_keys, chunk))
+        return delivery(self._routes, chunk, placed)
 
     def _outcome_delivery(self, outcomes: Outcomes) -> Delivery:
         if not self._options.uses_outbox:

@@ -18,14 +18,14 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.copies import with_copies
 from sqlqueue_spark.send.delivery import acknowledged
-from sqlqueue_spark.send.destinations import Destination, Destinations
+from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.outcome_delivery import placed
-from sqlqueue_spark.send.outcome_rows import rows_beside
+from sqlqueue_spark.send.outcome_rows import Rows, rows_beside
 from sqlqueue_spark.send.outcomes import Decided, Outcomes
 from sqlqueue_spark.send.preflight import rehearse
 from sqlqueue_spark.send.routes import Routes
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.send.sent_before import SentBefore, has_sent
+from sqlqueue_spark.send.sent_before import has_sent, undecided, unsent
 from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_table import table_of
@@ -151,12 +151,11 @@ class _StageWriter:
             self._committing = True
         return {name: len(rows) for name, rows in messages.items()}, sent
 
-    def _messages(self, chunk: Composed, connection: Connection, routes: Routes) -> tuple[list[_Rows], Sent]:
+    def _messages(self, chunk: Composed, connection: Connection, routes: Routes) -> tuple[list[Rows], Sent]:
         """The rows of a chunk by destination, but for those that the outbox knows."""
         chunk, placed = routes.placed(chunk)
         if has_sent(self._options, self._destinations, connection):
-            before = SentBefore(self._options, self._destinations, lambda _: connection)
-            placed = before.unsent(chunk, connection, placed)
+            placed = unsent(routes, chunk, connection, placed)
         done = chunk.counted(positions for _, positions in placed)
         rows = [part for to, positions in placed for part in routes.parted(to, chunk.rows(positions))]
         told = acknowledged(routes, chunk, placed)
@@ -165,15 +164,14 @@ class _StageWriter:
 
     def _outcomes(
         self, outcomes: Outcomes, connection: Connection, routes: Routes
-    ) -> tuple[list[_Rows], Sent]:
+    ) -> tuple[list[Rows], Sent]:
         """The rows of a chunk of outcomes by destination, but for the outcomes that the outbox knows."""
         outcomes = routes.reachable(outcomes)
         accepted: Sequence[int] = range(len(outcomes))
         if has_sent(self._options, self._destinations, connection):
-            before = SentBefore(self._options, self._destinations, lambda _: connection)
-            accepted = before.undecided(outcomes, connection)
+            accepted = undecided(routes, outcomes, connection)
         positions = outcomes.sent_by(accepted)
-        rows: list[_Rows] = []
+        rows: list[Rows] = []
         sent = Sent()
         if positions and outcomes.sends is not None:
             sends = outcomes.sends
@@ -201,13 +199,9 @@ class _StageWriter:
             self._connection = None
 
 
-#: A destination with the rows (:data:`OUTGOING`) that go there.
-_Rows = tuple[Destination, pa.RecordBatch]
-
-
-def _by_table(rows: Iterable[_Rows]) -> list[_Rows]:
+def _by_table(rows: Iterable[Rows]) -> list[Rows]:
     """The rows with those of one table together."""
-    together: dict[str, _Rows] = {}
+    together: dict[str, Rows] = {}
     for to, its in rows:
         name = to.table.address
         before = together.get(name)

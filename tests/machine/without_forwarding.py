@@ -9,7 +9,7 @@ from psycopg import sql
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.send import parked_release
+from sqlqueue_spark.send import parking
 from sqlqueue_spark.send.databases_down import RemoteDatabases
 from sqlqueue_spark.send.outcomes import Decided, Keys, Outcomes
 from sqlqueue_spark.send.parking import Parking
@@ -64,7 +64,7 @@ def putting_back_at_once() -> Iterator[None]:
             fail_points.step(fail_points.PARKED_SENT)
             self.connection.execute(f"DELETE FROM {table} WHERE ctid = ANY ({place}::tid[])")
 
-    with mock.patch.object(parked_release, "DelayedTable", InTwo):
+    with mock.patch.object(parking, "DelayedTable", InTwo):
         yield
 
 
