@@ -24,6 +24,12 @@ def mapped(function: Callable[..., object], values: pa.Array, type_: pa.DataType
     return pa.array([None if value is None else function(value) for value in values.to_pylist()], type_)
 
 
+def mapped_once(function: Callable[..., object], values: pa.Array) -> pa.Array:
+    """Texts of values that are few: each of them is made once. A value that is NULL stays so."""
+    distinct = values.dictionary_encode()
+    return mapped(function, distinct.dictionary, pa.string()).take(distinct.indices)
+
+
 def among(positions: Sequence[int] | pa.Array, count: int) -> pa.Array:
     """For each of the positions up to a count, whether it is one of these."""
     return pc.is_in(pa.array(range(count), pa.int32()), value_set=pa.array(positions, pa.int32()))

@@ -47,7 +47,7 @@ from sqlqueue_spark.messages.outgoing import (
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
-from sqlqueue_spark.send.column_values import among, in_order, mapped, told
+from sqlqueue_spark.send.column_values import among, in_order, mapped, mapped_once, told
 from sqlqueue_spark.send.composed import Composed, FailedMessage
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.events import Events, check_events, parted, typeless
@@ -370,8 +370,7 @@ class MessageBuilder:
         )
         own = {FORWARD_DESTINATION: self._full_addresses(to, group.positions, kept=True)}
         if DELIVER_AT not in group.names:
-            times = due.dictionary_encode()  # most messages of a chunk are due at one of a few times
-            own[DELIVER_AT] = mapped(format_time, times.dictionary, pa.string()).take(times.indices)
+            own[DELIVER_AT] = mapped_once(format_time, due)  # most messages are due at one of a few times
         return own
 
     def _first_queues(self, destinations: pa.Array) -> pa.Array:
@@ -379,12 +378,8 @@ class MessageBuilder:
         found = self.destinations
         if found is None or self.options.store_and_forward is None:
             return destinations
-        distinct = destinations.dictionary_encode()
-        first = [
-            self.options.store_and_forward if each is not None and _is_stored(found, each) else each
-            for each in distinct.dictionary.to_pylist()
-        ]
-        return pa.array(first, pa.string()).take(distinct.indices)
+        store = self.options.store_and_forward
+        return mapped_once(lambda each: store if _is_stored(found, each) else each, destinations)
 
     def _count_untyped(self, group: Alike) -> None:
         if ENCLOSED_MESSAGE_TYPES not in group.names and self.options.message_type is None:

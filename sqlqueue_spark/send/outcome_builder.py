@@ -23,7 +23,7 @@ from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
 from sqlqueue_spark.send.column_values import among, grouped, in_order, told
-from sqlqueue_spark.send.composed import Composed, FailedMessage
+from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
 from sqlqueue_spark.send.header_shapes import Alike, alike
@@ -76,19 +76,17 @@ class OutcomeBuilder:
             once.check(queues, row_versions, told(row_ids))
         groups = self.grouped(batch)
         outcomes = self.received(batch, groups)
-        failed = {
-            at: self.failed(outcomes, at, failure)
-            for at, failure in self._failures(self.columns.column(batch, "Failure")).items()
-        }
-        failed |= {
-            at: self.failed(outcomes, at, Failure.of(error), wanted)
-            for at, wanted, error in in_transit(groups, queues, self.options)
-        }
+        failures = self._failures(self.columns.column(batch, "Failure"))
         for group in groups:
             if group.poison:
                 texts = zip(group.positions.to_pylist(), group.texts.to_pylist(), strict=True)
-                failed |= {at: self.failed(outcomes, at, poison(text)) for at, text in texts}
-        return self._sending(replace(outcomes, failed=failed), batch)
+                failures |= {at: poison(text) for at, text in texts}
+        moving = {
+            at: self.destinations.failed(Failure.of(error), queue=wanted, message_id=outcomes.row_id(at))
+            for at, wanted, error in in_transit(groups, queues, self.options)
+        }
+        outcomes = replace(outcomes, failed=moving).failing(failures, self.destinations)
+        return self._sending(outcomes, batch)
 
     def grouped(self, batch: pa.RecordBatch) -> list[Alike]:
         """The rows by the headers that they have."""
@@ -125,9 +123,7 @@ class OutcomeBuilder:
         except Unsendable:
             owners = sends.owners.to_pylist()
             wrong = {owners[at]: Failure.of(error) for at, error in sends.unsendable()}
-            outcomes = outcomes.failing(
-                {at: self.failed(outcomes, at, failure) for at, failure in wrong.items()}
-            )
+            outcomes = outcomes.failing(wrong, self.destinations)
             sends = self._sends(outcomes, batch)
             made = sends.composed()
         return replace(outcomes, sends=made, owners=sends.owners.to_pylist())
@@ -180,13 +176,6 @@ class OutcomeBuilder:
         if pa.types.is_string(column.type):  # JSON, see spark/batch_frame.py
             return {at: _failure(_of_json(text)) for at, text in told_.items()}
         return {at: _failure({name: each[own] for name, own in fields.items()}) for at, each in told_.items()}
-
-    def failed(
-        self, outcomes: Outcomes, at: int, failure: Failure, queue: str | None = None
-    ) -> FailedMessage:
-        """A received message that has failed; it was on its way to ``queue`` where that is given."""
-        own = outcomes.queue(at)
-        return self.destinations.failed(failure, queue=queue or own, message_id=outcomes.row_id(at))
 
 
 @dataclass(frozen=True)

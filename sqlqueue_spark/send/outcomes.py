@@ -18,9 +18,11 @@ import pyarrow as pa
 
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.audit import audit_headers
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.outgoing import lasting, replaced
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.send.composed import Composed, FailedMessage
+from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.outbox_keys import handled_keys, keys_by_queue, origin_keys
 
 #: When a received message was processed; NULL where the frame does not tell.
@@ -82,8 +84,15 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def failing(self, failed: Mapping[int, FailedMessage]) -> Outcomes:
-        """The same outcomes, but these have failed too."""
+    def failing(self, failures: Mapping[int, Failure], destinations: Destinations) -> Outcomes:
+        """The same outcomes, but these have failed too, each for the queue in which it was received.
+
+        :param destinations: know how the address of that queue is written.
+        """
+        failed = {
+            at: destinations.failed(failure, queue=self.queue(at), message_id=self.row_id(at))
+            for at, failure in failures.items()
+        }
         return replace(self, failed={**failed, **self.failed})
 
     def sending(self, sends: Composed | None, owners: Sequence[int]) -> Outcomes:

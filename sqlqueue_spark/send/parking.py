@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection, Target
-from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
+from sqlqueue_spark.errors import ConnectionLost
 from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
 from sqlqueue_spark.messages.parked import end_of, waits_for
@@ -91,21 +91,7 @@ class Parking:
         failure = Failure(
             exception_type="DatabaseDown", waits_for=database, give_up_after=self.options.give_up_after
         )
-        return self._failing(outcomes, positions, failure)
-
-    def failed(self, outcomes: Outcomes, positions: Iterable[int], error: SqlQueueError) -> Outcomes:
-        """The received messages, of which these have failed."""
-        return self._failing(outcomes, positions, Failure.of(error))
-
-    def _failing(self, outcomes: Outcomes, positions: Iterable[int], failure: Failure) -> Outcomes:
-        return outcomes.failing(
-            {
-                at: self.destinations.failed(
-                    failure, queue=outcomes.queue(at), message_id=outcomes.row_id(at)
-                )
-                for at in positions
-            }
-        )
+        return outcomes.failing(dict.fromkeys(positions, failure), self.destinations)
 
 
 def awaited(connection: Connection, queue: QueueTable) -> set[str]:
@@ -127,14 +113,13 @@ def release(connection: Connection, queue: QueueTable, database: str) -> int:
     :param connection: one with no open transaction.
     :param database: as the messages name it.
     """
-    dialect = connection.dialect
-    most = min(_PORTION, dialect.chunk)
+    most = min(_PORTION, connection.dialect.chunk)
     with connection.transaction():
         found = delayed.find(connection, queue.table)
-        columns = ", ".join(map(dialect.quote, present_columns(columns_of(connection, queue))))
+        columns = present_columns(columns_of(connection, queue))
     if found is None:
         return 0
-    table, to = DelayedTable(connection, found.table), dialect.table(queue.table)
+    table = DelayedTable(connection, found.table)
     since: str | None = None
     total = 0
     while True:
@@ -143,7 +128,7 @@ def release(connection: Connection, queue: QueueTable, database: str) -> int:
             if parked:
                 messages = [Forwarded(each, each.before, each.rest) for each in parked]
                 ids = [uuid_text(each) for each in new_row_ids(len(parked)).to_pylist()]
-                table.send(to, columns, messages, ids)
+                table.send(queue.table, columns, messages, ids)
                 fail_points.step(fail_points.PARKED_SENT)
         if not parked:
             return total

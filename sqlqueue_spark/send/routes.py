@@ -234,17 +234,10 @@ class Routes:
             ]
             if any(positions for positions, _ in copies):
                 outcomes = outcomes.sending(self.failing(sends, copies), outcomes.owners)
-        return outcomes.failing(
-            {
-                owner: self.destinations.failed(
-                    Failure.of(error),
-                    queue=outcomes.queue(owner),
-                    message_id=outcomes.row_id(owner),
-                )
-                for positions, error in refusals
-                for owner in {outcomes.owners[at] for at in positions}
-            }
-        )
+        failures = {
+            outcomes.owners[at]: Failure.of(error) for positions, error in refusals for at in positions
+        }
+        return outcomes.failing(failures, self.destinations)
 
     def final(self, address: str) -> str:
         """The final address of a message that has failed, as far as it can be known."""

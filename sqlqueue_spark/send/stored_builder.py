@@ -93,7 +93,7 @@ class StoredBuilder:
                 yield Stored(self.forward.composed(batch, groups=groups), received)
             except Unsendable as error:
                 wrong = received([error.position])
-                yield wrong.failing({0: self.local.failed(wrong, 0, Failure.of(error))})
+                yield wrong.failing({0: Failure.of(error)}, self.local.destinations)
                 left = [at for at in range(batch.num_rows) if at != error.position]
                 if not left:
                     return

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
@@ -142,7 +143,8 @@ class StoredSender(Sender):
         for database, its in left.waiting:
             outcomes = self._parking.parked(outcomes, map(numbers.__getitem__, its), database)
         for its, error in left.failed:
-            outcomes = self._parking.failed(outcomes, map(numbers.__getitem__, its), error)
+            failures = dict.fromkeys(map(numbers.__getitem__, its), Failure.of(error))
+            outcomes = outcomes.failing(failures, self._destinations)
         return outcomes
 
     def _connected(self, target: Target) -> Connection:

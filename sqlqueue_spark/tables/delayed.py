@@ -161,15 +161,19 @@ class DelayedTable(OpenTable):
         rows = self.execute("delayed_headers", **bound, up_to=due[-1].due)
         return {row: (id_, headers) for row, id_, headers in rows}
 
-    def send(self, to: str, columns: str, messages: Sequence[Forwarded], ids: Sequence[str]) -> None:
+    def send(
+        self, to: Table, columns: Sequence[str], messages: Sequence[Forwarded], ids: Sequence[str]
+    ) -> None:
         """Move messages that :meth:`lock_due` has locked, in the order in which they are due.
 
-        :param to: the queue, and ``columns`` those of a message that it has, quoted.
+        :param to: the queue, and ``columns`` those of a message that it has.
         :param ids: the Ids of the new rows.
         """
+        dialect = self.connection.dialect
         rows, kept, rests = zip(*((due.row, kept, rest) for due, kept, rest in messages), strict=True)
-        bound = self.connection.dialect.bind_due(rows, ids, kept, rests)
-        statement = self.render("delayed_send", queue=to, columns=columns)
+        bound = dialect.bind_due(rows, ids, kept, rests)
+        quoted = ", ".join(map(dialect.quote, columns))
+        statement = self.render("delayed_send", queue=dialect.table(to), columns=quoted)
         sent = self.connection.modify(
             statement, {**bound, "up_to": messages[-1].due.due}, doing=f"moving from {self.table}"
         )
