@@ -32,7 +32,7 @@ from sqlqueue_spark.send.message_ids import message_ids
 from sqlqueue_spark.send.outbox_keys import origins
 from sqlqueue_spark.send.outcomes import TIMES, Outcomes
 from sqlqueue_spark.send.received_in_transit import in_transit
-from sqlqueue_spark.tables.due_time import LONGEST_DELAY
+from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 
 _SIZED = ("Headers", "Body", "Outgoing")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -89,30 +89,23 @@ def _find(
     connected: Callable[[Target], Connection],
     databases: RemoteDatabases | None,
 ) -> None:
-    """Find the tables at these addresses. Where there is an error queue, the tasks find out too what is missing: messages fail then."""
+    """Find the tables at these addresses, but for those whose database is down while messages for it may wait.
+
+    Where there is an error queue, the tasks find out too what is missing: messages fail then.
+    """
     for address in addresses:
         if options.error_queue is None or address in (options.error_queue, options.audit_queue):
             destinations.find(address, connected)
-        else:
-            with suppress(QueueError, ConfigurationError):
-                _find_if_there(destinations, address, connected, databases)
-
-
-def _find_if_there(
-    destinations: Destinations,
-    address: str,
-    connected: Callable[[Target], Connection],
-    databases: RemoteDatabases | None,
-) -> None:
-    """Find the table at an address, unless its database is down and messages for it may wait."""
-    target, _ = destinations.where(address)
-    if databases is not None and target in databases.down():
-        return
-    try:
-        destinations.find(address, connected)
-    except ConnectionLost as error:
-        if databases is None or not databases.is_down(target, error):
-            raise
+            continue
+        with suppress(QueueError, ConfigurationError):
+            target, _ = destinations.where(address)
+            if databases is not None and target in databases.down():
+                continue
+            try:
+                destinations.find(address, connected)
+            except ConnectionLost as error:
+                if databases is None or not databases.is_down(target, error):
+                    raise
 
 
 def rehearse(
