@@ -20,7 +20,7 @@ from sqlqueue_spark.messages.message import (
     type_names,
 )
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS
-from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
+from sqlqueue_spark.messages.transit import in_transit_to
 
 #: The columns of which a message is made, in small letters: a frame may spell them as it likes.
 COLUMNS = ("queue", "id", "rowversion", "headers", "body", "replytoaddress")
@@ -104,8 +104,8 @@ def received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:
 
 def _on_its_way(headers: Mapping[str, str], queue: str) -> bool:
     """Whether a message is in transit to another queue."""
-    to = headers.get(FORWARD_DESTINATION)
-    if not to or FAILED_QUEUE in headers:
+    to = in_transit_to(headers)
+    if to is None:
         return False
     try:
         wanted, own = (Address.parse(each, quoted=True) for each in (to, queue))

@@ -16,7 +16,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.functions import header
 from sqlqueue_spark.messages.message import RETRIES
 from sqlqueue_spark.options.fields import duration_of
-from sqlqueue_spark.tables.due_time import LONGEST_DELAY
+from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 
 #: A header Retries of more digits is no count that an endpoint has written.
 _COUNT = r"^[0-9]{1,9}$"

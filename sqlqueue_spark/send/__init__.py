@@ -1,17 +1,16 @@
 """Sends the rows of a frame as messages to destination queue tables, each message id once."""
 
 from sqlqueue_spark.send.composed import Composed
-from sqlqueue_spark.send.database_wait import DatabaseWait
-from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.databases_down import DatabaseWait, RemoteDatabases
+from sqlqueue_spark.send.destinations import Destinations, check_one_database
 from sqlqueue_spark.send.frame_columns import FrameColumns
 from sqlqueue_spark.send.message_builder import MessageBuilder
-from sqlqueue_spark.send.outbox_check import check_outbox
 from sqlqueue_spark.send.outcome_builder import OutcomeBuilder
 from sqlqueue_spark.send.parking_sender import ParkingSender
-from sqlqueue_spark.send.preflight import check_one_database, prepare
-from sqlqueue_spark.send.remote_databases import RemoteDatabases
+from sqlqueue_spark.send.preflight import prepare
 from sqlqueue_spark.send.sender import Sender
 from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.sent_before import check_outbox
 from sqlqueue_spark.send.stage_writer import Staged, seal, stage
 from sqlqueue_spark.send.stored_builder import StoredBuilder
 from sqlqueue_spark.send.stored_sender import StoredSender

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from sqlqueue_spark.messages.arrow import pc
+
+Columns = TypeVar("Columns", pa.Array, pa.RecordBatch)
 
 
 def told(values: pa.Array) -> pa.Array:
@@ -21,6 +24,30 @@ def mapped(function: Callable[..., object], values: pa.Array, type_: pa.DataType
     return pa.array([None if value is None else function(value) for value in values.to_pylist()], type_)
 
 
-def among(positions: pa.Array, count: int) -> pa.Array:
-    """For each of so many positions, whether it is one of these."""
-    return pc.is_in(pa.array(range(count), pa.int32()), value_set=positions)
+def mapped_once(function: Callable[..., object], values: pa.Array) -> pa.Array:
+    """Texts of values that are few: each of them is made once. A value that is NULL stays so."""
+    distinct = values.dictionary_encode()
+    return mapped(function, distinct.dictionary, pa.string()).take(distinct.indices)
+
+
+def among(positions: Sequence[int] | pa.Array, count: int) -> pa.Array:
+    """For each of the positions up to a count, whether it is one of these."""
+    return pc.is_in(pa.array(range(count), pa.int32()), value_set=pa.array(positions, pa.int32()))
+
+
+def grouped(values: pa.Array) -> Iterator[tuple[Any, pa.Array]]:
+    """Each value with the positions at which it stands, in ascending order."""
+    for value in pc.unique(values).to_pylist():
+        yield value, pc.indices_nonzero(pc.equal(values, value))
+
+
+def in_order(positions: Sequence[pa.Array], parts: Sequence[Columns]) -> Columns:
+    """Put parts together in the order of the rows.
+
+    :param positions: of each part, the positions of its rows, in ascending order.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    order = pc.sort_indices(pa.concat_arrays(positions))
+    together = pa.concat_batches if isinstance(parts[0], pa.RecordBatch) else pa.concat_arrays
+    return together(parts).take(order)

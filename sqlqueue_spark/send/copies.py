@@ -65,7 +65,7 @@ def _groups(routes: Routes, chunk: Composed) -> tuple[list[_Group], int]:
         for address in addresses:
             to[address] = sorted([*to[address], *positions]) if address in to else positions
     others = pc.indices_nonzero(events.numbers.is_null()).cast(pa.int32())
-    groups = [_Group(others, chunk.addresses(others), published=False)] if len(others) else []
+    groups = [_Group(others, chunk.addresses.take(others), published=False)] if len(others) else []
     for address, positions in to.items():
         if positions:
             sources = pa.array(positions, pa.int32())

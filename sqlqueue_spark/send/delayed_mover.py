@@ -309,7 +309,6 @@ class _Destination:
 
     def send(self, table: DelayedTable, messages: Sequence[Forwarded]) -> None:
         """Move messages into the queue."""
-        dialect = table.connection.dialect
         types = {column.name.lower(): column.type for column in self.columns}
         if types.get("headers", "").startswith("varchar"):  # it keeps only the letters of one code page
             known = table.headers([each.due for each in messages])
@@ -317,8 +316,7 @@ class _Destination:
                 Forwarded(due, 0, ascii_json(known[due.row][1][:kept] + rest)) for due, kept, rest in messages
             ]
         ids = [uuid_text(each) for each in new_row_ids(len(messages)).to_pylist()]
-        columns = ", ".join(map(dialect.quote, present_columns(self.columns)))
-        table.send(dialect.table(self.table.table), columns, messages, ids)
+        table.send(self.table.table, present_columns(self.columns), messages, ids)
 
 
 def _waited(due: Due) -> SqlQueueError:

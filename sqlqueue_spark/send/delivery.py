@@ -9,21 +9,20 @@ so that a twin waits. A retry of any kind sends only what is missing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from datetime import UTC, datetime
-
-import pyarrow as pa
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import Duplicate, TryAgain
 from sqlqueue_spark.messages.acknowledgement import acknowledgements
 from sqlqueue_spark.send.composed import Composed
-from sqlqueue_spark.send.destinations import Destination, Placed
-from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, error_day, error_days
+from sqlqueue_spark.send.destinations import Placed
+from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, FAILED, day_key, day_keys
+from sqlqueue_spark.send.outcome_rows import Rows
 from sqlqueue_spark.send.routes import RolledBack, Routes
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.send.sent_before import Keyed
+from sqlqueue_spark.send.sent_before import keys_before
 from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
 
@@ -47,18 +46,16 @@ class Delivery(ABC):
 
 
 class Unremembered(Delivery):
-    """Sends without an outbox, so nobody knows what became of a commit whose answer was lost."""
+    """Sends without an outbox. What became of a commit is not known if its answer was lost."""
 
-    def __init__(self, routes: Routes, chunk: Composed, placed: Sequence[Placed]) -> None:
-        self._routes = routes
-        self._chunk = chunk
-        self._placed = placed
+    def __init__(self, insert: Callable[[Connection], Sent]) -> None:
+        self._insert = insert
         self._committing = False
 
     def attempt(self, connection: Connection) -> Sent:
         self._committing = False
         with connection.transaction():
-            sent = inserted(self._routes, connection, self._chunk, self._placed)
+            sent = self._insert(connection)
             self._committing = True
         return sent
 
@@ -84,25 +81,17 @@ class Looking(Delivery):
 class Remembered(Looking):
     """Knows a message by its key, which says where it goes."""
 
-    def __init__(
-        self,
-        routes: Routes,
-        chunk: Composed,
-        placed: Sequence[Placed],
-        earlier: Callable[[Connection, OutboxTable, Sequence[Keyed]], Mapping[str, str]],
-    ) -> None:
-        """:param earlier: the keys by which an earlier version may have known the messages, each with the present key."""
+    def __init__(self, routes: Routes, chunk: Composed, placed: Sequence[Placed]) -> None:
         self._routes = routes
         self._options = routes.options
         self._chunk = chunk
         self._placed = placed
-        self._earlier = earlier
         self._finals: dict[str, str] = {}
 
     def attempt(self, connection: Connection) -> Sent:
         self._seen = None
         now = datetime.now(UTC)
-        outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
+        outbox = self._routes.outbox(connection)
         keyed = [(each.destination, self._keyed(each)) for each in self._placed]
 
         def insert(old: Container[str]) -> Sent:
@@ -111,14 +100,14 @@ class Remembered(Looking):
             ]
             return inserted(self._routes, connection, self._chunk, placed)
 
-        earlier = self._earlier(connection, outbox, keyed)
+        earlier = keys_before(self._routes, self._chunk, connection, outbox, keyed)
         with connection.transaction():
             known = {earlier[each] for each in outbox.seen_of(earlier, EARLIER_VERSION)}
             known |= self._went_another_way(outbox, now)
             keys = [key for _, positions in keyed for key in positions]
             sent = self._send(outbox, keys, known, insert)
             if sent.failed:  # last, because others wait for it until this transaction ends
-                outbox.add_new([error_day(now.date())])
+                outbox.add_new([day_key(FAILED, now.date())])
         fail_points.step(fail_points.CHUNK_SENT)
         total = sum(len(each.positions) for each in self._placed)
         return sent + Sent(repeated=total - sent.sent - sent.failed)
@@ -144,7 +133,7 @@ class Remembered(Looking):
         if self._options.error_queue is None:
             return set()
         failing = any(self._chunk.failures(each.positions) for each in self._placed)
-        if not failing and not outbox.seen(error_days(now, self._options.keep_deduplication_data_for)):
+        if not failing and not outbox.seen(day_keys(FAILED, now, self._options.keep_deduplication_data_for)):
             return set()
         other: dict[str, str] = {}
         for to, positions in self._placed:
@@ -195,9 +184,7 @@ def inserted(routes: Routes, connection: Connection, chunk: Composed, placed: Se
     return sent
 
 
-def acknowledged(
-    routes: Routes, chunk: Composed, placed: Sequence[Placed]
-) -> list[tuple[Destination, pa.RecordBatch]]:
+def acknowledged(routes: Routes, chunk: Composed, placed: Sequence[Placed]) -> list[Rows]:
     """The acknowledgements (:data:`OUTGOING`) of the messages that are sent, by the queue that they go to."""
     if routes.received_elsewhere:
         return []

@@ -262,3 +262,18 @@ class Destinations:
         self._earlier.clear()
         self._has_sent.clear()
         self.subscribers.forget()
+
+
+def check_one_database(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:
+    """Refuse a destination in another database, because one transaction cannot reach it.
+
+    :raises ConfigurationError: a destination lies in another database; the text names it.
+    """
+    own = Target.of(options)
+    for address in addresses:
+        target, _ = destinations.where(address)
+        if target != own and destinations.stored_for(address) is None:
+            raise ConfigurationError(
+                f"The destination {address!r} lies in another database, which transactionMode sendsAtomicWithReceive cannot "
+                "reach in one transaction; send to it with receiveOnly and an outbox, or name a queue of this database as storeAndForward."
+            )

@@ -14,6 +14,7 @@ import pyarrow as pa
 from sqlqueue_spark.errors import Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, type_names
+from sqlqueue_spark.send.column_values import among
 from sqlqueue_spark.send.header_shapes import Alike
 
 
@@ -58,8 +59,7 @@ class Events:
 
     def without(self, positions: Sequence[int]) -> Events:
         """The same messages, of which these are no events."""
-        everywhere = pa.array(range(len(self.numbers)), pa.int32())
-        its = pc.is_in(everywhere, value_set=pa.array(positions, pa.int32()))
+        its = among(positions, len(self.numbers))
         return replace(self, numbers=pc.if_else(its, pa.scalar(None, pa.int32()), self.numbers))
 
     def _of(self, numbers: Sequence[int]) -> list[int]:

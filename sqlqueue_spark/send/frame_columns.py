@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
 from sqlqueue_spark.options.did_you_mean import did_you_mean
 
@@ -74,6 +75,11 @@ class FrameColumns:
     names: Mapping[str, str]
     outgoing: Mapping[str, str] = field(default_factory=dict)
     failure: Mapping[str, str] = field(default_factory=dict)
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        """A column of the frame by its known name; all NULL where the frame has none."""
+        own = self.names.get(name)
+        return pa.nulls(batch.num_rows) if own is None else batch.column(own)
 
     @property
     def received(self) -> bool:

@@ -11,6 +11,7 @@ message id, in whose place the row's id is added. Only headers that are no JSON 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,6 +37,7 @@ from sqlqueue_spark.messages.message import (
     without_headers,
 )
 from sqlqueue_spark.messages.outgoing import COMPLETED, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED
+from sqlqueue_spark.send.column_values import mapped_once
 
 #: The headers whose values are read.
 _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
@@ -155,9 +157,8 @@ def members(name: str, values: pa.Array) -> pa.Array:
     """Of each value: the header of this name as a member of the JSON; NULL where the value is NULL."""
     if pc.all(pc.match_substring_regex(values, rf"\A{_PLAIN}*\z")).as_py():
         return pc.binary_join_element_wise(f'"{name}":"', values, '"', "")
-    distinct = values.dictionary_encode()  # content types and reply addresses are few, and never plain
-    written = [format_member(name, value) for value in distinct.dictionary.to_pylist()]
-    return pa.array(written, pa.string()).take(distinct.indices)
+    # Content types and reply addresses are few, and never plain.
+    return mapped_once(functools.partial(format_member, name), values)
 
 
 @dataclass(frozen=True, slots=True)

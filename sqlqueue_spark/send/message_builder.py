@@ -47,8 +47,8 @@ from sqlqueue_spark.messages.outgoing import (
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
-from sqlqueue_spark.send.column_values import among, mapped, told
-from sqlqueue_spark.send.composed import Composed, FailedMessage, in_order
+from sqlqueue_spark.send.column_values import among, in_order, mapped, mapped_once, told
+from sqlqueue_spark.send.composed import Composed, FailedMessage
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.events import Events, check_events, parted, typeless
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
@@ -137,9 +137,9 @@ class MessageBuilder:
         :param groups: the rows by the headers that they have, where somebody has grouped them already.
         :raises Unsendable: a row cannot be sent as it is.
         """
-        read = [self._column(batch, name).cast(type_) for name, type_ in _READ.items()]
+        read = [self.columns.column(batch, name).cast(type_) for name, type_ in _READ.items()]
         given = pa.RecordBatch.from_arrays(read, list(_READ))
-        headers = self._column(batch, "Headers")
+        headers = self.columns.column(batch, "Headers")
         if groups is None:
             groups = alike(
                 headers.cast(pa.string()) if pa.types.is_large_string(headers.type) else headers,
@@ -166,15 +166,15 @@ class MessageBuilder:
             )
         given = given.set_column(list(_READ).index("Destination"), "Destination", destinations)
         composed = Composed(
-            ids,
-            destinations,
-            functools.partial(self._rows, given, groups, ids, row_ids, published),
+            id_column=ids,
+            addresses=destinations,
+            make=functools.partial(self._rows, given, groups, ids, row_ids, published),
             events=events,
             own_ids=to_send.null_count < len(to_send),
             size=batch.nbytes,
             delayed=pc.any(delayed).as_py(),
             origins=self._origins(batch, received, ids) if self.columns.received else None,
-            owed=self._owed(headers, given["Queue"]) if self.columns.received else None,
+            owed=self._owed(headers, given["Queue"]) if self.columns.received else {},
             received=self._received(batch, received, given["Queue"]),
         )
         if not self.columns.received:
@@ -187,13 +187,13 @@ class MessageBuilder:
 
     def _origins(self, batch: pa.RecordBatch, row_ids: pa.Array, ids: pa.Array) -> pa.Array:
         """What tells the received rows apart; the message id where a row was not received, but comes from another source."""
-        return pc.coalesce(origins(row_ids, self._column(batch, "RowVersion")), ids)
+        return pc.coalesce(origins(row_ids, self.columns.column(batch, "RowVersion")), ids)
 
     def _received(self, batch: pa.RecordBatch, row_ids: pa.Array, queues: pa.Array) -> pa.RecordBatch | None:
         """Which row each message was received as, where the frame tells of all."""
         if not self.columns.received or row_ids.null_count or queues.null_count:
             return None
-        return pa.RecordBatch.from_arrays([queues, self._column(batch, "RowVersion"), row_ids], ORIGIN)
+        return pa.RecordBatch.from_arrays([queues, self.columns.column(batch, "RowVersion"), row_ids], ORIGIN)
 
     @staticmethod
     def _owed(headers: pa.Array, queues: pa.Array) -> dict[int, Owed]:
@@ -370,8 +370,7 @@ class MessageBuilder:
         )
         own = {FORWARD_DESTINATION: self._full_addresses(to, group.positions, kept=True)}
         if DELIVER_AT not in group.names:
-            times = due.dictionary_encode()  # most messages of a chunk are due at one of a few times
-            own[DELIVER_AT] = mapped(format_time, times.dictionary, pa.string()).take(times.indices)
+            own[DELIVER_AT] = mapped_once(format_time, due)  # most messages are due at one of a few times
         return own
 
     def _first_queues(self, destinations: pa.Array) -> pa.Array:
@@ -379,12 +378,8 @@ class MessageBuilder:
         found = self.destinations
         if found is None or self.options.store_and_forward is None:
             return destinations
-        distinct = destinations.dictionary_encode()
-        first = [
-            self.options.store_and_forward if each is not None and _is_stored(found, each) else each
-            for each in distinct.dictionary.to_pylist()
-        ]
-        return pa.array(first, pa.string()).take(distinct.indices)
+        store = self.options.store_and_forward
+        return mapped_once(lambda each: store if _is_stored(found, each) else each, destinations)
 
     def _count_untyped(self, group: Alike) -> None:
         if ENCLOSED_MESSAGE_TYPES not in group.names and self.options.message_type is None:
@@ -422,10 +417,6 @@ class MessageBuilder:
         if self.options.message_type is not None:
             standard[ENCLOSED_MESSAGE_TYPES] = self.options.message_type
         return {name: format_member(name, value) for name, value in standard.items()}
-
-    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        own = self.columns.names.get(name)
-        return pa.nulls(batch.num_rows) if own is None else batch.column(own)
 
     def _message_ids(
         self,

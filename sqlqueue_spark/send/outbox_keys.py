@@ -10,7 +10,7 @@ in a renamed database neither loses nor doubles messages, and one message may go
     Order-42>8f99f06ea394950c34cc88b3a1f2ed5d         any other id: the digest covers the id too
 
 A send that failed has another key, of the received row and the final address. That there are any is said by a key a day
-(:func:`error_day`), so that nobody looks for them where nothing failed. The outcome of a received message has other keys of the same form: its origin (``<row id>-<RowVersion>``, with the queue in the
+(:func:`day_key`), so that nobody looks for them where nothing failed. The outcome of a received message has other keys of the same form: its origin (``<row id>-<RowVersion>``, with the queue in the
 digest), and, where it was handled, its id (with the queue in the digest). The digest says which of them a key is.
 
 So two ids that a collation takes for the same (by case, accents, trailing blanks) have two keys. And an id fits that is too
@@ -28,6 +28,7 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 
 from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.send.column_values import grouped, in_order
 from sqlqueue_spark.tables.outbox_ids import (
     DIGEST_CHARACTERS,
     LONGEST_ID,
@@ -47,6 +48,8 @@ EARLIER_VERSION = "sqlqueue 0.1.0"
 #: outbox apart. With 13 characters for an address each message would write 14 bytes more on PostgreSQL, and cost 2 % more of
 #: the processor.
 _ADDRESS_CHARACTERS = 10
+#: What a key of a day tells.
+FAILED, PARKED = "errors", "parked"
 #: So many days are looked for at most: nobody runs a batch again after a longer time.
 _MOST_DAYS = 1_000
 
@@ -87,16 +90,8 @@ def keys_by_queue(
     :param queues: the address of the queue of each, and ``values`` what :func:`origin_keys` or :func:`handled_keys` makes its key of.
     :param final: gives the final address of the queue at an address.
     """
-    addresses = pc.unique(queues).to_pylist()
-    if len(addresses) == 1:
-        return keys_of(values, final(addresses[0])).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
-    found = [""] * len(values)
-    for address in addresses:
-        its = pc.equal(queues, address)
-        made = keys_of(values.filter(its), final(address)).to_pylist()
-        for at, key in zip(pc.indices_nonzero(its).to_pylist(), made, strict=True):
-            found[at] = key
-    return found
+    made = [(its, keys_of(values.take(its), final(address))) for address, its in grouped(queues)]
+    return in_order(*zip(*made, strict=True)).to_pylist() if made else []
 
 
 def handled_keys(ids: pa.Array, queue: str) -> pa.Array:
@@ -113,30 +108,21 @@ def error_keys(origins: pa.Array, address: str) -> pa.Array:
     return keys(origins, f"{address}\0error")
 
 
-def error_day(day: date) -> str:
-    """The key that says that messages failed on a day (UTC); it is added with the keys of such messages."""
-    return process_key(f"errors {day.isoformat()}")
+def day_key(what: str, day: date) -> str:
+    """The key that says that messages failed or were parked on a day (UTC); it is added with the keys of these messages.
+
+    :param what: :data:`FAILED` or :data:`PARKED`.
+    """
+    return process_key(f"{what} {day.isoformat()}")
 
 
-def error_days(now: datetime, keep: timedelta) -> list[str]:
-    """Those of the days on which messages may have failed that an outbox still knows of."""
-    return [error_day(each) for each in _days(now, keep)]
+def day_keys(what: str, now: datetime, keep: timedelta) -> list[str]:
+    """The keys of the days that an outbox still knows of.
 
-
-def parked_day(day: date) -> str:
-    """The key that says that messages were parked on a day (UTC); it is added with the origins of such messages."""
-    return process_key(f"parked {day.isoformat()}")
-
-
-def parked_days(now: datetime, keep: timedelta) -> list[str]:
-    """Those of the days on which messages may have been parked that an outbox still knows of."""
-    return [parked_day(each) for each in _days(now, keep)]
-
-
-def _days(now: datetime, keep: timedelta) -> list[date]:
-    """One more at each end: clocks differ, and an outbox is not cleaned at the very moment."""
+    One more at each end: clocks differ, and an outbox is not cleaned at the very moment.
+    """
     today, days = now.astimezone(UTC).date(), -(-keep // timedelta(days=1))
-    return [today - timedelta(days=each) for each in range(-1, min(days, _MOST_DAYS) + 2)]
+    return [day_key(what, today - timedelta(days=each)) for each in range(-1, min(days, _MOST_DAYS) + 2)]
 
 
 def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:

@@ -22,8 +22,8 @@ from sqlqueue_spark.messages.failure_headers import Failure, poison
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
-from sqlqueue_spark.send.column_values import told
-from sqlqueue_spark.send.composed import Composed, FailedMessage, in_order
+from sqlqueue_spark.send.column_values import among, grouped, in_order, told
+from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
 from sqlqueue_spark.send.header_shapes import Alike, alike
@@ -32,7 +32,7 @@ from sqlqueue_spark.send.message_ids import message_ids
 from sqlqueue_spark.send.outbox_keys import origins
 from sqlqueue_spark.send.outcomes import TIMES, Outcomes
 from sqlqueue_spark.send.received_in_transit import in_transit
-from sqlqueue_spark.tables.due_time import LONGEST_DELAY
+from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 
 _SIZED = ("Headers", "Body", "Outgoing")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,7 +63,7 @@ class OutcomeBuilder:
     def _messages_up_to(self, batch: pa.RecordBatch) -> Sequence[int]:
         if not self.columns.outgoing:
             return range(1, batch.num_rows + 1)
-        lengths = pc.fill_null(pc.list_value_length(self._column(batch, "Outgoing")), 0)
+        lengths = pc.fill_null(pc.list_value_length(self.columns.column(batch, "Outgoing")), 0)
         return pc.cumulative_sum(pc.max_element_wise(lengths.cast(pa.int64()), 1)).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def outcomes(self, batch: pa.RecordBatch, once: _Once | None = None) -> Outcomes:
@@ -71,46 +71,45 @@ class OutcomeBuilder:
 
         :param once: what the task has seen; None for rows of which each is a received message for sure.
         """
-        queues, row_versions, row_ids = (self._column(batch, name) for name in ORIGIN)
+        queues, row_versions, row_ids = (self.columns.column(batch, name) for name in ORIGIN)
         if once is not None:
             once.check(queues, row_versions, told(row_ids))
         groups = self.grouped(batch)
         outcomes = self.received(batch, groups)
-        failed = {
-            at: self.failed(outcomes, at, failure)
-            for at, failure in self._failures(self._column(batch, "Failure")).items()
-        }
-        failed |= {
-            at: self.failed(outcomes, at, Failure.of(error), wanted)
-            for at, wanted, error in in_transit(groups, queues, self.options)
-        }
+        failures = self._failures(self.columns.column(batch, "Failure"))
         for group in groups:
             if group.poison:
                 texts = zip(group.positions.to_pylist(), group.texts.to_pylist(), strict=True)
-                failed |= {at: self.failed(outcomes, at, poison(text)) for at, text in texts}
-        return self._sending(replace(outcomes, failed=failed), batch)
+                failures |= {at: poison(text) for at, text in texts}
+        moving = {
+            at: self.destinations.failed(Failure.of(error), queue=wanted, message_id=outcomes.row_id(at))
+            for at, wanted, error in in_transit(groups, queues, self.options)
+        }
+        outcomes = replace(outcomes, failed=moving).failing(failures, self.destinations)
+        return self._sending(outcomes, batch)
 
     def grouped(self, batch: pa.RecordBatch) -> list[Alike]:
         """The rows by the headers that they have."""
-        return alike(self._column(batch, "Headers").cast(pa.string()), received=True, poison=True)
+        return alike(self.columns.column(batch, "Headers").cast(pa.string()), received=True, poison=True)
 
     def received(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Outcomes:
         """The received messages, which send nothing and have not failed.
 
         :param groups: the rows as :meth:`grouped` tells.
         """
-        queues, row_versions, row_ids = (self._column(batch, name) for name in ORIGIN)
+        queues, row_versions, row_ids = (self.columns.column(batch, name) for name in ORIGIN)
         row_ids = told(row_ids)
         return Outcomes(
             queues=queues,
             origins=origins(row_ids, row_versions),
-            ids=message_ids(told(self._column(batch, "MessageId").cast(pa.string())), groups, row_ids),
+            ids=message_ids(told(self.columns.column(batch, "MessageId").cast(pa.string())), groups, row_ids),
             row_ids=row_ids,
             times=pa.RecordBatch.from_arrays(
-                [self._column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names], schema=TIMES
+                [self.columns.column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names],
+                schema=TIMES,
             ),
-            headers=self._column(batch, "Headers").cast(pa.string()),
-            bodies=empty_for_null(self._column(batch, "Body").cast(pa.binary())),
+            headers=self.columns.column(batch, "Headers").cast(pa.string()),
+            bodies=empty_for_null(self.columns.column(batch, "Body").cast(pa.binary())),
             sends=None,
             owners=(),
             failed={},
@@ -124,9 +123,7 @@ class OutcomeBuilder:
         except Unsendable:
             owners = sends.owners.to_pylist()
             wrong = {owners[at]: Failure.of(error) for at, error in sends.unsendable()}
-            outcomes = outcomes.failing(
-                {at: self.failed(outcomes, at, failure) for at, failure in wrong.items()}
-            )
+            outcomes = outcomes.failing(wrong, self.destinations)
             sends = self._sends(outcomes, batch)
             made = sends.composed()
         return replace(outcomes, sends=made, owners=sends.owners.to_pylist())
@@ -134,7 +131,7 @@ class OutcomeBuilder:
     def _sends(self, outcomes: Outcomes, batch: pa.RecordBatch) -> _Sends:
         """The rows of the messages out, of those that have not failed."""
         everywhere = pa.array(range(len(outcomes)), pa.int32())
-        sound = pc.invert(pc.is_in(everywhere, value_set=pa.array(list(outcomes.failed), pa.int32())))
+        sound = pc.invert(among(list(outcomes.failed), len(outcomes)))
         if "Outgoing" not in self.columns.names:
             names = {
                 name: own
@@ -144,7 +141,7 @@ class OutcomeBuilder:
             return self._of(FrameColumns(names=names), batch.filter(sound), everywhere.filter(sound), None)
         if not self.columns.outgoing:
             return self._of(FrameColumns(names={}), None, everywhere[:0], None)
-        lists = self._column(batch, "Outgoing")
+        lists = self.columns.column(batch, "Outgoing")
         if outcomes.failed or lists.null_count:
             lists = pc.if_else(sound, lists, None)
         its, owners = pc.list_flatten(lists), pc.list_parent_indices(lists)
@@ -179,17 +176,6 @@ class OutcomeBuilder:
         if pa.types.is_string(column.type):  # JSON, see spark/batch_frame.py
             return {at: _failure(_of_json(text)) for at, text in told_.items()}
         return {at: _failure({name: each[own] for name, own in fields.items()}) for at, each in told_.items()}
-
-    def failed(
-        self, outcomes: Outcomes, at: int, failure: Failure, queue: str | None = None
-    ) -> FailedMessage:
-        """A received message that has failed; it was on its way to ``queue`` where that is given."""
-        own = outcomes.queue(at)
-        return self.destinations.failed(failure, queue=queue or own, message_id=outcomes.row_id(at))
-
-    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        own = self.columns.names.get(name)
-        return pa.nulls(batch.num_rows) if own is None else batch.column(own)
 
 
 @dataclass(frozen=True)
@@ -245,15 +231,11 @@ class _NewIds:
         places = [at - firsts[owner] for at, owner in zip(nameless, owners, strict=True)]
         received = pa.array(owners, pa.int32())
         ids, queues = self._outcomes.ids.take(received), self._outcomes.queues.take(received)
-        addresses = pc.unique(queues).to_pylist()
-        if len(addresses) == 1:
-            return self._derived(addresses[0], ids, places)
-        positions, made = [], []
-        for queue in addresses:
-            its = pc.indices_nonzero(pc.equal(queues, queue))
-            positions.append(its)
-            made.append(self._derived(queue, ids.take(its), [places[at] for at in its.to_pylist()]))
-        return in_order(positions, made)
+        made = [
+            (its, self._derived(queue, ids.take(its), [places[at] for at in its.to_pylist()]))
+            for queue, its in grouped(queues)
+        ]
+        return in_order(*zip(*made, strict=True))
 
     def _derived(self, queue: str, ids: pa.Array, places: Sequence[int]) -> pa.Array:
         table = self._destinations.where(queue)[1]

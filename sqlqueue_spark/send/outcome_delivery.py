@@ -12,35 +12,15 @@ from datetime import UTC, datetime
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.errors import Duplicate, TryAgain
-from sqlqueue_spark.send.delivery import Delivery, Looking, inserted
+from sqlqueue_spark.send.delivery import Looking, inserted
 from sqlqueue_spark.send.destinations import Placed, place
-from sqlqueue_spark.send.outbox_keys import parked_day
+from sqlqueue_spark.send.outbox_keys import PARKED, day_key
 from sqlqueue_spark.send.outcome_rows import rows_beside
 from sqlqueue_spark.send.outcomes import Decided, Keys, Outcomes
 from sqlqueue_spark.send.routes import Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
-
-
-class UnrememberedOutcomes(Delivery):
-    """Without an outbox, so nobody knows what became of a commit whose answer was lost."""
-
-    def __init__(self, routes: Routes, outcomes: Outcomes) -> None:
-        self._routes = routes
-        self._outcomes = outcomes
-        self._committing = False
-
-    def attempt(self, connection: Connection) -> Sent:
-        self._committing = False
-        with connection.transaction():
-            sent = _inserted(self._routes, self._outcomes, connection, Decided(range(len(self._outcomes))))
-            self._committing = True
-        return sent
-
-    def worth_it(self, error: TryAgain) -> bool:
-        return not isinstance(error, Duplicate) and not self._committing
 
 
 class RememberedOutcomes(Looking):
@@ -52,18 +32,17 @@ class RememberedOutcomes(Looking):
 
     def attempt(self, connection: Connection) -> Sent:
         self._seen = None
-        options = self._routes.options
-        outbox = OutboxTable(connection, options.sender or "", options.default_schema)
-        keys = self._outcomes.keys(lambda queue: self._routes.find(queue).table.address)
+        outbox = self._routes.outbox(connection)
+        keys = self._outcomes.keys(self._routes.own_address)
         with connection.transaction():
             sent = self._remembered(connection, outbox, keys)
             if sent.parked:  # last, because others wait for it until this transaction ends
-                outbox.add_new([parked_day(datetime.now(UTC).date())])
+                outbox.add_new([day_key(PARKED, datetime.now(UTC).date())])
         fail_points.step(fail_points.CHUNK_SENT)
         return sent
 
     def _insert(self, connection: Connection, decided: Decided) -> Sent:
-        sent = _inserted(self._routes, self._outcomes, connection, decided)
+        sent = inserted_outcomes(self._routes, connection, self._outcomes, decided)
         fail_points.step(fail_points.ROWS_INSERTED)
         return sent
 
@@ -99,7 +78,7 @@ class PessimisticOutcomes(RememberedOutcomes):
         return self._insert(connection, decided.without(late, keys))
 
 
-def _inserted(routes: Routes, outcomes: Outcomes, connection: Connection, decided: Decided) -> Sent:
+def inserted_outcomes(routes: Routes, connection: Connection, outcomes: Outcomes, decided: Decided) -> Sent:
     """Insert what these received messages send, and what else becomes of them."""
     sent = Sent()
     if (positions := outcomes.sent_by(decided.accepted)) and outcomes.sends is not None:

@@ -27,14 +27,8 @@ def rows_beside(routes: Routes, outcomes: Outcomes, decided: Decided) -> tuple[l
         (routes.find(address or own), outcomes.error_rows(positions))
         for address, positions in in_error.items()
     ]
-    rows += [
-        (routes.waiting_for(queue), outcomes.retry_rows(positions, now))
-        for queue, positions in retried.items()
-    ]
-    rows += [
-        (routes.waiting_for(queue), outcomes.parked_rows(positions, now))
-        for queue, positions in parked.items()
-    ]
+    for waiting, made in ((retried, outcomes.retry_rows), (parked, outcomes.parked_rows)):
+        rows += [(routes.waiting_for(queue), made(its, now)) for queue, its in waiting.items()]
     acknowledged = _acknowledged(routes, outcomes, decided)
     rows += [
         (to, acknowledgements([outcomes.owed[at].id for at in positions], now))
@@ -42,12 +36,12 @@ def rows_beside(routes: Routes, outcomes: Outcomes, decided: Decided) -> tuple[l
     ]
     told = {at for _, positions in acknowledged for at in positions}
     audited = _audited(routes, outcomes, decided, now, told)
-    failed, again, waiting = (sum(map(len, each.values())) for each in (in_error, retried, parked))
+    failed, again, later = (sum(map(len, each.values())) for each in (in_error, retried, parked))
     sent = Sent(
         failed=failed,
         retried=again,
-        parked=waiting,
-        handled=len(decided.accepted) - failed - again - waiting,
+        parked=later,
+        handled=len(decided.accepted) - failed - again - later,
         repeated=len(outcomes) - len(decided.accepted),
         acknowledged=len(told),
         audited=sum(copies.num_rows for _, copies in audited),

@@ -12,19 +12,22 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.audit import audit_headers
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.outgoing import lasting, replaced
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.send.composed import Composed, FailedMessage
+from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.outbox_keys import handled_keys, keys_by_queue, origin_keys
 
 #: When a received message was processed; NULL where the frame does not tell.
 TIMES = pa.schema([(name, pa.timestamp("us", tz="UTC")) for name in ("ProcessingStarted", "ProcessingEnded")])
+T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -81,8 +84,15 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def failing(self, failed: Mapping[int, FailedMessage]) -> Outcomes:
-        """The same outcomes, but these have failed too."""
+    def failing(self, failures: Mapping[int, Failure], destinations: Destinations) -> Outcomes:
+        """The same outcomes, but these have failed too, each for the queue in which it was received.
+
+        :param destinations: know how the address of that queue is written.
+        """
+        failed = {
+            at: destinations.failed(failure, queue=self.queue(at), message_id=self.row_id(at))
+            for at, failure in failures.items()
+        }
         return replace(self, failed={**failed, **self.failed})
 
     def sending(self, sends: Composed | None, owners: Sequence[int]) -> Outcomes:
@@ -163,26 +173,25 @@ class Outcomes:
 
     def retried(self, positions: Iterable[int]) -> dict[str, list[int]]:
         """Those of these received messages that are tried again later, by the address of their queue."""
-        found: dict[str, list[int]] = {}
-        for at in positions if self.failed else ():
-            if at in self.failed and self.failed[at].failure.retry_after is not None:
-                found.setdefault(self.queue(at), []).append(at)
-        return found
+        return self._failed_by(self.queue, positions, lambda each: each.failure.retry_after is not None)
 
     def parked(self, positions: Iterable[int]) -> dict[str, list[int]]:
         """Those of these received messages that wait for a database that is down, by the address of their queue."""
-        found: dict[str, list[int]] = {}
-        for at in positions if self.failed else ():
-            if at in self.failed and self.failed[at].failure.waits_for is not None:
-                found.setdefault(self.queue(at), []).append(at)
-        return found
+        return self._failed_by(self.queue, positions, lambda each: each.failure.waits_for is not None)
 
     def in_error(self, positions: Iterable[int]) -> dict[str | None, list[int]]:
         """Those of these received messages that go to an error queue, by its address; None for that of the sink."""
-        found: dict[str | None, list[int]] = {}
+        return self._failed_by(
+            lambda at: self.failed[at].failure.error_queue, positions, lambda each: each.is_final
+        )
+
+    def _failed_by(
+        self, key: Callable[[int], T], positions: Iterable[int], wanted: Callable[[FailedMessage], bool]
+    ) -> dict[T, list[int]]:
+        found: dict[T, list[int]] = {}
         for at in positions if self.failed else ():
-            if at in self.failed and self.failed[at].is_final:
-                found.setdefault(self.failed[at].failure.error_queue, []).append(at)
+            if at in self.failed and wanted(self.failed[at]):
+                found.setdefault(key(at), []).append(at)
         return found
 
     def error_rows(self, positions: Sequence[int]) -> pa.RecordBatch:

@@ -12,10 +12,9 @@ from sqlqueue_spark.engines.connect import Connection, Target, one_each
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.outbox_check import check_outbox
-from sqlqueue_spark.send.remote_databases import RemoteDatabases
-from sqlqueue_spark.send.sent_before import has_sent
+from sqlqueue_spark.send.databases_down import RemoteDatabases
+from sqlqueue_spark.send.destinations import Destinations, check_one_database
+from sqlqueue_spark.send.sent_before import check_outbox, has_sent
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch
 from sqlqueue_spark.tables.stage_table import table_of
@@ -90,30 +89,23 @@ def _find(
     connected: Callable[[Target], Connection],
     databases: RemoteDatabases | None,
 ) -> None:
-    """Find the tables at these addresses. Where there is an error queue, the tasks find out too what is missing: messages fail then."""
+    """Find the tables at these addresses, but for those whose database is down while messages for it may wait.
+
+    Where there is an error queue, the tasks find out too what is missing: messages fail then.
+    """
     for address in addresses:
         if options.error_queue is None or address in (options.error_queue, options.audit_queue):
             destinations.find(address, connected)
-        else:
-            with suppress(QueueError, ConfigurationError):
-                _find_if_there(destinations, address, connected, databases)
-
-
-def _find_if_there(
-    destinations: Destinations,
-    address: str,
-    connected: Callable[[Target], Connection],
-    databases: RemoteDatabases | None,
-) -> None:
-    """Find the table at an address, unless its database is down and messages for it may wait."""
-    target, _ = destinations.where(address)
-    if databases is not None and target in databases.down():
-        return
-    try:
-        destinations.find(address, connected)
-    except ConnectionLost as error:
-        if databases is None or not databases.is_down(target, error):
-            raise
+            continue
+        with suppress(QueueError, ConfigurationError):
+            target, _ = destinations.where(address)
+            if databases is not None and target in databases.down():
+                continue
+            try:
+                destinations.find(address, connected)
+            except ConnectionLost as error:
+                if databases is None or not databases.is_down(target, error):
+                    raise
 
 
 def rehearse(
@@ -158,18 +150,3 @@ def _look_back(options: SinkOptions, connection: Connection, batch: Batch) -> No
 def _say_sent(options: SinkOptions, sent: int | None) -> None:
     if sent is not None:
         log.info("sent stream=%s sent=%d: what an earlier batch had staged", options.stream, sent)
-
-
-def check_one_database(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:
-    """Refuse a destination in another database, because one transaction cannot reach it.
-
-    :raises ConfigurationError: a destination lies in another database; the text names it.
-    """
-    own = Target.of(options)
-    for address in addresses:
-        target, _ = destinations.where(address)
-        if target != own and destinations.stored_for(address) is None:
-            raise ConfigurationError(
-                f"The destination {address!r} lies in another database, which transactionMode sendsAtomicWithReceive cannot "
-                "reach in one transaction; send to it with receiveOnly and an outbox, or name a queue of this database as storeAndForward."
-            )

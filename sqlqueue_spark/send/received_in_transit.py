@@ -1,4 +1,4 @@
-"""Tells which received rows are delayed messages on their way to another queue: whoever passes one on keeps it from its reader."""
+"""Finds received rows that are in transit to another queue (:mod:`sqlqueue_spark.messages.transit`): they are not passed on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers
-from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
+from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.header_shapes import Alike
 
@@ -17,7 +17,7 @@ from sqlqueue_spark.send.header_shapes import Alike
 def in_transit(
     groups: Sequence[Alike], queues: pa.Array, options: SinkOptions
 ) -> Iterator[tuple[int, str, Unsendable]]:
-    """The delayed messages that were received on their way to another queue: whoever passes one on keeps it from its reader.
+    """The messages that were received in transit to another queue: to pass one on would keep it from its reader.
 
     :param queues: where each row was received; NULL where the frame does not tell. Then the message counts as arrived,
         because the source moves on what is on its way.
@@ -33,7 +33,10 @@ def in_transit(
             queues.take(group.positions),
         )
         for at, text, wanted, queue in zip(*(each.to_pylist() for each in columns), strict=True):
-            if wanted and queue and not has_failed(text) and not _one_queue(options, wanted, queue):
+            if not wanted or not queue:
+                continue
+            to = in_transit_to({**(parse_headers(text) or {}), FORWARD_DESTINATION: wanted})
+            if to is not None and not _one_queue(options, to, queue):
                 error = Unsendable(
                     at,
                     f"A row is a delayed message on its way to {wanted!r}, not one for the queue {queue!r}, so it is not passed on; "
@@ -41,11 +44,6 @@ def in_transit(
                     f"errorQueue, and such rows go there, or filter them by the header {FORWARD_DESTINATION}.",
                 )
                 yield at, wanted, error
-
-
-def has_failed(headers: str | None) -> bool:
-    """Whether a row is that of a failed message, which goes nowhere by itself: it is an ordinary one where it stands."""
-    return FAILED_QUEUE in (parse_headers(headers) or {})
 
 
 def _one_queue(options: SinkOptions, *addresses: str) -> bool:

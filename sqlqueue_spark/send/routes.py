@@ -16,12 +16,12 @@ from sqlqueue_spark.messages.outgoing import replaced, waiting
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.composed import Composed
-from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
+from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, check_one_database, place
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.parking import DatabaseDown
-from sqlqueue_spark.send.preflight import check_one_database
 from sqlqueue_spark.send.refusals import Why, refused
 from sqlqueue_spark.tables.insert import Inserter
+from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logger(__name__)
 
@@ -76,6 +76,14 @@ class Routes:
     def find(self, address: str) -> Destination:
         """The table at an address."""
         return self.destinations.find(address, self.connected)
+
+    def own_address(self, queue: str) -> str:
+        """The final address of a queue in which messages were received."""
+        return self.find(queue).table.address
+
+    def outbox(self, connection: Connection) -> OutboxTable:
+        """The sink's outbox in a database."""
+        return OutboxTable(connection, self.options.sender or "", self.options.default_schema)
 
     def delayed(self, to: Destination) -> Destination:
         """The table in which messages for a destination wait until they are due.
@@ -226,17 +234,10 @@ class Routes:
             ]
             if any(positions for positions, _ in copies):
                 outcomes = outcomes.sending(self.failing(sends, copies), outcomes.owners)
-        return outcomes.failing(
-            {
-                owner: self.destinations.failed(
-                    Failure.of(error),
-                    queue=outcomes.queue(owner),
-                    message_id=outcomes.row_id(owner),
-                )
-                for positions, error in refusals
-                for owner in {outcomes.owners[at] for at in positions}
-            }
-        )
+        failures = {
+            outcomes.owners[at]: Failure.of(error) for positions, error in refusals for at in positions
+        }
+        return outcomes.failing(failures, self.destinations)
 
     def final(self, address: str) -> str:
         """The final address of a message that has failed, as far as it can be known."""

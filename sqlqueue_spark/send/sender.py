@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Self
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
 from sqlqueue_spark.messages.acknowledgement import Owed
-from sqlqueue_spark.options import NO_OUTBOX, OPTIMISTIC, PESSIMISTIC, SinkOptions
+from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.copies import with_copies
-from sqlqueue_spark.send.delivery import Delivery, Optimistic, Pessimistic, Unremembered
+from sqlqueue_spark.send.delivery import Delivery, Optimistic, Pessimistic, Unremembered, inserted
 from sqlqueue_spark.send.destinations import Destinations, Placed
-from sqlqueue_spark.send.outcome_delivery import OptimisticOutcomes, PessimisticOutcomes, UnrememberedOutcomes
-from sqlqueue_spark.send.outcomes import Outcomes
-from sqlqueue_spark.send.parking import Parking
+from sqlqueue_spark.send.outcome_delivery import OptimisticOutcomes, PessimisticOutcomes, inserted_outcomes
+from sqlqueue_spark.send.outcomes import Decided, Outcomes
+from sqlqueue_spark.send.parking import DatabaseDown, Parking
 from sqlqueue_spark.send.routes import RolledBack, Routes
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.send.sent_before import SentBefore
 
 log = logger(__name__)
-
-
-_OUTCOMES: Mapping[str, Callable[[Routes, Outcomes], Delivery]] = {
-    NO_OUTBOX: UnrememberedOutcomes,
-    OPTIMISTIC: OptimisticOutcomes,
-    PESSIMISTIC: PessimisticOutcomes,
-}
 
 
 class Sender:
@@ -42,7 +33,6 @@ class Sender:
         self._destinations = destinations
         self._connections: dict[Target, Connection] = {}
         self._routes = Routes(options, destinations, self._connected)
-        self._sent_before = SentBefore(options, destinations, self._connected)
         self._retry = Retry(f"sending by {options.sender or 'a sink'}")
 
     def __enter__(self) -> Self:
@@ -72,7 +62,7 @@ class Sender:
         own = Target.of(self._options)
         return self._retry.retried(
             lambda: with_copies(self._routes, chunk),
-            self._is_worth_it,
+            _may_come_back,
             on_failure=lambda error: self._gave_way(own, error),
         )
 
@@ -91,10 +81,9 @@ class Sender:
     def _outcomes_sent(self, outcomes: Outcomes) -> Sent:
         """Send outcomes. One of which a message is refused fails, and the rest is tried again."""
         outcomes = self._routes.reachable(outcomes)
-        delivery = _OUTCOMES[self._options.outbox if self._options.uses_outbox else NO_OUTBOX]
         while True:
             try:
-                return self._delivered(Target.of(self._options), delivery(self._routes, outcomes))
+                return self._delivered(Target.of(self._options), self._outcome_delivery(outcomes))
             except RolledBack as error:
                 outcomes = self._routes.owners_failing(outcomes, error.refused)
 
@@ -106,15 +95,20 @@ class Sender:
         """What parks messages in this sender's database whose own one is down."""
         return Parking(self._options, self._destinations, self._connected, dict(down))
 
-    def _is_worth_it(self, error: TryAgain) -> bool:  # noqa: ARG002 -- for other senders
-        """Whether to try again after an error, as far as the sender knows."""
-        return True
-
     def _delivery(self, chunk: Composed, placed: Sequence[Placed]) -> Delivery:
         if not self._options.uses_outbox:
-            return Unremembered(self._routes, chunk, placed)
+            return Unremembered(lambda connection: inserted(self._routes, connection, chunk, placed))
         delivery = Optimistic if self._options.outbox == OPTIMISTIC else Pessimistic
-        return delivery(self._routes, chunk, placed, partial(self._sent_before.earlier_keys, chunk))
+        return delivery(self._routes, chunk, placed)
+
+    def _outcome_delivery(self, outcomes: Outcomes) -> Delivery:
+        if not self._options.uses_outbox:
+            everything = Decided(range(len(outcomes)))
+            return Unremembered(
+                lambda connection: inserted_outcomes(self._routes, connection, outcomes, everything)
+            )
+        delivery = OptimisticOutcomes if self._options.outbox == OPTIMISTIC else PessimisticOutcomes
+        return delivery(self._routes, outcomes)
 
     def _connected(self, target: Target) -> Connection:
         if target not in self._connections:
@@ -134,7 +128,7 @@ class Sender:
         try:
             return self._retry.retried(
                 lambda: delivery.attempt(self._connected(target)),
-                lambda error: self._is_worth_it(error) and delivery.worth_it(error),
+                lambda error: _may_come_back(error) and delivery.worth_it(error),
                 on_failure=lambda error: self._gave_way(target, error),
             )
         except Duplicate as error:
@@ -150,6 +144,11 @@ class Sender:
                 lost.close()
         elif isinstance(error, Duplicate):
             log.info("twin_won: %s", error)
+
+
+def _may_come_back(error: TryAgain) -> bool:
+    """Whether to try again. Messages for a database that is down are parked instead."""
+    return not isinstance(error, DatabaseDown)
 
 
 def by_database(

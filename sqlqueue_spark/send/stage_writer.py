@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
-from sqlqueue_spark.errors import ConnectionLost, TryAgain
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.composed import Composed
-from sqlqueue_spark.send.copies import with_copies
 from sqlqueue_spark.send.delivery import acknowledged
-from sqlqueue_spark.send.destinations import Destination, Destinations
+from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.outcome_delivery import placed
-from sqlqueue_spark.send.outcome_rows import rows_beside
+from sqlqueue_spark.send.outcome_rows import Rows, rows_beside
 from sqlqueue_spark.send.outcomes import Decided, Outcomes
 from sqlqueue_spark.send.preflight import rehearse
-from sqlqueue_spark.send.routes import Routes
+from sqlqueue_spark.send.sender import Sender
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.send.sent_before import SentBefore, has_sent
+from sqlqueue_spark.send.sent_before import has_sent, undecided, unsent
 from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_table import table_of
-
-log = logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +48,14 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Com
 
     :raises TryAgain: the database gave way too often, or nobody knows whether a chunk was committed.
     """
-    task = str(uuid.uuid4())
-    used: dict[str, int] = {}
-    rows, done = 0, Sent()
-    with _StageWriter(options, destinations, task) as stager:
-        for chunk in chunks:
-            parts, nobody = stager.with_copies(chunk)
-            done += nobody
-            for part in parts:
-                put, sent = stager.put(part)
-                used |= put
-                rows += sum(put.values())
-                done += sent
-    return Staged(task=task, destinations=tuple(used), rows=rows, sent=done)
+    with _StageWriter(options, destinations) as writer:
+        sent = writer.send(chunks)
+    return Staged(
+        task=writer.task,
+        destinations=tuple(writer.staged),
+        rows=sum(writer.staged.values()),
+        sent=sent,
+    )
 
 
 def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: bool = False) -> None:
@@ -96,49 +86,38 @@ def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: b
     fail_points.step(fail_points.STAGE_SEALED)
 
 
-class _StageWriter:
-    """Puts chunks on the stage over a connection of its own, each chunk in one transaction."""
+class _StageWriter(Sender):
+    """Puts chunks on the stage over a connection of its own, each chunk in one transaction.
 
-    def __init__(self, options: SinkOptions, destinations: Destinations, task: str) -> None:
-        self._options = options
-        self._destinations = destinations
-        self._task = task
-        self._connection: Connection | None = None
+    It tries again as long as it is certain that the chunk is not on the stage.
+    """
+
+    def __init__(self, options: SinkOptions, destinations: Destinations) -> None:
+        super().__init__(options, destinations)
+        self.task = str(uuid.uuid4())
+        #: The names of the tables that messages go to, each with the number of messages.
+        self.staged: Counter[str] = Counter()
         self._committing = False
-        self._patience = Retry(f"staging by {options.sender}")
+        self._retry = Retry(f"staging by {options.sender}")
 
-    def __enter__(self) -> Self:
-        return self
+    def _sent(self, chunk: Composed, _: Container[int] | None = None) -> Sent:
+        return self._put(lambda connection: self._messages(chunk, connection))
 
-    def __exit__(self, *_: object) -> None:
-        self._close()
+    def _outcomes_sent(self, outcomes: Outcomes) -> Sent:
+        return self._put(lambda connection: self._outcomes(outcomes, connection))
 
-    def with_copies(self, chunk: Composed | Outcomes) -> tuple[Sequence[Composed | Outcomes], Sent]:
-        """The chunk with copies in the place of its events."""
-
-        def made() -> tuple[Sequence[Composed | Outcomes], Sent]:
-            connection = self._connected()
-            return with_copies(Routes(self._options, self._destinations, lambda _: connection), chunk)
-
-        return self._patience.retried(made, lambda _: True, on_failure=self._failed)
-
-    def put(self, chunk: Composed | Outcomes) -> tuple[dict[str, int], Sent]:
-        """Stage a chunk, and try again as long as it is certain that the chunk is not on the stage.
-
-        :returns: the names of the tables that its messages go to, with the number of messages; and what became of the chunk.
-        """
-        return self._patience.retried(
-            lambda: self._put(chunk), lambda _: not self._committing, on_failure=self._failed
+    def _put(self, rows_of: Callable[[Connection], tuple[list[Rows], Sent]]) -> Sent:
+        own = Target.of(self._options)
+        return self._retry.retried(
+            lambda: self._attempt(rows_of),
+            lambda _: not self._committing,
+            on_failure=lambda error: self._gave_way(own, error),
         )
 
-    def _put(self, chunk: Composed | Outcomes) -> tuple[dict[str, int], Sent]:
+    def _attempt(self, rows_of: Callable[[Connection], tuple[list[Rows], Sent]]) -> Sent:
         self._committing = False
-        connection = self._connected()
-        routes = Routes(self._options, self._destinations, lambda _: connection)
-        if isinstance(chunk, Composed):
-            rows, sent = self._messages(chunk, connection, routes)
-        else:
-            rows, sent = self._outcomes(chunk, connection, routes)
+        connection = self._connected(Target.of(self._options))
+        rows, sent = rows_of(connection)
         with connection.transaction():
             messages = {
                 replace(to.table.table, catalog=to.table.database).to_text(): fitted(
@@ -146,34 +125,33 @@ class _StageWriter:
                 )
                 for to, its in rows
             }
-            Stage(connection, table_of(self._options)).add(self._task, messages)
+            Stage(connection, table_of(self._options)).add(self.task, messages)
             fail_points.step(fail_points.ROWS_STAGED)
             self._committing = True
-        return {name: len(rows) for name, rows in messages.items()}, sent
+        self.staged.update({name: len(its) for name, its in messages.items()})
+        return sent
 
-    def _messages(self, chunk: Composed, connection: Connection, routes: Routes) -> tuple[list[_Rows], Sent]:
+    def _messages(self, chunk: Composed, connection: Connection) -> tuple[list[Rows], Sent]:
         """The rows of a chunk by destination, but for those that the outbox knows."""
+        routes = self._routes
         chunk, placed = routes.placed(chunk)
         if has_sent(self._options, self._destinations, connection):
-            before = SentBefore(self._options, self._destinations, lambda _: connection)
-            placed = before.unsent(chunk, connection, placed)
+            placed = unsent(routes, chunk, connection, placed)
         done = chunk.counted(positions for _, positions in placed)
         rows = [part for to, positions in placed for part in routes.parted(to, chunk.rows(positions))]
         told = acknowledged(routes, chunk, placed)
         done += Sent(acknowledged=sum(its.num_rows for _, its in told))
         return _by_table([*rows, *told]), done + Sent(repeated=len(chunk) - done.sent - done.failed)
 
-    def _outcomes(
-        self, outcomes: Outcomes, connection: Connection, routes: Routes
-    ) -> tuple[list[_Rows], Sent]:
+    def _outcomes(self, outcomes: Outcomes, connection: Connection) -> tuple[list[Rows], Sent]:
         """The rows of a chunk of outcomes by destination, but for the outcomes that the outbox knows."""
+        routes = self._routes
         outcomes = routes.reachable(outcomes)
         accepted: Sequence[int] = range(len(outcomes))
         if has_sent(self._options, self._destinations, connection):
-            before = SentBefore(self._options, self._destinations, lambda _: connection)
-            accepted = before.undecided(outcomes, connection)
+            accepted = undecided(routes, outcomes, connection)
         positions = outcomes.sent_by(accepted)
-        rows: list[_Rows] = []
+        rows: list[Rows] = []
         sent = Sent()
         if positions and outcomes.sends is not None:
             sends = outcomes.sends
@@ -186,28 +164,17 @@ class _StageWriter:
         others, beside = rows_beside(routes, outcomes, Decided(accepted))
         return _by_table([*rows, *others]), sent + beside
 
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            self._connection = connect(Target.of(self._options), again=True)
-        return self._connection
-
-    def _failed(self, error: TryAgain) -> None:
-        if isinstance(error, ConnectionLost):
-            self._close()
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def _connected(self, _: Target) -> Connection:
+        """The database of the stage holds all tables, too."""
+        own = Target.of(self._options)
+        if own not in self._connections:
+            self._connections[own] = connect(own, again=True)
+        return self._connections[own]
 
 
-#: A destination with the rows (:data:`OUTGOING`) that go there.
-_Rows = tuple[Destination, pa.RecordBatch]
-
-
-def _by_table(rows: Iterable[_Rows]) -> list[_Rows]:
+def _by_table(rows: Iterable[Rows]) -> list[Rows]:
     """The rows with those of one table together."""
-    together: dict[str, _Rows] = {}
+    together: dict[str, Rows] = {}
     for to, its in rows:
         name = to.table.address
         before = together.get(name)

@@ -15,8 +15,8 @@ from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
-from sqlqueue_spark.send.column_values import among, told
-from sqlqueue_spark.send.composed import Composed, in_order
+from sqlqueue_spark.send.column_values import among, in_order, told
+from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.header_shapes import Alike
 from sqlqueue_spark.send.message_builder import MessageBuilder
 from sqlqueue_spark.send.outcome_builder import OutcomeBuilder
@@ -69,7 +69,7 @@ class StoredBuilder:
         # Nobody has moved these on, so they fail.
         moving = [at for at, *_ in in_transit(groups, queues, self.local.options)]
         if moving:
-            stays = pc.or_(stays, among(pa.array(moving, pa.int32()), len(to)))
+            stays = pc.or_(stays, among(moving, len(to)))
         if not pc.any(stays).as_py():
             yield from self._stored(batch, groups)
             return
@@ -93,7 +93,7 @@ class StoredBuilder:
                 yield Stored(self.forward.composed(batch, groups=groups), received)
             except Unsendable as error:
                 wrong = received([error.position])
-                yield wrong.failing({0: self.local.failed(wrong, 0, Failure.of(error))})
+                yield wrong.failing({0: Failure.of(error)}, self.local.destinations)
                 left = [at for at in range(batch.num_rows) if at != error.position]
                 if not left:
                     return

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlqueue_spark.engines.connect import Connection, Target
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
@@ -142,7 +143,8 @@ class StoredSender(Sender):
         for database, its in left.waiting:
             outcomes = self._parking.parked(outcomes, map(numbers.__getitem__, its), database)
         for its, error in left.failed:
-            outcomes = self._parking.failed(outcomes, map(numbers.__getitem__, its), error)
+            failures = dict.fromkeys(map(numbers.__getitem__, its), Failure.of(error))
+            outcomes = outcomes.failing(failures, self._destinations)
         return outcomes
 
     def _connected(self, target: Target) -> Connection:
@@ -150,9 +152,6 @@ class StoredSender(Sender):
             return super()._connected(target)
         except ConnectionLost as error:
             raise DatabaseDown(target, error) from error
-
-    def _is_worth_it(self, error: TryAgain) -> bool:
-        return not isinstance(error, DatabaseDown)
 
 
 def _sources(sends: Composed, positions: Sequence[int]) -> list[int]:

@@ -1,16 +1,17 @@
 """Tables of delayed messages, ``<name>.Delayed``: a message waits there until it is due for its queue.
 
 Format: the tables of the .NET transports, which endpoints of the same name read and write too. The header
-``NServiceBus.SqlServer.ForwardDestination`` of a message names its queue.
+``NServiceBus.SqlServer.ForwardDestination`` of a message names its queue. Delays count by the database's
+clock. On PostgreSQL ``due`` is the wall clock of UTC, read in the default time zone of the database.
 
-Every method runs inside the connection's open transaction and never commits.
+Everything here runs inside the connection's open transaction and never commits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, timedelta
 from functools import cached_property
 from math import isfinite
 from typing import NamedTuple
@@ -18,15 +19,21 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.arrow import pa, pc
+from sqlqueue_spark.messages.outgoing import replaced
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.due_time import zone_of
+from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.queues import QueueTable
 
 _SUFFIX = ".Delayed"
 #: No message is due before this: it is the earliest time of the type datetime.
 _EARLIEST = "1753-01-01T00:00:00"
+#: A retry after a longer delay, 100 years, is no retry.
+LONGEST_DELAY = timedelta(days=36_525)
+#: Other names of the time zone in which what is stored is what is meant.
+_UTC = {"utc", "etc/utc", "gmt", "etc/gmt", "zulu", "etc/zulu", "uct", "etc/uct", "universal", "greenwich"}
 
 
 class Due(NamedTuple):
@@ -161,15 +168,19 @@ class DelayedTable(OpenTable):
         rows = self.execute("delayed_headers", **bound, up_to=due[-1].due)
         return {row: (id_, headers) for row, id_, headers in rows}
 
-    def send(self, to: str, columns: str, messages: Sequence[Forwarded], ids: Sequence[str]) -> None:
+    def send(
+        self, to: Table, columns: Sequence[str], messages: Sequence[Forwarded], ids: Sequence[str]
+    ) -> None:
         """Move messages that :meth:`lock_due` has locked, in the order in which they are due.
 
-        :param to: the queue, and ``columns`` those of a message that it has, quoted.
+        :param to: the queue, and ``columns`` those of a message that it has.
         :param ids: the Ids of the new rows.
         """
+        dialect = self.connection.dialect
         rows, kept, rests = zip(*((due.row, kept, rest) for due, kept, rest in messages), strict=True)
-        bound = self.connection.dialect.bind_due(rows, ids, kept, rests)
-        statement = self.render("delayed_send", queue=to, columns=columns)
+        bound = dialect.bind_due(rows, ids, kept, rests)
+        quoted = ", ".join(map(dialect.quote, columns))
+        statement = self.render("delayed_send", queue=dialect.table(to), columns=quoted)
         sent = self.connection.modify(
             statement, {**bound, "up_to": messages[-1].due.due}, doing=f"moving from {self.table}"
         )
@@ -179,3 +190,29 @@ class DelayedTable(OpenTable):
         rows, due, first = self.execute("delayed_length", zone=self.zone)[0]
         known = first is not None and isfinite(first)
         return Waiting(int(rows), int(due), timedelta(seconds=float(first)) if known else None)
+
+
+def stored_dues(connection: Connection, messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Delayed messages (:data:`OUTGOING`) with their due times in ``expires``, as a table stores them.
+
+    A delay counts from now by the database's clock.
+    """
+    dialect = connection.dialect
+    due = messages["due"]
+    if due.null_count:
+        delays = messages["delay_ms"].cast(pa.duration("ms")).cast(pa.duration("us"))
+        due = pc.coalesce(due, pc.add(pa.scalar(now(connection), due.type), delays))
+    if (zone := zone_of(connection)) is not None:
+        dues = [moment.replace(tzinfo=None) for moment in due.to_pylist()]
+        rows = connection.execute(dialect.statement("delayed_stored"), {"dues": dues, "zone": zone})
+        due = pa.array([moment.replace(tzinfo=UTC) for _, moment in sorted(rows)], due.type)
+    return replaced(messages, expires=due)
+
+
+def zone_of(connection: Connection) -> str | None:
+    """The time zone by which the tables of a database tell times; None where that is UTC."""
+    statement = connection.dialect.statement("delayed_zone")
+    if not statement:
+        return None
+    zone: str = connection.execute(statement, doing="asking for the database's time zone")[0][0]
+    return None if zone.lower() in _UTC else zone

@@ -15,8 +15,7 @@ from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.message import ascii_json, parse_headers
 from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.database_facts import now
-from sqlqueue_spark.tables.delayed import is_delayed
-from sqlqueue_spark.tables.due_time import stored_dues
+from sqlqueue_spark.tables.delayed import is_delayed, stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
 
 #: Most messages that go out in one transaction.

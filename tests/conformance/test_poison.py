@@ -12,7 +12,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, MessageBuilder, Sender
-from sqlqueue_spark.send.outbox_keys import error_day
+from sqlqueue_spark.send.outbox_keys import FAILED, day_key
 from tests.support import messages
 from tests.support.driver import at_step
 from tests.support.messages import message_ids, row_id
@@ -142,7 +142,7 @@ def test_an_outbox_says_on_which_day_messages_failed(given, remembered, error, b
     for number in (3, 4):
         forward(given, rows([number], poison=[number]))
     today = datetime.now(UTC).date()
-    assert failing_days(remembered) == [error_day(today)]
+    assert failing_days(remembered) == [day_key(FAILED, today)]
 
 
 @pytest.mark.parametrize("days", [-1, 0, 1, 7, 8])
@@ -151,7 +151,7 @@ def test_a_failure_of_an_earlier_day_counts_as_long_as_ids_are_kept(
 ):
     forward(given, rows([1], poison=[1]))
     (key,) = failing_days(remembered)
-    then = error_day(datetime.now(UTC).date() - timedelta(days=days))
+    then = day_key(FAILED, datetime.now(UTC).date() - timedelta(days=days))
     column = '"MessageId"' if engine.name == "postgresql" else "MessageId"
     engine.execute(f"UPDATE {remembered.table} SET {column} = '{then}' WHERE {column} = '{key}'")
     assert forward(given, rows([1])) == (0, 1, 0)

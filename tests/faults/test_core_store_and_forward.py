@@ -8,7 +8,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.parked import end_of
-from sqlqueue_spark.send.parked_release import release
+from sqlqueue_spark.send.parking import release
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.delayed import DelayedTable
 from tests.support.delayed import DelayedRows
@@ -103,7 +103,7 @@ def test_each_message_arrives_once_if_the_job_dies_and_the_database_goes_down_or
 
 @pytest.mark.parametrize("step", fail_points.RELEASE_STEPS)
 def test_messages_go_back_once_if_the_job_dies_meanwhile(engine, outgoing, billing, gate, step, monkeypatch):
-    monkeypatch.setattr("sqlqueue_spark.send.parked_release._PORTION", 5)
+    monkeypatch.setattr("sqlqueue_spark.send.parking._PORTION", 5)
     store(outgoing, range(MANY))
     gate.shut()
     with running(engine, outgoing, gate.url, **FEW) as job:
@@ -203,7 +203,7 @@ def test_messages_that_are_parked_while_the_driver_looks_are_put_back_at_its_nex
             assert job.trigger()
         return back
 
-    monkeypatch.setattr("sqlqueue_spark.send.remote_databases.release", release_and_park)
+    monkeypatch.setattr("sqlqueue_spark.send.databases_down.release", release_and_park)
     with running(engine, outgoing, gate.url) as job:
         parking = [0]
         job.databases.look()

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from sqlqueue_spark.send.remote_databases import _ALL_AGAIN as ALL_AGAIN
+from sqlqueue_spark.send.databases_down import _ALL_AGAIN as ALL_AGAIN
 from tests.machine.forwarding import NOWHERE, ForwardingQuery
 from tests.machine.forwarding_rules import retry_errors
 from tests.machine.invariants import drain, say

@@ -8,11 +8,12 @@ from unittest import mock
 from psycopg import sql
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.send import parked_release
+from sqlqueue_spark.send import parking
+from sqlqueue_spark.send.databases_down import RemoteDatabases
 from sqlqueue_spark.send.outcomes import Decided, Keys, Outcomes
 from sqlqueue_spark.send.parking import Parking
-from sqlqueue_spark.send.remote_databases import RemoteDatabases
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
 
@@ -53,18 +54,24 @@ def putting_back_at_once() -> Iterator[None]:
     """What is put back is inserted in one transaction and deleted in the next."""
 
     class InTwo(DelayedTable):
-        def send(self, to: str, columns: str, messages: Sequence[Forwarded], ids: Sequence[str]) -> None:  # noqa: ARG002 -- as the other
-            table = self.connection.dialect.table(self.table)
+        def send(
+            self,
+            to: Table,
+            columns: Sequence[str],  # noqa: ARG002 -- as the other
+            messages: Sequence[Forwarded],
+            ids: Sequence[str],
+        ) -> None:
+            queue, table = map(self.connection.dialect.table, (to, self.table))
             rows, kept, rests = zip(*((due.row, kept, rest) for due, kept, rest in messages), strict=True)
             place, *others = (
                 sql.Literal(list(map(str, each))).as_string() for each in (rows, ids, kept, rests)
             )
-            self.connection.execute(_INSERT.format(to, table, place, *others))
+            self.connection.execute(_INSERT.format(queue, table, place, *others))
             self.connection.commit()
             fail_points.step(fail_points.PARKED_SENT)
             self.connection.execute(f"DELETE FROM {table} WHERE ctid = ANY ({place}::tid[])")
 
-    with mock.patch.object(parked_release, "DelayedTable", InTwo):
+    with mock.patch.object(parking, "DelayedTable", InTwo):
         yield
 
 

@@ -469,7 +469,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Due("7", 0, "}", NOW)],
     ),
     "delayed_send": (
-        lambda c: delayed(c).send("[dbo].[orders]", "[Id], [Headers]", [Forwarded(DUE, 0, "{}")], [ID]),
+        lambda c: delayed(c).send(TABLE, ["Id", "Headers"], [Forwarded(DUE, 0, "{}")], [ID]),
         [Answer("DELETE d", changed=1)],
         None,
     ),

@@ -233,11 +233,9 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
         store()
         rows = table.lock_due(2_000)
         columns = present_columns(columns_of(connection, tables.destination))
-        quoted = ", ".join(map(connection.dialect.quote, columns))
-        ids = [str(uuid4()) for _ in rows]
         table.headers(rows)
         sent = [Forwarded(each, each.before, each.rest) for each in rows]
-        table.send(connection.dialect.table(tables.destination.table), quoted, sent, ids)
+        table.send(tables.destination.table, columns, sent, [str(uuid4()) for _ in rows])
 
     def forward() -> None:
         store()

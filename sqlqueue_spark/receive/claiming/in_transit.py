@@ -16,7 +16,7 @@ from sqlqueue_spark.errors import ConfigurationError, LockTimeout, RowsHeld, Sql
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers, without_headers
-from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
+from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
 from sqlqueue_spark.receive.offset import Json
@@ -78,7 +78,8 @@ class Forwarder:
         return {
             row_version
             for row_version, text in headers.items()
-            if (address := _destination(text)) is not None and not _is_own(queue, naming, address)
+            if (address := in_transit_to(parse_headers(text))) is not None
+            and not _is_own(queue, naming, address)
         }
 
     def move(self, queue: Queue, row_versions: Sequence[int]) -> set[int]:
@@ -105,7 +106,7 @@ class Forwarder:
         fail_points.step(fail_points.TRANSIT_LOCKED)
         by_destination: dict[str, list[InTransit]] = {}
         for row in rows:
-            if (address := _destination(row.headers)) is not None:
+            if (address := in_transit_to(parse_headers(row.headers))) is not None:
                 by_destination.setdefault(address, []).append(row)
         moved: list[InTransit] = []
         stay: set[int] = set()
@@ -183,12 +184,6 @@ class Forwarder:
 
 class _ItsOwnError(SqlQueueError):
     """The way of a message ends in the queue in which it stands."""
-
-
-def _destination(headers: str | None) -> str | None:
-    """Where a row is to go; None where it is an ordinary one. A failed message does not move on by itself."""
-    read = parse_headers(headers) or {}
-    return None if FAILED_QUEUE in read else read.get(FORWARD_DESTINATION) or None
 
 
 def _is_own(queue: Queue, naming: Naming, address: str) -> bool:

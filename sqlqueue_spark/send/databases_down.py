@@ -1,22 +1,24 @@
-"""The other databases of a pipeline, as its driver knows them: which are down, and which messages wait for them.
+"""What happens on the driver while another database is down: messages for it wait, or else their batch does.
 
-While a database is down, no batch and no task tries it. One look tries it now and then, and when it answers, puts back into their queue the
-messages that wait for it.
+Where messages can be parked, no batch and no task tries the database. One look tries it now and then. When it answers, the look puts back
+into their queue the messages that wait for it. Where messages cannot be parked, the batch waits, and the log says so once.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.outbox_check import check_outbox
-from sqlqueue_spark.send.parked_release import awaited, release
+from sqlqueue_spark.send.parking import awaited, release
 from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.sent_before import check_outbox
 from sqlqueue_spark.tables import queues
 
 log = logger(__name__)
@@ -24,6 +26,8 @@ log = logger(__name__)
 #: Each so many looks try every database: messages may wait of which this driver does not know, because somebody held them at its last
 #: look, or because another job of the queue has parked them.
 _ALL_AGAIN = 30
+#: How often a batch that waits looks whether it is to stop.
+_STEP_SECONDS = 0.2
 
 
 class RemoteDatabases:
@@ -171,3 +175,54 @@ class RemoteDatabases:
     def _table(self, connection: Connection) -> queues.QueueTable:
         with connection.transaction():
             return queues.get(connection, self._queue, self._home.naming(connection.dialect)).table
+
+
+@dataclass(frozen=True)
+class DatabaseWait:
+    """Waits for the databases of ``endpoint.<name>.url``; for its own one a sink waits in any case, and not for long.
+
+    :param stopped: whether somebody asks to stop.
+    """
+
+    options: SinkOptions
+    stopped: Callable[[], bool] = lambda: False
+
+    def waited(self, batch_id: int) -> bool:
+        """Wait for a database that is down, for ``giveUpAfter`` at most; False where none is down, or it has not come back."""
+        destinations = Destinations(self.options)
+        own = Target.of(self.options)
+        waited = False
+        for target in destinations.everywhere():
+            if target == own or (error := _lost(target)) is None:
+                continue
+            name = destinations.option_of(target)
+            log.warning("batch_waits batch=%d database=%s retry_interval=%gs: it is down: %s",
+                        batch_id, name, self.options.retry_interval.total_seconds(), error)  # fmt: skip
+            if not self._comes_back(target):
+                return False
+            log.warning("database_back database=%s", name)
+            waited = True
+        return waited
+
+    def _comes_back(self, target: Target) -> bool:
+        end = time.monotonic() + self.options.give_up_after.total_seconds()
+        while time.monotonic() < end:
+            look = time.monotonic() + self.options.retry_interval.total_seconds()
+            while time.monotonic() < look:
+                if self.stopped():
+                    return False
+                time.sleep(_STEP_SECONDS)
+            if _lost(target) is None:
+                return True
+        return False
+
+
+def _lost(target: Target) -> ConnectionLost | None:
+    """Why no connection can be had; None where one can, or where it is no passing trouble."""
+    try:
+        connect(target, again=True).close()
+    except ConnectionLost as error:
+        return error
+    except SqlQueueError:
+        return None
+    return None
