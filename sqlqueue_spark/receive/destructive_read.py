@@ -86,7 +86,7 @@ class DestructiveReceiver(Receiver):
         if self._planned is None:
             return start
         self._looks.note(self._planned)
-        self._scanner.claim_ahead(self._planned)
+        self._scanner.batch_runs(self._planned)
         return self._planned.end
 
     def _finish(self, start: Offset | None) -> None:

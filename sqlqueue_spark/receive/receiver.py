@@ -43,12 +43,15 @@ class Receiver:
         on_first_open: Callable[[Queue], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        watches: bool = True,
     ) -> None:
-        """:param on_first_open: is given each queue when the stream opens it for the first time."""
+        """:param on_first_open: is given each queue when the stream opens it for the first time.
+        :param watches: whether to look for neighbours while a batch runs.
+        """
         self._options = options
         self._maker = self._batch_maker(clock, sleep)
         self._pool = ConnectionPool(options, on_first_open)
-        self._scanner = Scanner(options, self._pool, self._maker, clock, sleep)
+        self._scanner = Scanner(options, self._pool, self._maker, clock, sleep, watches=watches)
         #: The batch whose rows are held. In mode ``none`` that is only one that was begun in another mode.
         self._batch = HeldBatch(options, self._pool, self._scanner)
 
@@ -126,5 +129,5 @@ class Receiver:
             return self._batch.staging.named_after(start)
         self._batch.hold(claimed)
         fail_points.step(fail_points.ROWS_LOCKED)
-        self._scanner.claim_ahead(claimed)
+        self._scanner.batch_runs(claimed)
         return claimed.end

@@ -70,7 +70,9 @@ def test_a_stop_during_a_claim_ahead_leaves_no_session(postgresql, monkeypatch):
     sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'ahead' AND state IS NOT NULL"
     url = f"{postgresql.url}?application_name=ahead"
     monkeypatch.setattr("sqlqueue_spark.receive.claiming.claimed_batch.claim", claim_when_closed)
-    receiver = Receiver(SourceOptions.parse({"url": url, "queue": queue.address}))
+    receiver = Receiver(
+        SourceOptions.parse({"url": url, "queue": queue.address, "maxMessagesPerTrigger": "10"})
+    )
     end = receiver.latest(None, 10)
     receiver.plan(None, end)
     assert begun.wait(10)

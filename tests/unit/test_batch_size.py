@@ -155,7 +155,13 @@ def test_beside_neighbours_a_batch_lasts_twice_its_fixed_cost():
     assert 1.7 + 4e-6 * size.beside_neighbours == pytest.approx(3.4, rel=0.4)
 
 
-def test_beside_neighbours_a_batch_of_unknown_cost_has_half_of_the_rows():
+def test_beside_neighbours_the_first_batch_is_small():
+    assert BatchSize(100_000, 2, 20, 1_000_000).beside_neighbours == 300
+
+
+@pytest.mark.parametrize("had, rows", [(300, 1_200), (100_000, 25_000)])
+def test_beside_neighbours_a_batch_of_unknown_cost_is_so_different_that_it_shows(had, rows):
+    """A small one grows, and a large one shrinks."""
     size = BatchSize(100_000, 2, 20, 1_000_000)
-    size.begins(100_000)
-    assert size.beside_neighbours == 50_000
+    size.begins(had)
+    assert size.beside_neighbours == rows

@@ -22,13 +22,13 @@ def test_a_claim_is_told_that_somebody_waits_for_it(end, released):
     """It would not end before."""
     begun, given_back, ended = [], [], []
 
-    def claim(asked):
-        begun.append(asked())
-        eventually(asked)
+    def claim(enough):
+        begun.append(enough(100))
+        eventually(lambda: enough(100))
         ended.append(True)
         return SimpleNamespace(session=None, release=lambda: given_back.append(True))
 
-    ahead = ClaimAhead(claim, "orders@[public]@[shop]")
+    ahead = ClaimAhead(claim, "orders@[public]@[shop]", least=100)
     eventually(lambda: begun)
     end(ahead)
     eventually(lambda: ended and len(given_back) == released)

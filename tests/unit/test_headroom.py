@@ -1,5 +1,6 @@
 """How many rows are left to neighbours, by what the looks at a queue have seen."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,7 +49,9 @@ class Beside:
         self.now = 0.0
         self.queue: Any = Rows(rows)
         self.size = BatchSize(100_000, 2, 20, HIGHEST)
-        self.headroom = Headroom(wanted, lambda: self.now, self.size)
+        #: What the neighbours do while the stream measures their pace.
+        self.sleeps: Callable[[], object] = lambda: None
+        self.headroom = Headroom(wanted, lambda: self.now, lambda _: self.sleeps(), self.size)
         self.batch = batch
 
     def claim(self):
@@ -94,27 +97,27 @@ def test_rows_that_another_stream_may_have_taken_are_no_sign():
 def test_rows_that_a_neighbour_holds_are_a_sign():
     beside = Beside(range(1, 100_000))
     beside.queue.held = 8
-    assert [beside.claim(), beside.claim()] == [1, 2_001]
+    assert [beside.claim(), beside.claim()] == [4_001, 5_001]
 
 
 def test_neighbours_that_look_for_a_row_are_a_sign():
     beside = Beside(range(1, 100_000))
     beside.queue.looking = 8
-    assert [beside.claim(), beside.claim()] == [1, 2_001]
+    assert [beside.claim(), beside.claim()] == [4_001, 5_001]
 
 
 def test_who_looks_for_a_row_for_ever_is_forgotten_until_others_come():
     beside = Beside(range(1, 100_000))
     beside.queue.looking = 1
-    assert [beside.claim() for _ in range(4)] == [1, 2_001, 1_001, 3_001]
+    assert [beside.claim() for _ in range(4)] == [4_001, 5_001, 1, 1_001]
     beside.queue.looking = 2
-    assert [beside.claim(), beside.claim()] == [5_001, 6_001]
+    assert [beside.claim(), beside.claim()] == [7_001, 8_001]
 
 
 def test_neighbours_that_look_for_a_row_are_a_sign_beside_another_stream_too():
     beside = Beside(range(1, 100_000))
     beside.queue.looking, beside.queue.streams = 2, 1
-    assert [beside.claim(), beside.claim()] == [1, 2_001]
+    assert [beside.claim(), beside.claim()] == [4_001, 5_001]
 
 
 def test_the_headroom_grows_while_it_is_taken_whole():
@@ -139,7 +142,7 @@ def test_beside_another_stream_it_grows_to_32_000_only():
         beside.claim()
         sizes.append(beside.headroom.rows)
         beside.queue.take(beside.headroom.left)
-    assert sizes == [500, 2_000, 8_000, 32_000, 32_000]
+    assert sizes == [2_000, 8_000, 32_000, 32_000, 32_000]
 
 
 def test_the_headroom_follows_the_neighbours_pace():
@@ -179,14 +182,61 @@ def test_at_the_end_of_a_backlog_the_headroom_is_what_they_take_in_two_seconds()
     assert (beside.claim(), beside.headroom.left) == (4_717, 1_800)
 
 
-def test_neighbours_that_take_nothing_for_two_seconds_are_gone():
+def test_neighbours_that_take_nothing_for_five_seconds_are_gone():
     beside = Beside(range(1, 100_000))
     beside.claim()
     beside.queue.take(16)
     assert beside.claim() == 2_017
-    assert beside.claim() == 3_017  # one second
-    assert beside.claim() == 1_017  # the oldest row
+    beside.queue.take(1)
+    seen = []
+    for _ in range(7):
+        beside.claim()
+        seen.append(beside.headroom.beside_neighbours)
+    assert seen == [True, True, True, True, True, False, False]
+
+
+def test_neighbours_that_have_not_taken_a_row_are_forgotten_after_two_seconds():
+    beside = Beside(range(1, 100_000))
+    beside.claim()
+    beside.queue.take(16)
+    assert [beside.claim() for _ in range(3)] == [2_017, 3_017, 1_017]
     assert not beside.headroom.beside_neighbours
+
+
+def test_neighbours_that_come_back_soon_are_waited_for_twice_as_long():
+    """Receivers that are busy two seconds of ten keep their headroom from the second time on."""
+    beside = Beside(range(1, 1_000_000))
+    beside.claim()
+    seen = []
+    for second in range(30):
+        if second % 10 < 2:
+            beside.queue.take(50)
+        beside.claim()
+        seen.append(beside.headroom.beside_neighbours)
+    assert seen == 6 * [True] + 4 * [False] + 20 * [True]
+
+
+def test_the_pace_of_neighbours_is_measured_before_the_first_headroom():
+    beside = Beside(range(1, 1_000_000))
+    beside.claim()
+    beside.queue.take(16)
+    beside.sleeps = lambda: beside.queue.take(250)  # a thousand a second
+    beside.claim()
+    assert beside.headroom.rows == 2_000
+
+
+def test_one_sighting_during_a_batch_is_no_neighbour():
+    """An administrator's SELECT FOR UPDATE, or the check of a foreign key."""
+    beside = Beside(range(1, 1_000_000))
+    beside.claim()
+    seen = []
+    for looking in (1, 0, 1, 1):
+        beside.queue.looking = looking
+        seen.append(beside.headroom.sees(beside.queue))
+    assert seen == [False, False, False, True]
+    beside.queue.looking = 0
+    beside.claim()
+    assert beside.headroom.beside_neighbours
 
 
 def test_two_looks_in_a_moment_are_not_two_seconds():
@@ -204,7 +254,7 @@ def test_who_holds_rows_and_takes_none_is_known_from_then_on():
     """He may be dead, and hold them until his connection ends."""
     beside = Beside(range(1, 100_000))
     beside.queue.held = 8
-    assert [beside.claim() for _ in range(6)] == [1, 2_001, 1_001, 3_001, 4_001, 5_001]
+    assert [beside.claim() for _ in range(6)] == [4_001, 5_001, 1, 1_001, 2_001, 3_001]
     beside.queue.held = 9
     beside.claim()
     assert beside.headroom.beside_neighbours
@@ -228,8 +278,8 @@ def test_a_fixed_headroom_is_there_from_the_start(wanted):
         firsts.append(beside.claim())
         beside.queue.take(wanted)
     assert firsts == [wanted + 1 + n * (wanted + 1_000) for n in range(4)]
-    beside.claim()
-    beside.claim()
+    for _ in range(5):
+        beside.claim()
     oldest = beside.queue.rows[0]
     assert beside.claim() == oldest
 

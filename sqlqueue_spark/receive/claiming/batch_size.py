@@ -158,6 +158,8 @@ class BatchSize:
     _FULL = 0.8
     #: How long a batch lasts beside neighbours: this number of seconds, or of fixed costs if that is more.
     _BESIDE_SECONDS, _BESIDE_FIXED = 1.0, 2.0
+    #: The rows of a first batch beside neighbours, and rows that they step over in a moment.
+    _FEW, _HARMLESS = 300, 20_000
 
     def __init__(self, rows: int, target: float, longest: float, most: int, *, told: bool = False) -> None:
         self._told = told
@@ -172,21 +174,33 @@ class BatchSize:
 
     @property
     def settled(self) -> bool:
+        """Whether the next batch is likely to have the size of this one."""
+        return self._known or self.rows >= self._most
+
+    @property
+    def _known(self) -> bool:
         """Whether batches of different sizes have told what the fixed cost is."""
         return self._largest >= self._APART * self._smallest
 
     @property
     def beside_seconds(self) -> float:
         """How long a batch lasts beside neighbours."""
-        return max(self._BESIDE_SECONDS, self._BESIDE_FIXED * self._cost.fixed)
+        return max(self._BESIDE_SECONDS, min(self._longest, self._BESIDE_FIXED * self._cost.fixed))
 
     @property
     def beside_neighbours(self) -> int:
         """The rows of the next batch beside neighbours."""
-        if not self._cost.known:
-            return min(self.rows, max(self._LEAST, self.had // 2) if self.had else self.rows)
-        rows = (self.beside_seconds - self._cost.fixed) / self._cost.each
-        return max(self._LEAST, min(int(rows), self.rows, int(self._GROWTH * max(self.had, self._LEAST))))
+        if not self.had:
+            return min(self.rows, self._FEW)
+        if not self._known:  # the next size is to be so different that the fixed cost shows
+            return min(
+                self.rows, self._times(self._GROWTH if self.had <= self._HARMLESS else 1 / self._GROWTH)
+            )
+        if self._cost.fixed >= self._longest:
+            return self.rows
+        seconds = max(self.beside_seconds - self._cost.fixed, self.beside_seconds / self._BESIDE_FIXED)
+        rows = seconds / self._cost.each
+        return min(self.rows, self._times(rows / self.had))
 
     def begins(self, rows: int, *, more: bool = False) -> None:
         """Note that a batch of this number of rows begins.
@@ -222,7 +236,7 @@ class BatchSize:
 
         :param fits: how many times more rows fit, if every second of the last batch was for rows.
         """
-        if not self.settled:
+        if not self._known:
             return self._apart(fits)
         if self._cost.fixed < self._longest:
             return min(self._wanted(), self._times(fits) if fits < 1 else max(self.rows, self._times(fits)))

@@ -25,22 +25,26 @@ UNTOLD_SECONDS = 60.0
 #: The same once the present batch is known to be done.
 IDLE_SECONDS = 2.0
 
-#: Whether a caller waits for the claim ahead.
-Asked = Callable[[], bool]
+#: Whether this number of rows is enough by now.
+Enough = Callable[[int], bool]
 
 
 class ClaimAhead:
     """One claim that another thread makes. The first call to take it or to give it up has it."""
 
-    def __init__(self, claim: Callable[[Asked], NextBatch | None], queue: str, *, told: bool = False) -> None:
-        """:param claim: makes the claim. It may end sooner once it is asked for, or given up.
+    def __init__(
+        self, claim: Callable[[Enough], NextBatch | None], queue: str, least: int, *, told: bool = False
+    ) -> None:
+        """:param claim: makes the claim. It ends sooner once it is given up, or asked for and large enough.
         :param queue: what is received from, for the log.
+        :param least: how many rows are enough once it is asked for.
         :param told: whether a program tells when a batch is done.
         """
         self._queue = queue
         self._unasked_seconds = UNTOLD_SECONDS if told else UNASKED_SECONDS
         self._made: Future[NextBatch | None] = Future()
-        self._asked = False
+        self._least = least
+        self._asked = self._given_up = False
         #: Locked for good by the first to take the claim.
         self._taken = threading.Lock()
         self._timer: threading.Timer | None = None
@@ -64,7 +68,7 @@ class ClaimAhead:
 
     def give_up(self, because: str = "") -> None:
         """Release the claim, now or as soon as it is made."""
-        self._asked = True
+        self._given_up = True
         self._made.add_done_callback(lambda _: self.give_back(because, at_once=False))
 
     def made(self) -> NextBatch | None:
@@ -94,10 +98,10 @@ class ClaimAhead:
         self._timer.name, self._timer.daemon = "sqlqueue-claim-unasked", True
         self._timer.start()
 
-    def _make(self, claim: Callable[[Asked], NextBatch | None]) -> None:
+    def _make(self, claim: Callable[[Enough], NextBatch | None]) -> None:
         held = None
         try:
-            held = claim(lambda: self._asked)
+            held = claim(lambda rows: self._given_up or (self._asked and rows >= self._least))
             if held is not None and self._timer is None:
                 self.give_up_within(self._unasked_seconds)
         except SqlQueueError as error:

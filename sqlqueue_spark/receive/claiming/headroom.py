@@ -32,8 +32,13 @@ _MARGIN = 2.0
 _STOCK_SECONDS = 8.0
 #: Where the neighbours have taken all of it, their pace is not known: it grows by this factor.
 _GROWTH = 4
-#: Neighbours that have taken nothing for this time, and at this number of looks, are gone.
-_GONE_SECONDS, _GONE_LOOKS = 2.0, 2
+#: Neighbours that have taken nothing for this time, and at this number of looks, are gone. The time doubles up
+#: to the last one each time they come back soon.
+_GONE_SECONDS, _GONE_LOOKS, _MOST_GONE_SECONDS = 5.0, 2, 60.0
+#: A session that holds or seeks rows and has taken none for this time is forgotten: it may do so for ever.
+_IDLE_SECONDS = 2.0
+#: How long the neighbours' pace is measured before the first headroom, and among how many rows.
+_MEASURED_SECONDS, _MEASURED_ROWS = 0.25, 8_000
 
 
 @dataclass
@@ -57,20 +62,34 @@ class Headroom:
 
     :param wanted: a fixed size; 0 leaves no rows; None follows the neighbours' pace.
     :param clock: seconds of any steady clock.
+    :param sleep: sleeps for some seconds.
     :param size: how many rows the batches of the stream have, and how long they last.
     """
 
-    def __init__(self, wanted: int | None, clock: Callable[[], float], size: BatchSize) -> None:
+    def __init__(
+        self,
+        wanted: int | None,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        size: BatchSize,
+    ) -> None:
         self._wanted = wanted
         self._clock = clock
+        self._sleep = sleep
         self._size = size
         #: How many free rows a claim leaves at least; 0 while no neighbour is seen.
         self.rows = wanted or 0
         #: Whether the last look has found fewer, and filled up with rows behind those that were drained.
         self.filled_up = False
         self._left: _Left | None = None
-        #: When the neighbours last took a row, and how many looks ago.
-        self._taken_at, self._looks_since = clock(), 0
+        #: How long the neighbours' pace was measured in all.
+        self.measured_seconds = 0.0
+        #: When the neighbours last took a row, and how many looks ago; whether they ever took one.
+        self._taken_at, self._looks_since, self._took = clock(), 0, False
+        #: After how long without a row they count as gone, and when they were last gone.
+        self._gone_seconds, self._gone_at = _GONE_SECONDS, float("-inf")
+        #: Whether a claim was ever made, and how many looks running have seen neighbours during a batch.
+        self._claims, self._sightings = False, 0
         #: Rows that the neighbours take in a second.
         self._pace = 0.0
         #: The greatest size.
@@ -124,6 +143,17 @@ class Headroom:
                   self._clock() - now)  # fmt: skip
         return self._left.up_to if self._left.enough else HIGHEST
 
+    @property
+    def watches(self) -> bool:
+        """Whether it is worth to look for neighbours while a batch runs."""
+        return self._wanted != 0 and not self.rows
+
+    def sees(self, queue: Queue) -> bool:
+        """Look who looks for a row while a batch runs; True if two looks running have seen a neighbour."""
+        looking = queue.oldest(HIGHEST, HIGHEST, HIGHEST, 1).looking
+        self._sightings = self._sightings + 1 if looking > self._known_held else 0
+        return self._sightings >= 2
+
     def appeared(self, queue: Queue) -> bool:
         """Whether neighbours are seen that were not there when the last claim was made.
 
@@ -137,6 +167,7 @@ class Headroom:
     def claimed(self, queue: Queue, after: int, part: QueueRows | None) -> None:
         """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet."""
         self._backlog = part is not None and part.full
+        self._claims = True
         if self._wanted == 0 or part is None:
             return
         self._claimed_to = max(self._claimed_to, part.last)
@@ -162,16 +193,24 @@ class Headroom:
     # -- what the neighbours do ------------------------------------------------------------------
 
     def _appear(self, queue: Queue, now: float) -> bool:
-        """Whether rows behind the last claim were taken by a neighbour since."""
+        """Whether a neighbour was seen during the batch, or rows behind the last claim were taken since.
+
+        Before the first claim one look tells whether anyone holds a row or seeks one.
+        """
         before, self._left = self._left, None
-        if before is None or not before.rows:
+        sighted, self._sightings = self._sightings >= 2, 0
+        if before is None and not self._claims:
+            before = _Left(LOWEST, LOWEST, 0, now)
+        elif (before is None or not before.rows) and not sighted:
             return False
+        before = before or _Left(LOWEST, LOWEST, 0, now)
         seen = queue.oldest(before.floor, before.up_to, before.up_to, _SAMPLE)
         others = seen.free_before < before.rows and not seen.streams
-        if not (others or self._new_holder(seen)):
+        if not (others or sighted or self._new_holder(seen)):
             return False
+        floor = LOWEST if sighted else before.floor
         self._begins(queue)
-        self._left = _Left(before.floor, before.floor, 0, now)
+        self._left = _Left(floor, floor, 0, now)
         return True
 
     def _new_holder(self, seen: Oldest) -> bool:
@@ -182,9 +221,27 @@ class Headroom:
         return new
 
     def _begins(self, queue: Queue) -> None:
-        self.rows = self._wanted or min(_FIRST, max(_LEAST, self._size.had))
-        self._taken_at, self._looks_since, self._pace = self._clock(), 0, 0.0
-        log.info("neighbours_seen queue=%s headroom=%d", queue.table.name, self.rows)
+        now = self._clock()
+        soon = now - self._gone_at <= _MOST_GONE_SECONDS
+        self._gone_seconds = min(_MOST_GONE_SECONDS, 2 * self._gone_seconds) if soon else _GONE_SECONDS
+        self._taken_at, self._looks_since, self._took = now, 0, False
+        self._pace = self._measured(queue)
+        known = int(_MARGIN * self._pace * self._size.beside_seconds)
+        self.rows = self._wanted or max(_LEAST, known or min(_FIRST, self._size.had or _FIRST))
+        log.info("neighbours_seen queue=%s headroom=%d pace=%.0f", queue.table.name, self.rows, self._pace)
+
+    def _measured(self, queue: Queue) -> float:
+        """How many rows a second the neighbours take now, while the stream holds none.
+
+        It is 0 where that is not known: another stream of ours takes rows, too.
+        """
+        before = queue.oldest(LOWEST, LOWEST, LOWEST, _MEASURED_ROWS)
+        if before.streams or self._wanted is not None:
+            return 0.0
+        self._sleep(_MEASURED_SECONDS)
+        self.measured_seconds += _MEASURED_SECONDS
+        after = queue.oldest(before.floor, before.last, before.last, 1)
+        return (before.free - after.free_before) / _MEASURED_SECONDS
 
     def _look(self, queue: Queue, left: _Left, count: int) -> Oldest:
         return queue.oldest(left.floor, left.up_to, max(left.up_to, self._claimed_to), count)
@@ -218,12 +275,13 @@ class Headroom:
         """Learn from what is left of the rows that were left at the last look."""
         taken = left.rows - looked.free_before
         if taken > 0:
-            self._taken_at, self._looks_since = now, 0
+            self._taken_at, self._looks_since, self._took = now, 0, True
         else:
             self._looks_since += 1
-            gone = now - self._taken_at
-            if gone >= _GONE_SECONDS and self._looks_since >= _GONE_LOOKS:
+            patience = self._gone_seconds if self._took else _IDLE_SECONDS
+            if now - self._taken_at >= patience and self._looks_since >= _GONE_LOOKS:
                 self.rows, self._known_held = 0, _holders(looked)
+                self._gone_at = now if self._took else self._gone_at
                 return
         self._most = _MOST_SHARED if looked.streams else _MOST
         if self._wanted is None and left.rows and now > left.seconds:

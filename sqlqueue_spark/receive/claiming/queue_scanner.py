@@ -65,7 +65,7 @@ class QueueScanner:
         #: No row above this one is claimed.
         self.end = HIGHEST
         self.backlog = Backlog(options.poll_interval, clock)
-        self.headroom = Headroom(options.neighbour_headroom, clock, size)
+        self.headroom = Headroom(options.neighbour_headroom, clock, sleep, size)
         self.cleanup = IndexCleanup(Target.of(options), clock)
         #: Whether a limit ended the last share of a batch, so that a backlog waits; that share's number.
         self.full, self.served = False, 0
@@ -158,10 +158,11 @@ class QueueScanner:
 
     def _look(self, search: Search, scan: Scan, limits: BatchLimits) -> QueueRows | None:
         def find(queue: Queue) -> QueueRows | None:
-            began = self._clock()  # not before: the time to make a connection is not part of the look
+            # Not before: the time to make a connection is not part of the look, nor that to measure a pace.
+            began = self._clock() - self.headroom.measured_seconds
             look = self.find_onward if scan.leaves_headroom else self._find
             part = look(queue, scan.after, scan.up_to, limits)
-            scan.seconds = self._clock() - began
+            scan.seconds = self._clock() - self.headroom.measured_seconds - began
             return part
 
         part = search(find)

@@ -14,8 +14,9 @@ from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
-from sqlqueue_spark.receive.claiming.claim_ahead import IDLE_SECONDS, Asked, ClaimAhead
+from sqlqueue_spark.receive.claiming.claim_ahead import IDLE_SECONDS, ClaimAhead, Enough
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
+from sqlqueue_spark.receive.claiming.neighbour_watch import NeighbourWatch
 from sqlqueue_spark.receive.claiming.next_batch import (
     BatchMaker,
     NextBatch,
@@ -55,7 +56,10 @@ class Scanner:
         maker: BatchMaker,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
+        *,
+        watches: bool = True,
     ) -> None:
+        """:param watches: whether to look for neighbours while a batch runs."""
         self._options = options
         self._pool = pool
         self._maker = maker
@@ -71,6 +75,8 @@ class Scanner:
         #: Whether this run ends at the rows that are there now (``Trigger.AvailableNow``).
         self._bounded = False
         self._ahead: ClaimAhead | None = None
+        self._watch = NeighbourWatch(pool, self._neighbours_seen)
+        self._watches = watches
         #: Late rows went before the claim ahead. Now it comes next: there may always be another late row.
         self._ahead_waited = False
         self._limits = BatchLimits(rows=options.most_rows, bytes=options.max_bytes_per_trigger)
@@ -109,6 +115,7 @@ class Scanner:
         :param max_rows: most rows to claim; None is everything that is there now.
         """
         self._batch_ended()
+        self._watch.end()
         if asks_to_stop(self._options):
             self._give_back_ahead()
             return None
@@ -167,13 +174,25 @@ class Scanner:
 
     def close(self) -> None:
         """End what runs in the background, and give back what was claimed ahead."""
+        self._watch.close()
         self.give_up_ahead()
         for member in self._members.values():
             member.cleanup.close()
 
     # -- the claim ahead -------------------------------------------------------------------------
 
-    def claim_ahead(self, present: NextBatch) -> None:
+    def batch_runs(self, present: NextBatch) -> None:
+        """Look for neighbours while the present batch runs, and claim ahead what follows it."""
+        self._claim_ahead(present)
+        if self._watches:
+            self._watch.begin(member for member, _ in self._of(present))
+
+    def _neighbours_seen(self) -> None:
+        """Give up a claim ahead at once: neighbours step over its rows. The watch calls it in its thread."""
+        if (ahead := self._ahead) is not None:
+            ahead.give_up("neighbours are seen")
+
+    def _claim_ahead(self, present: NextBatch) -> None:
         """Begin to claim what follows the present batch, where a backlog is likely to wait."""
         lasts = {part.name: part.last for part in present.parts}
         more = any(part.full and part.last < member.end for member, part in self._of(present))
@@ -189,15 +208,14 @@ class Scanner:
             after, up_to = lasts.get(member.name, member.head.ended_at), member.end
             return search(lambda queue: member.find_onward(queue, after, up_to, share, ahead=True))
 
-        def claim(asked: Asked) -> NextBatch | None:
-            within = limits
-            if not self._options.several:
-                # Spark need not wait for a batch that grows faster than it is claimed, and batches get no
-                # smaller by that. With several queues those that are looked at last would get less.
-                within = replace(limits, enough=lambda rows: asked() and rows >= least)
-            return self._claim(end, among, within, ahead, ahead=True)
+        def claim(enough: Enough) -> NextBatch | None:
+            return self._claim(end, among, replace(limits, enough=enough), ahead, ahead=True)
 
-        self._ahead = ClaimAhead(claim, self._pool.title, told=self._options.done_file is not None)
+        # Spark need not wait for a batch that grows faster than it is claimed, and batches get no smaller by
+        # that. With several queues those that are looked at last would get less.
+        least = HIGHEST if self._options.several else least
+        told = self._options.done_file is not None
+        self._ahead = ClaimAhead(claim, self._pool.title, least, told=told)
 
     def give_up_ahead(self) -> None:
         """Give back to everybody what was claimed ahead."""
