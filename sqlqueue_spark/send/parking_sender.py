@@ -15,7 +15,7 @@ from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import FrameColumns
-from sqlqueue_spark.send.outbox_keys import keys_by_queue, origin_keys, origins
+from sqlqueue_spark.send.outbox_keys import OF_ORIGIN, keys_by_queue, origins
 from sqlqueue_spark.send.outcome_builder import OutcomeBuilder
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.parking import DatabaseDown
@@ -117,7 +117,7 @@ def _distinct(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _origins(rows: pa.RecordBatch, final: Callable[[str], str]) -> list[str]:
     """The outbox keys of the origins of these rows."""
-    return keys_by_queue(rows["Queue"], origins(rows["Id"], rows["RowVersion"]), origin_keys, final)
+    return keys_by_queue(rows["Queue"], origins(rows["Id"], rows["RowVersion"]), OF_ORIGIN, final)
 
 
 class ReceivedRows:

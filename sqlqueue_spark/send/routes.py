@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -233,7 +233,7 @@ class Routes:
                 ([at for at in positions if not sends.is_copy(at)], error) for positions, error in refusals
             ]
             if any(positions for positions, _ in copies):
-                outcomes = outcomes.sending(self.failing(sends, copies), outcomes.owners)
+                outcomes = replace(outcomes, sends=self.failing(sends, copies))
         failures = {
             outcomes.owners[at]: Failure.of(error) for positions, error in refusals for at in positions
         }
