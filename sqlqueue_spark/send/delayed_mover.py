@@ -34,10 +34,9 @@ from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
 from sqlqueue_spark.messages.parked import waits_for
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.refusals import refused
 from sqlqueue_spark.tables import delayed, queues
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
-from sqlqueue_spark.tables.insert import Column, columns_of, present_columns
+from sqlqueue_spark.tables.insert import Column, columns_of, present_columns, refused
 from sqlqueue_spark.tables.queues import QueueTable
 
 log = logger(__name__)

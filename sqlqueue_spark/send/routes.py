@@ -19,8 +19,7 @@ from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, check_one_database, place
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.parking import DatabaseDown
-from sqlqueue_spark.send.refusals import Why, refused
-from sqlqueue_spark.tables.insert import Inserter
+from sqlqueue_spark.tables.insert import Inserter, Why, refused
 from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logger(__name__)
