@@ -268,7 +268,8 @@ class DelayedMover:
         """
         known = self._found.get(address or "")
         if known is None:
-            wanted = self._table_at(connection, address)
+            naming = self.options.naming(connection.dialect)
+            wanted = self.owner if address is None else naming.table(address)
             found = queues.find(connection, wanted)
             if found is None or delayed.is_delayed(found.columns):
                 raise queues.missing(
@@ -277,9 +278,6 @@ class DelayedMover:
             known = _Destination(found, columns_of(connection, found))
             self._found[address or ""] = known
         return known
-
-    def _table_at(self, connection: Connection, address: str | None) -> Table:
-        return self.owner if address is None else self.options.naming(connection.dialect).table(address)
 
     def _opened(self) -> DelayedTable:
         if self._table is None:

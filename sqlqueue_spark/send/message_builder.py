@@ -52,7 +52,7 @@ from sqlqueue_spark.send.composed import Composed, FailedMessage
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.events import Events, check_events, parted, typeless
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
-from sqlqueue_spark.send.header_shapes import Alike, alike, members
+from sqlqueue_spark.send.header_shapes import Alike, alike, members, poisoned
 from sqlqueue_spark.send.message_ids import ids_of_rows, message_ids
 from sqlqueue_spark.send.outbox_keys import origins
 from sqlqueue_spark.send.received_in_transit import in_transit
@@ -215,11 +215,9 @@ class MessageBuilder:
         :raises Unsendable: there are such messages, and there is no error queue.
         """
         failed: dict[int, FailedMessage] = {}
-        for group in groups:
-            if group.poison:
-                for at, text in zip(group.positions.to_pylist(), group.texts.to_pylist(), strict=True):
-                    queue = given["Queue"][at].as_py() or composed.destination(at)
-                    failed[at] = self._failed(poison(text), queue, composed.ids[at])
+        for at, text in poisoned(groups).items():
+            queue = given["Queue"][at].as_py() or composed.destination(at)
+            failed[at] = self._failed(poison(text), queue, composed.ids[at])
         for at in composed.typeless():
             error = typeless(at)
             if self.options.error_queue is None:

@@ -48,7 +48,7 @@ class ParkingSender(Sender):
         super().__exit__(*exception)
 
     def _sent(self, chunk: Composed, positions: Container[int] | None = None) -> Sent:
-        away = self._away(chunk) if self._parks(chunk) else {}
+        away = self._away(chunk) if chunk.received is not None and self._parking.possible else {}
         if not away:
             return super()._sent(chunk, positions)
         before = (
@@ -75,9 +75,6 @@ class ParkingSender(Sender):
                     raise
                 self._parking.note(lost, self._destinations.option_of(lost.target))
         return done
-
-    def _parks(self, chunk: Composed) -> bool:
-        return chunk.received is not None and self._parking.possible
 
     def _away(self, chunk: Composed) -> dict[Target, list[int]]:
         """The messages that go to other databases, by database."""
