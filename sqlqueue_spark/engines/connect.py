@@ -12,9 +12,7 @@ from sqlqueue_spark.engines.connection import (
     RECORD_BATCH_ROWS,
     Connection,
     Reader,
-    Row,
     Target,
-    rows_awaited,
 )
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.drivers import remedy
@@ -25,13 +23,11 @@ __all__ = [
     "RECORD_BATCH_ROWS",
     "Connection",
     "Reader",
-    "Row",
     "Target",
     "connect",
     "local_access",
     "one_each",
     "open_reader",
-    "rows_awaited",
 ]
 
 #: How long the first connection waits for a database that says it is not ready yet. A serverless one takes

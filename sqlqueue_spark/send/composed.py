@@ -23,7 +23,7 @@ from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, wai
 from sqlqueue_spark.messages.parked import given_up_at, parked_headers
 from sqlqueue_spark.send.column_values import Columns, among, grouped, in_order
 from sqlqueue_spark.send.events import Events
-from sqlqueue_spark.send.outbox_keys import error_keys, keys
+from sqlqueue_spark.send.outbox_keys import OF_FAILED, keys
 from sqlqueue_spark.send.sent import Sent
 
 #: Stands in a key for the address of what cannot be sent anywhere.
@@ -214,11 +214,10 @@ class Composed:
         :param final: gives the final address of one that could not be reached.
         """
         made: list[str] = keys(self._of(self.id_column, positions), address).to_pylist()
-        numbers = {at: number for number, at in self._failed_of(positions)}
-        for to, its in self._by_address(numbers).items():
-            where = _NOWHERE if to is None else final(to)
-            for at, key in zip(its, self._error_keys(its, where), strict=True):
-                made[numbers[at]] = key
+        for to, its in self._failed_to(positions).items():
+            error_keys = self._error_keys([*its.values()], _NOWHERE if to is None else final(to))
+            for number, key in zip(its, error_keys, strict=True):
+                made[number] = key
         return made
 
     def other_keys(
@@ -233,11 +232,10 @@ class Composed:
         yield from zip(self._error_keys(positions, address), own, strict=True)
         if self.origins is not None:
             yield from zip(self._error_keys(positions, _NOWHERE), own, strict=True)
-        numbers = {at: number for number, at in self._failed_of(positions)}
-        for to, its in self._by_address(numbers).items():
+        for to, its in self._failed_to(positions).items():
             if to is not None:
-                sends = keys(self._of(self.id_column, its), final(to)).to_pylist()
-                yield from ((key, own[numbers[at]]) for at, key in zip(its, sends, strict=True))
+                sends = keys(self._of(self.id_column, [*its.values()]), final(to)).to_pylist()
+                yield from ((key, own[number]) for number, key in zip(its, sends, strict=True))
 
     def acknowledged(self, positions: Iterable[int]) -> dict[str, list[int]]:
         """Those of these messages that are acknowledged, by the address of the queue that is told."""
@@ -257,11 +255,12 @@ class Composed:
         """How many of the messages at these positions have failed."""
         return sum(at in self.failed for at in positions) if self.failed else 0
 
-    def _by_address(self, failed: Iterable[int]) -> dict[str | None, list[int]]:
-        """These positions of failed messages by the address that they could not reach."""
-        found: dict[str | None, list[int]] = {}
-        for at in failed:
-            found.setdefault(self.failed[at].to, []).append(at)
+    def _failed_to(self, positions: Sequence[int]) -> dict[str | None, dict[int, int]]:
+        """Those of these positions that have failed, by the address that they could not reach, under their numbers among these."""
+        found: dict[str | None, dict[int, int]] = {}
+        for number, at in enumerate(positions if self.failed else ()):
+            if at in self.failed:
+                found.setdefault(self.failed[at].to, {})[number] = at
         return found
 
     def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
@@ -326,12 +325,6 @@ class Composed:
         """The rows at these positions, which are in ascending order."""
         return columns if len(positions) == len(self) else columns.take(pa.array(positions, pa.int32()))
 
-    def _failed_of(self, positions: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Which of these positions have failed, each behind its number among them."""
-        return (
-            (number, at) for number, at in enumerate(positions if self.failed else ()) if at in self.failed
-        )
-
     def _error_keys(self, positions: Sequence[int], address: str) -> list[str]:
         origins = self.id_column if self.origins is None else self.origins
-        return error_keys(self._of(origins, positions), address).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+        return keys(self._of(origins, positions), address, OF_FAILED).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -47,7 +48,11 @@ def with_copies(routes: Routes, chunk: Composed | Outcomes) -> tuple[Sequence[Co
     if isinstance(chunk, Outcomes):
         return list(_cut(_outcomes(chunk, sends, groups), _most(routes, sends))), done
     packed = _packed(groups, _most(routes, sends))
-    return [_copied(sends, each, first=not number) for number, each in enumerate(packed)], done
+    # The rows of the first group need no new Ids.
+    return [
+        sends.copied(*_columns(each), keeps_ids=not number and len(each) == 1)
+        for number, each in enumerate(packed)
+    ], done
 
 
 def _groups(routes: Routes, chunk: Composed) -> tuple[list[_Group], int]:
@@ -89,20 +94,16 @@ def _packed(groups: Sequence[_Group], most: int) -> Iterator[Sequence[_Group]]:
         yield together
 
 
-def _copied(chunk: Composed, groups: Sequence[_Group], *, first: bool) -> Composed:
-    """The messages of these groups, one group behind the other. The rows of the first group need no new Ids."""
-    return chunk.copied(*_columns(groups), keeps_ids=first and len(groups) == 1)
-
-
 def _outcomes(outcomes: Outcomes, sends: Composed, groups: Sequence[_Group]) -> Outcomes:
     """The outcomes, which send the messages of these groups, in the order of the received messages."""
     if not groups:
-        return outcomes.sending(None, ())
+        return replace(outcomes, sends=None, owners=())
     columns = _columns(groups)
     order = pc.sort_indices(columns[0])
     sources, destinations, published = (each.take(order) for each in columns)
     owners = pa.array(outcomes.owners, pa.int32()).take(sources)
-    return outcomes.sending(sends.copied(sources, destinations, published), owners.to_pylist())
+    copied = sends.copied(sources, destinations, published)
+    return replace(outcomes, sends=copied, owners=owners.to_pylist())
 
 
 def _columns(groups: Sequence[_Group]) -> tuple[pa.Array, pa.Array, pa.Array]:

@@ -115,7 +115,10 @@ class RemoteDatabases:
                     self._awaited.add(target)
                 raise
         if self._renamed:
-            back += self._put_back_of_others()
+            # No option leads to these any more: what waits for them goes wherever its address leads now.
+            with connect(Target.of(self._home), again=True) as connection:
+                others = awaited(connection, self._table(connection)).difference(self._names.values())
+            back += sum(map(self._put_back, sorted(others)))
             self._renamed = False
         return back
 
@@ -165,12 +168,6 @@ class RemoteDatabases:
         if back:
             log.warning("put_back queue=%s database=%s rows=%d", self._queue, name, back)
         return back
-
-    def _put_back_of_others(self) -> int:
-        """Put back what waits for databases that no option leads to any more: it goes wherever its address leads now."""
-        with connect(Target.of(self._home), again=True) as connection:
-            names = awaited(connection, self._table(connection))
-        return sum(self._put_back(name) for name in sorted(names.difference(self._names.values())))
 
     def _table(self, connection: Connection) -> queues.QueueTable:
         with connection.transaction():

@@ -34,10 +34,9 @@ from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
 from sqlqueue_spark.messages.parked import waits_for
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.refusals import refused
 from sqlqueue_spark.tables import delayed, queues
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
-from sqlqueue_spark.tables.insert import Column, columns_of, present_columns
+from sqlqueue_spark.tables.insert import Column, columns_of, present_columns, refused
 from sqlqueue_spark.tables.queues import QueueTable
 
 log = logger(__name__)
@@ -269,7 +268,8 @@ class DelayedMover:
         """
         known = self._found.get(address or "")
         if known is None:
-            wanted = self._table_at(connection, address)
+            naming = self.options.naming(connection.dialect)
+            wanted = self.owner if address is None else naming.table(address)
             found = queues.find(connection, wanted)
             if found is None or delayed.is_delayed(found.columns):
                 raise queues.missing(
@@ -278,9 +278,6 @@ class DelayedMover:
             known = _Destination(found, columns_of(connection, found))
             self._found[address or ""] = known
         return known
-
-    def _table_at(self, connection: Connection, address: str | None) -> Table:
-        return self.owner if address is None else self.options.naming(connection.dialect).table(address)
 
     def _opened(self) -> DelayedTable:
         if self._table is None:

@@ -17,9 +17,8 @@ from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import Duplicate, TryAgain
 from sqlqueue_spark.messages.acknowledgement import acknowledgements
 from sqlqueue_spark.send.composed import Composed
-from sqlqueue_spark.send.destinations import Placed
+from sqlqueue_spark.send.destinations import Placed, Rows
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, FAILED, day_key, day_keys
-from sqlqueue_spark.send.outcome_rows import Rows
 from sqlqueue_spark.send.routes import RolledBack, Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import keys_before

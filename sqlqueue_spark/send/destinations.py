@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
@@ -42,6 +44,10 @@ class Placed(NamedTuple):
 
     destination: Destination
     positions: Sequence[int]
+
+
+#: A table with the rows (:data:`OUTGOING`) that go there.
+Rows = tuple[Destination, pa.RecordBatch]
 
 
 def place(addressed: Iterable[tuple[str, Sequence[int]]], find: Callable[[str], Destination]) -> list[Placed]:

@@ -153,6 +153,14 @@ def alike(column: pa.Array, *, received: bool, poison: bool = False) -> list[Ali
     return groups + _parsed(odd, received, poison)
 
 
+def poisoned(groups: Iterable[Alike]) -> dict[int, str]:
+    """The headers of the rows that are poison, by position."""
+    pairs = (
+        zip(its.positions.to_pylist(), its.texts.to_pylist(), strict=True) for its in groups if its.poison
+    )
+    return dict(itertools.chain.from_iterable(pairs))
+
+
 def members(name: str, values: pa.Array) -> pa.Array:
     """Of each value: the header of this name as a member of the JSON; NULL where the value is NULL."""
     if pc.all(pc.match_substring_regex(values, rf"\A{_PLAIN}*\z")).as_py():

@@ -52,7 +52,7 @@ from sqlqueue_spark.send.composed import Composed, FailedMessage
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.events import Events, check_events, parted, typeless
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
-from sqlqueue_spark.send.header_shapes import Alike, alike, members
+from sqlqueue_spark.send.header_shapes import Alike, alike, members, poisoned
 from sqlqueue_spark.send.message_ids import ids_of_rows, message_ids
 from sqlqueue_spark.send.outbox_keys import origins
 from sqlqueue_spark.send.received_in_transit import in_transit
@@ -99,6 +99,11 @@ class MessageBuilder:
     destinations: Destinations | None = None
     #: How many messages were made that have no type; those that endpoints exchange among themselves need none.
     untyped: Count = field(default_factory=Count)
+
+    @functools.cached_property
+    def _addresses(self) -> Destinations:
+        """What knows how an address is written in full."""
+        return self.destinations or Destinations(self.options)
 
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Composed]:
         """Make the messages of a task, in their order, chunk by chunk; a chunk goes out in one transaction.
@@ -210,11 +215,9 @@ class MessageBuilder:
         :raises Unsendable: there are such messages, and there is no error queue.
         """
         failed: dict[int, FailedMessage] = {}
-        for group in groups:
-            if group.poison:
-                for at, text in zip(group.positions.to_pylist(), group.texts.to_pylist(), strict=True):
-                    queue = given["Queue"][at].as_py() or composed.destination(at)
-                    failed[at] = self._failed(poison(text), queue, composed.ids[at])
+        for at, text in poisoned(groups).items():
+            queue = given["Queue"][at].as_py() or composed.destination(at)
+            failed[at] = self._failed(poison(text), queue, composed.ids[at])
         for at in composed.typeless():
             error = typeless(at)
             if self.options.error_queue is None:
@@ -229,8 +232,7 @@ class MessageBuilder:
 
     def _failed(self, failure: Failure, queue: str, message_id: str) -> FailedMessage:
         """A message that has failed for a queue, and cannot be sent anywhere."""
-        destinations = self.destinations or Destinations(self.options)
-        return destinations.failed(failure, queue=queue, message_id=message_id)
+        return self._addresses.failed(failure, queue=queue, message_id=message_id)
 
     def _rows(
         self,
@@ -375,11 +377,17 @@ class MessageBuilder:
 
     def _first_queues(self, destinations: pa.Array) -> pa.Array:
         """The queue that each message goes into first: that of storing where its destination is in another database."""
-        found = self.destinations
-        if found is None or self.options.store_and_forward is None:
-            return destinations
         store = self.options.store_and_forward
-        return mapped_once(lambda each: store if _is_stored(found, each) else each, destinations)
+        if store is None:
+            return destinations
+        return mapped_once(lambda each: store if self._is_stored(each) else each, destinations)
+
+    def _is_stored(self, address: str) -> bool:
+        """Whether messages to an address are stored in this database; not where the address cannot be read."""
+        try:
+            return self._addresses.stored_for(address) is not None
+        except ConfigurationError:
+            return False
 
     def _count_untyped(self, group: Alike) -> None:
         if ENCLOSED_MESSAGE_TYPES not in group.names and self.options.message_type is None:
@@ -391,12 +399,11 @@ class MessageBuilder:
 
         :param kept: it stays as it is in any case, because its message fails.
         """
-        destinations = self.destinations or Destinations(self.options)
         distinct = addresses.dictionary_encode()
         full = []
         for number, address in enumerate(distinct.dictionary.to_pylist()):
             try:
-                full.append(destinations.full_address(address))
+                full.append(self._addresses.full_address(address))
             except ConfigurationError as error:
                 if not (kept or self.columns.received):
                     at = pc.index(distinct.indices, number).as_py()
@@ -459,14 +466,6 @@ def _as_it_is(headers: pa.Array, bodies: pa.Array) -> pa.RecordBatch:
     """The columns of :data:`OUTGOING` but for the first, for rows whose headers nobody can complete."""
     nothing = [pa.nulls(len(headers), each.type) for each in list(OUTGOING)[3:]]
     return pa.RecordBatch.from_arrays([headers, bodies, *nothing], OUTGOING.names[1:])
-
-
-def _is_stored(destinations: Destinations, address: str) -> bool:
-    """Whether messages to an address are stored in this database; not where nobody can read it."""
-    try:
-        return destinations.stored_for(address) is not None
-    except ConfigurationError:
-        return False
 
 
 def _fitting(values: pa.Array) -> pa.Array:

@@ -48,14 +48,21 @@ EARLIER_VERSION = "sqlqueue 0.1.0"
 #: outbox apart. With 13 characters for an address each message would write 14 bytes more on PostgreSQL, and cost 2 % more of
 #: the processor.
 _ADDRESS_CHARACTERS = 10
+#: What a key tells beside id and address: a received row (by its origin) has its outcome in this queue; a message was handled here, whatever
+#: row it came as; a send of this row, or of a message that was not received, has failed.
+OF_ORIGIN, OF_HANDLED, OF_FAILED = "\0origin", "\0handled", "\0error"
 #: What a key of a day tells.
 FAILED, PARKED = "errors", "parked"
 #: So many days are looked for at most: nobody runs a batch again after a longer time.
 _MOST_DAYS = 1_000
 
 
-def keys(ids: pa.Array, address: str) -> pa.Array:
-    """The keys of messages to one final address (:attr:`QueueTable.address`); each key is 1 to 200 characters of ASCII."""
+def keys(ids: pa.Array, address: str, what: str = "") -> pa.Array:
+    """The keys of messages to one final address (:attr:`QueueTable.address`); each key is 1 to 200 characters of ASCII.
+
+    :param what: what they tell beside that: :data:`OF_ORIGIN`, :data:`OF_HANDLED` or :data:`OF_FAILED`.
+    """
+    address += what
     own = pc.binary_join_element_wise(ids, _address_digest(address), MARK)
     plain = pc.and_(
         pc.match_substring_regex(ids, rf"\A{PLAIN}\z"), pc.less_equal(pc.binary_length(own), LONGEST_ID)
@@ -71,41 +78,14 @@ def origins(row_ids: pa.Array, row_versions: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(pc.utf8_lower(row_ids), row_versions.cast(pa.string()), "-")
 
 
-def origin_keys(origins: pa.Array, queue: str) -> pa.Array:
-    """The keys by which an outbox knows that received rows have their outcome.
-
-    :param queue: where they were received (:attr:`QueueTable.address`).
-    """
-    return keys(origins, f"{queue}\0origin")
-
-
-def keys_by_queue(
-    queues: pa.Array,
-    values: pa.Array,
-    keys_of: Callable[[pa.Array, str], pa.Array],
-    final: Callable[[str], str],
-) -> list[str]:
+def keys_by_queue(queues: pa.Array, values: pa.Array, what: str, final: Callable[[str], str]) -> list[str]:
     """The keys of received rows, in their order.
 
-    :param queues: the address of the queue of each, and ``values`` what :func:`origin_keys` or :func:`handled_keys` makes its key of.
+    :param queues: the address of the queue of each, ``values`` what its key is made of, and ``what`` as for :func:`keys`.
     :param final: gives the final address of the queue at an address.
     """
-    made = [(its, keys_of(values.take(its), final(address))) for address, its in grouped(queues)]
+    made = [(its, keys(values.take(its), final(address), what)) for address, its in grouped(queues)]
     return in_order(*zip(*made, strict=True)).to_pylist() if made else []
-
-
-def handled_keys(ids: pa.Array, queue: str) -> pa.Array:
-    """The keys by which an outbox knows that messages were handled, whatever row they came as."""
-    return keys(ids, f"{queue}\0handled")
-
-
-def error_keys(origins: pa.Array, address: str) -> pa.Array:
-    """The keys by which an outbox knows that sends have failed.
-
-    :param origins: those of received rows, else message ids.
-    :param address: where they were to go.
-    """
-    return keys(origins, f"{address}\0error")
 
 
 def day_key(what: str, day: date) -> str:

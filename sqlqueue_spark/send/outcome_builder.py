@@ -26,7 +26,7 @@ from sqlqueue_spark.send.column_values import among, grouped, in_order, told
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
-from sqlqueue_spark.send.header_shapes import Alike, alike
+from sqlqueue_spark.send.header_shapes import Alike, alike, poisoned
 from sqlqueue_spark.send.message_builder import Count, MessageBuilder, NewIds
 from sqlqueue_spark.send.message_ids import message_ids
 from sqlqueue_spark.send.outbox_keys import origins
@@ -77,10 +77,7 @@ class OutcomeBuilder:
         groups = self.grouped(batch)
         outcomes = self.received(batch, groups)
         failures = self._failures(self.columns.column(batch, "Failure"))
-        for group in groups:
-            if group.poison:
-                texts = zip(group.positions.to_pylist(), group.texts.to_pylist(), strict=True)
-                failures |= {at: poison(text) for at, text in texts}
+        failures |= {at: poison(text) for at, text in poisoned(groups).items()}
         moving = {
             at: self.destinations.failed(Failure.of(error), queue=wanted, message_id=outcomes.row_id(at))
             for at, wanted, error in in_transit(groups, queues, self.options)
@@ -201,7 +198,7 @@ class _Sends:
         rows = self.rows
         for at in range(0 if rows is None else rows.num_rows):
             try:
-                _made(self.builder.composed(rows.slice(at, 1), _no_ids))  # type: ignore[union-attr] # there is one
+                _made(self.builder.composed(rows.slice(at, 1), lambda each: pa.repeat("", len(each))))  # type: ignore[union-attr] # there is one
             except Unsendable as error:
                 yield at, error
 
@@ -209,10 +206,6 @@ class _Sends:
 def _made(messages: Composed) -> Composed:
     messages.rows(range(len(messages)))
     return messages
-
-
-def _no_ids(nameless: Sequence[int]) -> pa.Array:
-    return pa.array([""] * len(nameless), pa.string())
 
 
 class _NewIds:

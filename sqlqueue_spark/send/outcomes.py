@@ -23,7 +23,7 @@ from sqlqueue_spark.messages.outgoing import lasting, replaced
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.send.composed import Composed, FailedMessage
 from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.outbox_keys import handled_keys, keys_by_queue, origin_keys
+from sqlqueue_spark.send.outbox_keys import OF_HANDLED, OF_ORIGIN, keys_by_queue
 
 #: When a received message was processed; NULL where the frame does not tell.
 TIMES = pa.schema([(name, pa.timestamp("us", tz="UTC")) for name in ("ProcessingStarted", "ProcessingEnded")])
@@ -95,10 +95,6 @@ class Outcomes:
         }
         return replace(self, failed={**failed, **self.failed})
 
-    def sending(self, sends: Composed | None, owners: Sequence[int]) -> Outcomes:
-        """The same outcomes, which send these messages instead."""
-        return replace(self, sends=sends, owners=owners)
-
     def only(self, kept: range) -> Outcomes:
         """The outcomes at these positions alone."""
         first, last = (bisect.bisect_left(self.owners, end) for end in (kept.start, kept.stop))
@@ -131,8 +127,8 @@ class Outcomes:
 
         :param queue: gives the final address of the queue at an address.
         """
-        origins = keys_by_queue(self.queues, self.origins, origin_keys, queue)
-        ids = keys_by_queue(self.queues, self.ids, handled_keys, queue)
+        origins = keys_by_queue(self.queues, self.origins, OF_ORIGIN, queue)
+        ids = keys_by_queue(self.queues, self.ids, OF_HANDLED, queue)
         return Keys(origins, ids)
 
     def decide(self, keys: Keys, known: Collection[str]) -> Decided:

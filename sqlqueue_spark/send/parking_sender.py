@@ -15,7 +15,7 @@ from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import FrameColumns
-from sqlqueue_spark.send.outbox_keys import keys_by_queue, origin_keys, origins
+from sqlqueue_spark.send.outbox_keys import OF_ORIGIN, keys_by_queue, origins
 from sqlqueue_spark.send.outcome_builder import OutcomeBuilder
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.parking import DatabaseDown
@@ -48,7 +48,7 @@ class ParkingSender(Sender):
         super().__exit__(*exception)
 
     def _sent(self, chunk: Composed, positions: Container[int] | None = None) -> Sent:
-        away = self._away(chunk) if self._parks(chunk) else {}
+        away = self._away(chunk) if chunk.received is not None and self._parking.possible else {}
         if not away:
             return super()._sent(chunk, positions)
         before = (
@@ -75,9 +75,6 @@ class ParkingSender(Sender):
                     raise
                 self._parking.note(lost, self._destinations.option_of(lost.target))
         return done
-
-    def _parks(self, chunk: Composed) -> bool:
-        return chunk.received is not None and self._parking.possible
 
     def _away(self, chunk: Composed) -> dict[Target, list[int]]:
         """The messages that go to other databases, by database."""
@@ -117,7 +114,7 @@ def _distinct(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _origins(rows: pa.RecordBatch, final: Callable[[str], str]) -> list[str]:
     """The outbox keys of the origins of these rows."""
-    return keys_by_queue(rows["Queue"], origins(rows["Id"], rows["RowVersion"]), origin_keys, final)
+    return keys_by_queue(rows["Queue"], origins(rows["Id"], rows["RowVersion"]), OF_ORIGIN, final)
 
 
 class ReceivedRows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -19,8 +19,7 @@ from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, check_one_database, place
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.parking import DatabaseDown
-from sqlqueue_spark.send.refusals import Why, refused
-from sqlqueue_spark.tables.insert import Inserter
+from sqlqueue_spark.tables.insert import Inserter, Why, refused
 from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logger(__name__)
@@ -233,7 +232,7 @@ class Routes:
                 ([at for at in positions if not sends.is_copy(at)], error) for positions, error in refusals
             ]
             if any(positions for positions, _ in copies):
-                outcomes = outcomes.sending(self.failing(sends, copies), outcomes.owners)
+                outcomes = replace(outcomes, sends=self.failing(sends, copies))
         failures = {
             outcomes.owners[at]: Failure.of(error) for positions, error in refusals for at in positions
         }

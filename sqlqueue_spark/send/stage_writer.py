@@ -15,9 +15,8 @@ from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.delivery import acknowledged
-from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.outcome_delivery import placed
-from sqlqueue_spark.send.outcome_rows import Rows, rows_beside
+from sqlqueue_spark.send.destinations import Destinations, Rows
+from sqlqueue_spark.send.outcome_delivery import placed, rows_beside
 from sqlqueue_spark.send.outcomes import Decided, Outcomes
 from sqlqueue_spark.send.preflight import rehearse
 from sqlqueue_spark.send.sender import Sender

@@ -17,11 +17,11 @@ from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.parking import DatabaseDown
-from sqlqueue_spark.send.refusals import Why
 from sqlqueue_spark.send.routes import RolledBack, Routes
 from sqlqueue_spark.send.sender import Sender, by_database
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.stored_builder import Stored
+from sqlqueue_spark.tables.insert import Why
 
 
 @dataclass

@@ -75,13 +75,9 @@ def find(connection: Connection, schema: str = "") -> list[FoundTable]:
 def kind_of(dialect: Dialect, columns: Iterable[str]) -> str | None:
     """Which kind of table has these columns; None where it is no queue's."""
     names = {name.lower() for name in columns}
-    if any(names >= stage for stage in _STAGES):
-        return STAGE
-    if names >= {name.lower() for name in dialect.queue_columns}:
-        return QUEUE
-    if names >= _OUTBOX:
-        return OUTBOX
-    return DELAYED if names >= _DELAYED else None
+    queue = {name.lower() for name in dialect.queue_columns}
+    kinds = (*((STAGE, each) for each in _STAGES), (QUEUE, queue), (OUTBOX, _OUTBOX), (DELAYED, _DELAYED))
+    return next((kind for kind, its in kinds if names >= its), None)
 
 
 def rows(connection: Connection, found: FoundTable, *, exact: bool = False) -> int | None:

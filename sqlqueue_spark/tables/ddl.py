@@ -14,6 +14,7 @@ from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.tables import delayed, queues
 from sqlqueue_spark.tables.database_facts import database, schema_exists
 from sqlqueue_spark.tables.delayed import DelayedTable
+from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stage import Stage
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable
@@ -81,8 +82,7 @@ def lock_creation(connection: Connection, table: Table) -> None:
 
 def create_stage(connection: Connection, table: Table) -> bool:
     """Create a stage, in its own transaction; True if it is new. Errors as :func:`create_if_missing`."""
-    stage = Stage(connection, table)
-    new = create_if_missing(connection, table, stage.exists, stage.create, called=f"the stage {table}")
+    new = _create_open(Stage(connection, table), f"the stage {table}")
     if new:
         log.info("created stage=%s", table)
     return new
@@ -95,15 +95,16 @@ def create_delayed(connection: Connection, owner: Table) -> bool:
     """
     table = delayed.table_of(owner)
     check_name(connection.dialect, table)
-
-    waiting = DelayedTable(connection, table)
-    return create_if_missing(connection, table, waiting.exists, waiting.create, called=f"the table {table}")
+    return _create_open(DelayedTable(connection, table), f"the table {table}")
 
 
 def create_subscriptions(connection: Connection, table: Table) -> bool:
     """Create a table of subscriptions, in its own transaction. Returns and errors as :func:`create_queue`."""
-    made = SubscriptionTable(connection, table)
-    return create_if_missing(connection, table, made.exists, made.create, called=f"the table {table}")
+    return _create_open(SubscriptionTable(connection, table), f"the table {table}")
+
+
+def _create_open(new: OpenTable, called: str) -> bool:
+    return create_if_missing(new.connection, new.table, new.exists, new.create, called=called)
 
 
 def create_outbox(connection: Connection, outbox: OutboxTable) -> bool:

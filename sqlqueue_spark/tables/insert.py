@@ -1,15 +1,16 @@
-"""Inserts messages into one table, of a queue or of delayed messages, as rows in the columns that it has.
+"""Inserts messages into one table, of a queue or of delayed messages, and finds out which of them it refuses.
 
 Nothing here needs the right to read the table: the catalogue tells which columns it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.message import ascii_json, parse_headers
@@ -21,6 +22,9 @@ from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
 #: Most messages that go out in one transaction.
 CHUNK = 4_000
 
+T = TypeVar("T")
+#: Messages that a table refuses, and why.
+Why = tuple[Sequence[T], SqlQueueError]
 _INSERTED = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
 
 
@@ -68,6 +72,27 @@ class Inserter:
             )
             for start in range(0, messages.num_rows, dialect.written)
         )
+
+
+def refused(
+    connection: Connection, insert: Callable[[Sequence[T]], object], messages: Sequence[T]
+) -> list[Why[T]]:
+    """Insert messages in the open transaction; halve them while the table refuses some, and return these."""
+    try:
+        with connection.attempt():
+            insert(messages)
+    except (QueueError, ConfigurationError) as error:  # the table or a right is missing, for all of them
+        return [(messages, error)]
+    except SqlQueueError as error:
+        if isinstance(error, TryAgain):
+            raise
+        if len(messages) == 1:
+            return [(messages, error)]
+        half = len(messages) // 2
+        return [
+            each for part in (messages[:half], messages[half:]) for each in refused(connection, insert, part)
+        ]
+    return []
 
 
 def fitted(connection: Connection, columns: Iterable[Column], messages: pa.RecordBatch) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from sqlqueue_spark.engines.connect import Connection, Row
+from sqlqueue_spark.engines.connection import Connection, Row
 from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import NoRight

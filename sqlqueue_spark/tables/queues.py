@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection, Row, rows_awaited
+from sqlqueue_spark.engines.connection import Connection, Row, rows_awaited
 from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError

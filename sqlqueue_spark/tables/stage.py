@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlqueue_spark.engines.connect import rows_awaited
+from sqlqueue_spark.engines.connection import rows_awaited
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.row_set import LOWEST

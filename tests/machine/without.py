@@ -26,8 +26,8 @@ from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
-from sqlqueue_spark.send.refusals import Why
 from sqlqueue_spark.send.routes import Routes
+from sqlqueue_spark.tables.insert import Why
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
