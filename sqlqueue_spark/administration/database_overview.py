@@ -26,10 +26,10 @@ class TableOverview:
     table: str
     rows: int
     exact: bool
-    oldest_sent: datetime | None = None
-    oldest_age: timedelta | None = None
-    overdue: timedelta | None = None
-    problem: str | None = None
+    oldest_sent: datetime | None
+    oldest_age: timedelta | None
+    overdue: timedelta | None
+    problem: str | None
 
 
 def overview(
@@ -49,6 +49,7 @@ def overview(
 
 
 def _overview_of(connection: Connection, found: FoundTable, *, exact: bool) -> TableOverview:
+    problem = None
     try:
         with connection.transaction():
             counted = database_tables.rows(connection, found, exact=exact)
@@ -56,8 +57,7 @@ def _overview_of(connection: Connection, found: FoundTable, *, exact: bool) -> T
     except ConnectionLost:
         raise
     except SqlQueueError as error:
-        kind, name, rows = found.kind, found.table.name, found.estimate
-        return TableOverview(kind=kind, table=name, rows=rows, exact=False, problem=str(error))
+        counted, oldest, problem = None, None, str(error)
     sent = time_sent(oldest.headers) if oldest else None
     return TableOverview(
         kind=found.kind,
@@ -67,4 +67,5 @@ def _overview_of(connection: Connection, found: FoundTable, *, exact: bool) -> T
         oldest_sent=sent,
         oldest_age=max(timedelta(0), oldest.now - sent) if oldest and sent else None,
         overdue=oldest.now - oldest.due if oldest and oldest.due else None,
+        problem=problem,
     )

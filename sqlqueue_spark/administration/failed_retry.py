@@ -16,7 +16,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration.error_queue import BATCH_ROWS, ErrorQueue, opened
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.error_row import ErrorRow, Selection
+from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.failure_headers import put_back_headers
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
@@ -94,72 +94,52 @@ def retry(
     """
     most = BATCH_ROWS if rate is None else max(1, min(BATCH_ROWS, rate // _PORTIONS))
     with opened(options, queue, selection) as error_queue:
-        going = _Retry(error_queue, to)
-        done = going.done
+        done = Retried(queue=error_queue.admin.name)
+        refusals: dict[str | None, str] = {}
         began = time.monotonic()
         for batch in error_queue.batches(most):
             if rate is not None:
                 time.sleep(max(0.0, began + done.count / rate - time.monotonic()))
+            went: Counter[str] = Counter()
             with error_queue.admin.connection.transaction():
-                went, held = going.move(batch)
+                locked = error_queue.lock(batch)
+                fail_points.step(fail_points.RETRY_LOCKED)
+                by_address: dict[str | None, list[InTransit]] = {}
+                for each, row in locked:
+                    by_address.setdefault(row.failed_queue or to, []).append(each)
+                gone: list[InTransit] = []
+                for address, rows in by_address.items():
+                    if address not in refusals and (name := _delivered(error_queue, address, rows, refusals)):
+                        went[name] += len(rows)
+                        gone += rows
+                    else:
+                        done.stayed[refusals[address]] += len(rows)
+                fail_points.step(fail_points.RETRY_INSERTED)
+                error_queue.delete(gone)
+                fail_points.step(fail_points.RETRY_DELETED)
             fail_points.step(fail_points.RETRY_COMMITTED)
             done.went += went
-            done.held += held
+            done.held += len(batch) - len(locked)
             progress(went.total())
         return done
 
 
-class _Retry:
-    """Moves batches, and asks a destination that takes nothing only once.
-
-    :ivar done: what was done; the caller adds what a batch moved when it has committed it.
-    """
-
-    def __init__(self, error_queue: ErrorQueue, to: str | None) -> None:
-        self._error_queue = error_queue
-        self._to = to
-        self._refusals: dict[str | None, str] = {}
-        self.done = Retried(queue=error_queue.admin.name)
-
-    def move(self, batch: list[ErrorRow]) -> tuple[Counter[str], int]:
-        """Move a batch in the open transaction.
-
-        :returns: how many rows went to which queue, and how many of the batch others hold or have taken.
-        """
-        locked = self._error_queue.lock(batch)
-        fail_points.step(fail_points.RETRY_LOCKED)
-        by_address: dict[str | None, list[InTransit]] = {}
-        for each, row in locked:
-            by_address.setdefault(row.failed_queue or self._to, []).append(each)
-        went: Counter[str] = Counter()
-        gone: list[InTransit] = []
-        for address, rows in by_address.items():
-            name = self._delivered(address, rows)
-            if name is not None:
-                went[name] += len(rows)
-                gone += rows
-        fail_points.step(fail_points.RETRY_INSERTED)
-        self._error_queue.delete(gone)
-        fail_points.step(fail_points.RETRY_DELETED)
-        return went, len(batch) - len(locked)
-
-    def _delivered(self, address: str | None, rows: Sequence[InTransit]) -> str | None:
-        """Insert rows where they are to go; the name of that queue, or None where it takes nothing."""
-        if address not in self._refusals:
-            connection = self._error_queue.admin.connection
-            try:
-                with connection.attempt():
-                    found = _destination(self._error_queue, address)
-                    back = [row._replace(headers=put_back_headers(row.headers), expires=None) for row in rows]
-                    Inserter(connection, found, columns_of(connection, found)).insert(moved(back))
-            except ConnectionLost:
-                raise
-            except SqlQueueError as error:
-                self._refusals[address] = str(error)
-            else:
-                return found.name
-        self.done.stayed[self._refusals[address]] += len(rows)
+def _delivered(
+    error_queue: ErrorQueue, address: str | None, rows: Sequence[InTransit], refusals: dict[str | None, str]
+) -> str | None:
+    """Insert rows where they are to go; the name of that queue, or None with the reason in ``refusals``."""
+    connection = error_queue.admin.connection
+    try:
+        with connection.attempt():
+            found = _destination(error_queue, address)
+            back = [row._replace(headers=put_back_headers(row.headers), expires=None) for row in rows]
+            Inserter(connection, found, columns_of(connection, found)).insert(moved(back))
+    except ConnectionLost:
+        raise
+    except SqlQueueError as error:
+        refusals[address] = str(error)
         return None
+    return found.name
 
 
 def _destination(error_queue: ErrorQueue, address: str | None) -> QueueTable:

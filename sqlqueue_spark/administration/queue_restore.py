@@ -84,18 +84,18 @@ def restore(
     sent = Sent() if sent is None else sent
     with opened(options, queue) as admin:
         with admin.connection.transaction():
-            acceptance = _Acceptance(admin, stopping=stopping)
+            accept = _acceptance(admin, stopping=stopping)
         if is_delayed([each.name for each in admin.columns]):
             raise ConfigurationError(
                 f"{admin.table.name} is a table of delayed messages, and lines do not say when they are due; "
                 "name a queue."
             )
         if given.again:
-            _check(given, acceptance, checked)
+            _check(given, accept, checked)
         inserter = admin.inserter()
         sent.lines = given.skip
         try:
-            for chunk in _chunks(_messages(given, acceptance)):
+            for chunk in _chunks(_messages(given, accept)):
                 _send(admin, inserter, chunk, given, _before(sent.lines), queue=queue, new_ids=new_ids)
                 sent.messages += len(chunk)
                 sent.lines = chunk[-1].number
@@ -106,32 +106,30 @@ def restore(
     return sent
 
 
-class _Acceptance:
-    """Which messages a table accepts, so that a message it would refuse is found before any is sent.
+def _acceptance(admin: QueueAdmin, *, stopping: bool) -> Callable[[StoredMessage], None]:
+    """Return what raises NoMessage for a message that the table refuses, before any is sent.
 
     :param stopping: whether rows at which .NET endpoints stop are accepted.
     """
+    dialect = admin.connection.dialect
+    nullable = {each.name.lower(): each.nullable for each in admin.columns}
 
-    def __init__(self, admin: QueueAdmin, *, stopping: bool) -> None:
-        self._dialect = admin.connection.dialect
-        self._nullable = {each.name.lower(): each.nullable for each in admin.columns}
-        self._stopping = stopping
-
-    def check(self, message: StoredMessage) -> None:
-        """Check that the table accepts a message, or raise NoMessage."""
-        if message.headers is None and not self._nullable.get("headers"):
+    def check(message: StoredMessage) -> None:
+        if message.headers is None and not nullable.get("headers"):
             raise NoMessage("it has no headers (NULL), and the table takes no such row")
-        if message.body is None and not self._nullable.get("body"):
+        if message.body is None and not nullable.get("body"):
             raise NoMessage("it has no body (NULL), and the table takes no such row")
-        if self._dialect.null_body_stops and not self._stopping:
+        if dialect.null_body_stops and not stopping:
             _check_goes_on(message)
         for name, text in (("correlationId", message.correlation_id), ("replyToAddress", message.reply_to)):
-            if name.lower() in self._nullable and text is not None and len(text) > _COLUMN_LETTERS:
+            if name.lower() in nullable and text is not None and len(text) > _COLUMN_LETTERS:
                 raise NoMessage(
                     f"{name} has {len(text):,} characters, and its column takes {_COLUMN_LETTERS}"
                 )
-        if not self._dialect.keeps_nul and "\0" in (message.headers or ""):
-            raise NoMessage(f"its headers hold the character NUL, which {self._dialect.title} cannot keep")
+        if not dialect.keeps_nul and "\0" in (message.headers or ""):
+            raise NoMessage(f"its headers hold the character NUL, which {dialect.title} cannot keep")
+
+    return check
 
 
 def _check_goes_on(message: StoredMessage) -> None:
@@ -189,9 +187,9 @@ def _before(lines: int) -> str:
     return f"The first {lines:,} lines are done; send the rest with --skip {lines}."
 
 
-def _check(given: Input, acceptance: _Acceptance, checked: Callable[[int], object]) -> None:
+def _check(given: Input, accept: Callable[[StoredMessage], None], checked: Callable[[int], object]) -> None:
     begin = given.source.tell()
-    lines = _messages(given, acceptance)
+    lines = _messages(given, accept)
     try:
         while some := sum(1 for _ in islice(lines, _CHECKED_LINES)):
             checked(some)
@@ -200,15 +198,15 @@ def _check(given: Input, acceptance: _Acceptance, checked: Callable[[int], objec
     given.source.seek(begin)
 
 
-def _messages(given: Input, acceptance: _Acceptance) -> Iterator[_Line]:
-    """Yield the message of each line, but for skipped and empty ones; raise NoMessage at a line that is none."""
+def _messages(given: Input, accept: Callable[[StoredMessage], None]) -> Iterator[_Line]:
+    """Yield the message of each line, but skipped and empty ones; a line that is none raises NoMessage."""
     number = 0
     for number, line in enumerate(given.source, 1):
         if number <= given.skip or not line.strip():
             continue
         try:
             message = from_line(line)
-            acceptance.check(message)
+            accept(message)
         except NoMessage as why:
             raise NoMessage(f"Line {number} of {given.name} is no message: {why}") from why
         yield _Line(number, len(line), message)

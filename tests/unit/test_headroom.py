@@ -51,8 +51,11 @@ class Beside:
         self.size = BatchSize(100_000, 2, 20, HIGHEST)
         #: What the neighbours do while the stream measures their pace.
         self.sleeps: Callable[[], object] = lambda: None
-        self.headroom = Headroom(wanted, lambda: self.now, lambda _: self.sleeps(), self.size)
+        self.headroom = Headroom(wanted, lambda: self.now, self.sleep, self.size)
         self.batch = batch
+
+    def sleep(self, _: float) -> None:
+        self.sleeps()
 
     def claim(self):
         """The first row of the next batch; None where it may have none."""

@@ -31,7 +31,6 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import boolean, duration, option, said, text
 from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable, merge
 from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, write_delta
-from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
@@ -153,9 +152,7 @@ def copy_to_delta(
     return Copied(rows=rows, rounds=rounds, seconds=time.monotonic() - began)
 
 
-def archive_until_stopped(
-    spark: SparkSession, source: Mapping[str, str], options: ArchiveOptions
-) -> Totals | Copied:
+def archive_until_stopped(spark: SparkSession, source: Mapping[str, str], options: ArchiveOptions) -> None:
     """Archive a queue until it is done or stopped, and print how it goes."""
     doing, queue = "taking" if options.take else "copying", SourceOptions.parse(source).title
     click.echo(plain(f"{doing} queue={queue} into={options.path}"))
@@ -164,11 +161,10 @@ def archive_until_stopped(
             query = take_to_delta(spark, stopping, options)
             totals = run_until_stopped(spark, query, stop_file, click.echo, done_file=done_file)
         click.echo(f"taken={totals.messages} {totals}")
-        return totals
+        return
     stop = said(source, "stopFile")
     copied = copy_to_delta(spark, source, options, click.echo, stop_file=None if stop is None else Path(stop))
     click.echo(f"copied={copied.rows} {copied}")
-    return copied
 
 
 class QueueCopy:

@@ -13,7 +13,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import option, said, text
 from sqlqueue_spark.pipeline.delta.delta_writer import DeltaWriter, Write, append
-from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta, is_reachable
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
@@ -86,8 +85,8 @@ def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaO
 
 
 def drain_until_stopped(
-    spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions, show: int = 0
-) -> Totals:
+    spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions, show: int
+) -> None:
     """Drain a queue, and print how it goes."""
     title = SourceOptions.parse(source).title
     with stoppable(source) as (stopping, stop_file, done_file):
@@ -102,4 +101,3 @@ def drain_until_stopped(
             F.regexp_replace(name, _UNSEEN, "\ufffd").alias(name) for name in ("MessageType", "MessageId")
         )
         table.orderBy(F.desc("RowVersion")).select("RowVersion", *texts, "SentAt").show(show, truncate=60)
-    return totals

@@ -120,7 +120,7 @@ def _delta_version() -> str | None:
 
 
 def fetched(package: str) -> str | None:
-    """The urls of the jars as the setting spark.jars has them, with commas; None where they must be fetched."""
+    """The urls of a package's jars, as in the setting spark.jars; None where they must be fetched."""
     with suppress(OSError, RuntimeError, ValueError):
         jars = _note(package).read_text(encoding="utf-8").strip()
         if jars and all(Path(unquote(urlsplit(each).path)).is_file() for each in jars.split(",")):
