@@ -292,7 +292,7 @@ class Queue:
             "count": count,
             "own": sorted(self._sessions),
         }
-        found = self._execute("oldest", "looking for neighbours in", **bound)
+        found = self._execute("oldest", "claiming from", **bound)
         before, held, first, last, free, looked, streams, looking = found[0]
         return Oldest(
             free_before=before,

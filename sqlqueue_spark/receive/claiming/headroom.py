@@ -32,8 +32,8 @@ _MARGIN = 2.0
 _STOCK_SECONDS = 8.0
 #: Where the neighbours have taken all of it, their pace is not known: it grows by this factor.
 _GROWTH = 4
-#: Neighbours that have taken nothing for this time, and at this number of looks, are gone. The time doubles up
-#: to the last one each time they come back soon.
+#: Neighbours that have taken nothing for this time, and at this number of looks, are gone. The time doubles
+#: each time they come back soon, up to the last one.
 _GONE_SECONDS, _GONE_LOOKS, _MOST_GONE_SECONDS = 5.0, 2, 60.0
 #: A session that holds or seeks rows and has taken none for this time is forgotten: it may do so for ever.
 _IDLE_SECONDS = 2.0

@@ -63,8 +63,10 @@ class NeighbourWatch:
         watched = self._watched
         if not watched:
             return
-        with self._pool.borrowed() as session, session.brief_transaction():
+        with self._pool.borrowed() as session:
+            session.hurry()
             found = [each for each in watched if each.headroom.sees(session.at(each.table))]
+            session.rollback()
         if found and self._watched:
             self.end()
             self._seen()
