@@ -20,10 +20,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
-from machine import add_url, checkpoint, database, drained, rate_of, run_by, session, stream
+from machine import (
+    COMPARISONS,
+    add_url,
+    checkpoint,
+    compared,
+    database,
+    drained,
+    rate_of,
+    run_by,
+    session,
+    stream,
+)
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 from servers import QUEUE, Server
 
+from sqlqueue_spark import functions
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, run_until_stopped, stoppable
@@ -80,7 +93,12 @@ def compare(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
         "(c) one-row receivers, 1 connection": lambda: server.one_row_receivers(1, seconds=5),
         "(c) one-row receivers, 8 connections": lambda: server.one_row_receivers(8, seconds=5),
     }
-    print(_table(_in_rounds(server, measures, count, rounds), count, rounds))
+    measured = _in_rounds(server, measures, count, rounds)
+    print(_table(measured, count, rounds))
+    ours_, _, two, one, *_ = map(statistics.median, measured.values())
+    print(f"\n{COMPARISONS}")
+    compared("a stream into noop, nothing set ÷ JDBC's mere read, 1 connection", ours_ / one, 0.9)
+    compared("a stream into noop, nothing set ÷ JDBC's mere read, 2 connections", ours_ / two)
 
 
 def several(spark: SparkSession, server: Server, count: int, rounds: int) -> None:
@@ -114,17 +132,58 @@ def several(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
 
 
 def into_delta(spark: SparkSession, server: Server, count: int, rounds: int) -> None:
-    """The job's own path into Delta, from its start to its end, against what copies the same rows there."""
+    """Into Delta, from the start to the end, against what people use instead; the first batch is included."""
     measures: dict[str, Callable[[], float]] = {
+        "our stream into Delta, as it comes": lambda: streamed(spark, server, count),
         "our job into Delta, as it comes": lambda: job(spark, server, count),
         "our job into Delta, set for bulk": lambda: job(spark, server, count, **BULK),
-        "(a) Spark's JDBC source into Delta, 2 connections": lambda: jdbc(
+        "(a) the script that people write": lambda: script(spark, server, count),
+        "(b) Spark's JDBC source into Delta, as it comes": lambda: jdbc(spark, server, count, 1, delta=True),
+        "(b) Spark's JDBC source into Delta, 2 connections": lambda: jdbc(
             spark, server, count, 2, delta=True
         ),
-        "(a) Spark's JDBC source into Delta, as it comes": lambda: jdbc(spark, server, count, 1, delta=True),
-        "(c) one-row receivers, 8 connections": lambda: server.one_row_receivers(8, seconds=5),
     }
-    print(_table(_in_rounds(server, measures, count, rounds), count, rounds))
+    measured = _in_rounds(server, measures, count, rounds)
+    print(_table(measured, count, rounds))
+    ours_, job_, _, script_, copy, two = map(statistics.median, measured.values())
+    print(f"\n{COMPARISONS}")
+    for name, rate in (("a stream", ours_), ("the job", job_)):
+        compared(f"{name} into Delta, nothing set ÷ the script that people write", rate / script_, 1.0)
+        compared(f"{name} into Delta, nothing set ÷ JDBC's mere copy, 1 connection", rate / copy, 0.8)
+        compared(f"{name} into Delta, nothing set ÷ JDBC's mere copy, 2 connections", rate / two)
+
+
+def streamed(spark: SparkSession, server: Server, count: int) -> float:
+    """Messages a second of the README's stream into Delta, with the columns of a message."""
+    with checkpoint() as folder:
+        messages = functions.with_message_columns(stream(spark, server))
+        writer = messages.writeStream.format("delta").option("checkpointLocation", f"{folder}/checkpoint")
+        began = time.perf_counter()
+        writer.trigger(availableNow=True).start(f"{folder}/delta").awaitTermination()
+        return count / (time.perf_counter() - began)
+
+
+def script(spark: SparkSession, server: Server, count: int) -> float:
+    """Messages a second of a script as people write it: copy up to the highest number, then delete those.
+
+    It loses each row that was committed late, below that number.
+    """
+    to, number = server.jdbc(), server.row_version
+    headers = ("NServiceBus.MessageId", "NServiceBus.EnclosedMessageTypes", "NServiceBus.TimeSent")
+    told = {name.split(".")[1]: F.get_json_object("headers", f"$['{name}']") for name in headers}
+    properties = {**to.properties, "fetchsize": "10000"}
+    began = time.perf_counter()
+    with checkpoint() as folder:
+        highest = spark.read.jdbc(
+            to.url, f"(SELECT max({number}) AS n FROM {QUEUE}) AS m", properties=properties
+        )
+        last = highest.head()["n"]  # type: ignore[index] # there are rows
+        rows = spark.read.jdbc(
+            to.url, f"(SELECT * FROM {QUEUE} WHERE {number} <= {last}) AS q", properties=properties
+        )
+        rows.withColumns(told).write.format("delta").save(f"{folder}/delta")
+        server.delete_up_to(last)
+        return count / (time.perf_counter() - began)
 
 
 def _in_rounds(

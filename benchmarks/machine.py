@@ -39,6 +39,17 @@ def run_by() -> str:
     return f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, Spark {pyspark.__version__}"
 
 
+def compared(what: str, ratio: float, goal: float | None = None) -> None:
+    """Print a comparison as a row that `page.py` gathers: the ratio, its goal, what was compared."""
+    wanted = "" if goal is None else f"≥ {goal:.2f}"
+    short = "falls short" if goal is not None and ratio < goal else ""
+    print(f"| {ratio:.2f} | {wanted} | {short} | {what} |", flush=True)
+
+
+#: The heads of a table of comparisons.
+COMPARISONS = "| ratio | goal | | what |\n|---|---|---|---|"
+
+
 def stream(spark: SparkSession, server: Server, **options: str) -> DataFrame:
     """The queue as a stream."""
     return spark.readStream.format("sqlqueue").options(url=server.url, queue=QUEUE, **options).load()

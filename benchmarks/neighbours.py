@@ -1,167 +1,158 @@
 """What a stream costs the one-row receivers of its queue, as ratios within one run: `make bench-neighbours`.
 
-Eight receivers in C (pgbench) take one row a transaction, alone, beside a stream that drains another table, and beside a
-stream that drains theirs, with and without a headroom. Rounds are interleaved, and medians compared. The output is the table
-of benchmarks/README.md.
+Eight receivers in C (pgbench) take one row a transaction. They run before a stream begins, or begin one
+second after its first batch has. The stream is cold (a Spark of its own, whose workers start with the first
+batch) or warm, and writes into noop, Delta or a sink that sleeps five seconds a batch. Nothing is set. Their
+pace in windows of three seconds is compared with what they have beside the same stream on another table, and
+without a stream. Receivers that begin beside a running batch are measured from two seconds after its end.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import NamedTuple
 
-from machine import add_url, checkpoint, database, rate_of, run_by, session, stream
-from pyspark.sql import SparkSession
+import pace
+from machine import COMPARISONS, add_url, checkpoint, compared, database, run_by, session
 from pyspark.sql.streaming.query import StreamingQuery
-from servers import QUEUE, Server
-
-from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive import Receiver
+from servers import QUEUE, Server, server_at
 
 _OTHER = "other_queue"
 _RECEIVERS = 8
-#: Messages of a queue that the receivers have for themselves.
-_THEIRS = 400_000
-#: Seconds that are measured, and the seconds before, in which the receivers begin.
-_MEASURED, _BEGINNING = 8, 4
-_BATCH, _CLAIMS = 100_000, 5
-ALONE, ELSEWHERE = "receivers alone", "beside a stream of another table"
-NO_HEADROOM, AUTO = (f"beside a stream of their table, headroom {each}" for each in ("0", "auto"))
-STREAM_NO_HEADROOM, STREAM_AUTO = (f"a stream without receivers, headroom {each}" for each in ("0", "auto"))
+#: Messages of a queue that the receivers have for themselves, and those that warm a Spark.
+_THEIRS, _WARMING = 800_000, 300_000
+#: Seconds of a window, of which the receivers run before a stream begins, and that are measured.
+_WINDOW, _BEFORE, _MEASURED = 3, 4, 36
+#: How long newcomers have after the end of the batch that was running.
+_GRACE = 2
+NONE = "none"
 
 
-class Pace(NamedTuple):
-    """Messages a second: of the receivers, one figure for each second, and of the stream."""
+class Run(NamedTuple):
+    """The receivers' messages a second, second by second, and the seconds that count."""
 
-    receivers: list[float]
-    stream: float
+    paces: list[float]
+    first: int
+    last: int
 
-    @property
-    def steady(self) -> float:
-        return statistics.median(self.receivers[_BEGINNING:]) if self.receivers else 0.0
-
-    @property
-    def seconds_to_full_pace(self) -> int:
-        """The first second in which the receivers have nine tenths of their steady pace."""
-        return next((at for at, pace in enumerate(self.receivers, 1) if pace >= 0.9 * self.steady), 0)
-
-
-_RATIOS: tuple[tuple[str, Callable[[Pace], float], str, str], ...] = (
-    ("With headroom auto the receivers have", lambda pace: pace.steady, AUTO, ELSEWHERE),
-    ("With headroom auto the stream has", lambda pace: pace.stream, AUTO, NO_HEADROOM),
-    (
-        "Without receivers the stream has with headroom auto",
-        lambda pace: pace.stream,
-        STREAM_AUTO,
-        STREAM_NO_HEADROOM,
-    ),
-)
+    def windows(self) -> list[float]:
+        """Messages a second in each window that counts."""
+        ends = range(self.first + _WINDOW, min(self.last, len(self.paces)) + 1, _WINDOW)
+        return [statistics.mean(self.paces[end - _WINDOW : end]) for end in ends]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=3_000_000, help="backlog of the stream")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sinks", nargs="*", choices=pace.SINKS, default=("noop", "delta", "sleep"))
+    parser.add_argument("--starts", nargs="*", choices=("cold", "warm"), default=("cold", "warm"))
+    parser.add_argument(
+        "--orders", nargs="*", choices=("running", "newcomers"), default=("running", "newcomers")
+    )
+    parser.add_argument("--run", help=argparse.SUPPRESS)
     add_url(parser)
     chosen = parser.parse_args()
+    if chosen.run is not None:
+        print(json.dumps(run(chosen.url, *json.loads(chosen.run))))
+        return
     print(run_by())
+    ways = [(s, at, o) for s in chosen.sinks for at in chosen.starts for o in chosen.orders]
+    found: dict[tuple[str, str, str], list[tuple[list[float], list[float]]]] = {way: [] for way in ways}
+    alone: list[float] = []
     with database(chosen.url) as server:
-        spark = session(server)
-        backlog = {QUEUE: chosen.messages}
-        tables = {ALONE: {QUEUE: _THEIRS}, ELSEWHERE: {**backlog, _OTHER: _THEIRS}}
-        measures: dict[str, Callable[[], Pace]] = {
-            ALONE: lambda: alone(server),
-            ELSEWHERE: lambda: beside(spark, server, _OTHER),
-            NO_HEADROOM: lambda: beside(spark, server, QUEUE, headroom="0"),
-            AUTO: lambda: beside(spark, server, QUEUE),
-            STREAM_NO_HEADROOM: lambda: beside(spark, server, None, headroom="0"),
-            STREAM_AUTO: lambda: beside(spark, server, None),
-        }
-        paces: dict[str, list[Pace]] = {name: [] for name in measures}
-        for number in range(chosen.rounds + 1):
-            for name, measure in measures.items():
-                for table, rows in tables.get(name, backlog).items():
-                    server.fill(rows, table)
-                pace = measure()
-                print(f"# {name}: {pace.steady:,.0f}/s {[round(each) for each in pace.receivers]}, stream {pace.stream:,.0f}/s", flush=True)  # fmt: skip
-                if number:  # the first round warms up
-                    paces[name].append(pace)
-        spark.stop()
-        looks: dict[str, list[float]] = {"0": [], "auto": []}
-        for _ in range(_CLAIMS):
-            for headroom, seconds in looks.items():
-                server.fill(10 * _BATCH)
-                seconds.append(claim_seconds(server, headroom))
-    print("\n| | receivers, messages/s | seconds to full pace | stream, messages/s |\n|---|---|---|---|")
-    for name, found in paces.items():
-        receivers, seconds, ours = (
-            statistics.median(values)
-            for values in zip(
-                *((each.steady, each.seconds_to_full_pace, each.stream) for each in found), strict=True
-            )
-        )
-        print(f"| {name} | {receivers:,.0f} | {seconds:.0f} | {ours:,.0f} |")
-    for what, of, name, than in _RATIOS:
-        pairs = [of(one) / of(other) for one, other in zip(paces[name], paces[than], strict=True)]
-        print(f"\n{what}: {statistics.median(pairs):.2f} of that {than} (median of {', '.join(f'{each:.2f}' for each in sorted(pairs))})")  # fmt: skip
-    for headroom, seconds_each in looks.items():
-        print(f"\nTo settle and claim {_BATCH:,} rows without neighbours, headroom {headroom}: {1000 * statistics.median(seconds_each):.1f} ms")  # fmt: skip
+        for number in range(chosen.rounds):
+            server.fill(_THEIRS)
+            alone += _in_a_process(server, NONE, "cold", "running", QUEUE).windows()
+            for way in ways:
+                own, other = (_beside(server, chosen.messages, way, table) for table in (QUEUE, _OTHER))
+                found[way].append((own.windows(), other.windows()))
+                shown = [[round(each) for each in run_.paces] for run_ in (own, other)]
+                print(f"# round {number} {' '.join(way)}: from {own.first}: {shown}", flush=True)
+    print(f"\nbacklog of {chosen.messages:,}, the worst window, medians of {chosen.rounds}\n\n{COMPARISONS}")
+    without = statistics.median(alone)
+    for (sink, start, order), rounds in found.items():
+        what = f"{order}, {start} stream into {sink}: receivers"
+        beside = [[a / b for a, b in zip(*pair, strict=False)] for pair in rounds]
+        compared(f"{what} ÷ beside a stream of another table", _worst(beside), 0.8)
+        compared(f"{what} ÷ without a stream", _worst([[a / without for a in own] for own, _ in rounds]), 0.1)
 
 
-def claim_seconds(server: Server, headroom: str) -> float:
-    """Seconds that the stream's source takes for a batch of 100,000 rows, without reading them: to settle it and claim the next."""
-    options = SourceOptions.parse({"url": server.url, "queue": QUEUE, "neighbourHeadroom": headroom})
-    receiver, at, taken = Receiver(options), None, []
-    while True:
-        began = time.perf_counter()
-        end = receiver.latest(at, _BATCH)
-        if end == at:
-            break
-        taken.append(time.perf_counter() - began)
-        receiver.plan(at, end)
-        at = end
-        time.sleep(0.5)  # the batch: meanwhile the next one is claimed ahead
-    receiver.close()
-    return statistics.median(taken[1:])
+def _worst(rounds: Sequence[Sequence[float]]) -> float:
+    """The worst window, of each window the median of all rounds; 0 where a run had no window."""
+    return min(map(statistics.median, zip(*rounds, strict=False)), default=0.0)
 
 
-def alone(server: Server) -> Pace:
-    with server.receivers_beside(QUEUE, _RECEIVERS) as paces:
-        time.sleep(_BEGINNING + _MEASURED)
-    return Pace(paces, 0.0)
+def _beside(server: Server, count: int, way: tuple[str, str, str], table: str) -> Run:
+    sink, start, order = way
+    server.fill(count)
+    if table != QUEUE:
+        server.fill(_THEIRS, table)
+    if start == "warm":
+        server.fill(_WARMING, "warming")
+    return _in_a_process(server, sink, start, order, table)
 
 
-def beside(spark: SparkSession, server: Server, table: str | None, headroom: str = "auto") -> Pace:
-    """A stream that drains the queue, and receivers on a table, who begin when the stream is at work."""
-    with draining(spark, server, neighbourHeadroom=headroom) as query:
-        while not any(each.numInputRows for each in query.recentProgress):
-            time.sleep(0.05)
-        if table is None:
-            time.sleep(_BEGINNING + _MEASURED)
-            return Pace([], rate_of(query))
+def _in_a_process(server: Server, *way: str) -> Run:
+    command = [sys.executable, __file__, "--url", server.url, "--run", json.dumps(way)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, cwd=Path(__file__).parent)
+    return Run(*json.loads(done.stdout.splitlines()[-1]))
+
+
+def run(url: str, sink: str, start: str, order: str, table: str) -> Run:
+    """One stream, and receivers on a table."""
+    server = server_at(url)
+    if sink == NONE:
         with server.receivers_beside(table, _RECEIVERS) as paces:
-            time.sleep(_BEGINNING + _MEASURED)
-            if not query.status["isDataAvailable"]:
-                sys.exit(
-                    "The stream had drained its queue before the receivers were measured; give more --messages."
-                )
-            return Pace(list(paces), rate_of(query))
-
-
-@contextmanager
-def draining(spark: SparkSession, server: Server, **options: str) -> Iterator[StreamingQuery]:
+            time.sleep(_MEASURED / 2)
+        return Run(paces, _BEFORE, len(paces))
+    spark = session(server, delta=sink == "delta")
+    reader = spark.readStream.format("sqlqueue").option("url", url)
     with checkpoint() as folder:
-        writer = stream(spark, server, **options).writeStream.format("noop")
-        query = writer.option("checkpointLocation", folder).start()
-        try:
-            yield query
-        finally:
-            query.stop()
+        if start == "warm":
+            pace.SINKS[sink](reader.option("queue", "warming").load(), f"{folder}/warm").awaitTermination()
+        messages = reader.option("queue", QUEUE).load()
+        if order == "running":
+            with server.receivers_beside(table, _RECEIVERS) as paces:
+                time.sleep(_BEFORE)
+                query = pace.SINKS[sink](messages, f"{folder}/stream")
+                time.sleep(_MEASURED)
+                first, last = _BEFORE, _last(query, time.time() - _BEFORE - _MEASURED)
+        else:
+            query = pace.SINKS[sink](messages, f"{folder}/stream")
+            while not query.status["isDataAvailable"]:
+                time.sleep(0.02)
+            time.sleep(1)
+            with server.receivers_beside(table, _RECEIVERS) as paces:
+                began = time.time()
+                time.sleep(_MEASURED)
+                first = next((int(end - began) for end in _ends(query) if end > began), _MEASURED) + _GRACE
+                last = _last(query, began)
+        query.stop()
+    spark.stop()
+    return Run(paces, first, last)
+
+
+def _last(query: StreamingQuery, began: float) -> int:
+    """The second up to which the stream had a backlog."""
+    return int(_ends(query)[-1] - began) if not query.isActive else _MEASURED + _BEFORE
+
+
+def _ends(query: StreamingQuery) -> list[float]:
+    """When each batch ended, in seconds of the epoch."""
+    done = [each for each in query.recentProgress if each.numInputRows]
+    return [
+        datetime.fromisoformat(each.timestamp).timestamp() + each.durationMs["triggerExecution"] / 1000
+        for each in done
+    ]
 
 
 if __name__ == "__main__":

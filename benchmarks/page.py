@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
-from machine import run_by
+from machine import COMPARISONS, run_by
 
 _HERE = Path(__file__).parent
 #: What is run, in this order.
@@ -31,6 +31,8 @@ PARTS: tuple[tuple[str, str], ...] = (
     ("Beside one-row receivers", "neighbours.py"),
 )
 _RATE = "messages/s"
+#: A row of comparisons (`machine.compared`).
+_RATIO = re.compile(r"\| \d+\.\d\d \| (?:≥|\|)|\| \d+\.\d\d \|  \|")
 
 
 class Table(NamedTuple):
@@ -91,6 +93,9 @@ def _cells(line: str) -> list[str]:
 def page(said: Mapping[str, str | None], plot: str | None, rounds: int) -> str:
     """The page: a section a part, each with its command."""
     lines = ["# The latest run of all benchmarks", "", f"`make bench`, medians of {rounds}: {run_by()}."]
+    compared = [line for text in said.values() for line in (text or "").splitlines() if _RATIO.match(line)]
+    if compared:
+        lines += ["", *COMPARISONS.splitlines(), *compared]
     if plot is not None:
         lines += ["", f"![messages a second]({plot})"]
     for title, text in said.items():
@@ -99,7 +104,8 @@ def page(said: Mapping[str, str | None], plot: str | None, rounds: int) -> str:
         if text is None:
             lines += ["", "This part failed."]
         for table in tables(text or ""):
-            lines += ["", *table.lines]
+            if not any(map(_RATIO.match, table.lines)):
+                lines += ["", *table.lines]
     return "\n".join(lines) + "\n"
 
 

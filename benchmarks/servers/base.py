@@ -82,6 +82,10 @@ class Server(ABC):
         """The readers that we have for its rows, by what they do. They connect at the latest when they first read."""
 
     @abstractmethod
+    def delete_up_to(self, row_version: int) -> None:
+        """Delete the rows of the queue up to a number, in one transaction."""
+
+    @abstractmethod
     def one_delete(self) -> float:
         """Messages a second of one client that deletes all rows in one statement and fetches them."""
 

@@ -190,6 +190,10 @@ class PostgreSQL(Server):
         assert row is not None
         return int(row[0])
 
+    def delete_up_to(self, row_version: int) -> None:
+        with psycopg.connect(self.url) as connection:
+            connection.execute(f"DELETE FROM {QUEUE} WHERE seq <= %s", [row_version])
+
     def one_delete(self) -> float:
         with psycopg.connect(self.url) as connection, connection.cursor(binary=True) as cursor:
             began = time.perf_counter()

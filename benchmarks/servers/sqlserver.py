@@ -153,6 +153,11 @@ class SqlServer(Server):
             ).fetchone()
         return int(row[0])
 
+    def delete_up_to(self, row_version: int) -> None:
+        with self._connected(autocommit=False) as connection:
+            connection.execute(f"DELETE FROM {QUEUE} WHERE RowVersion <= ?", row_version)
+            connection.commit()
+
     def one_delete(self) -> float:
         with self._connected(autocommit=False) as connection:
             began = time.perf_counter()

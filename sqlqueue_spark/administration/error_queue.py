@@ -99,8 +99,8 @@ class ErrorQueue:
         numbers = RowSet.of(sorted(row.row_version for row in rows))
         if rows and (deleted := self.admin.delete(numbers)) != len(rows):
             raise TryAgain(
-                f"Of {len(rows)} locked rows of {self.admin.name} only {deleted} were there to delete; nothing "
-                "was done with them. Look for a trigger or a rule on the table, and try again."
+                f"Of {len(rows)} locked rows of {self.admin.name} only {deleted} were there to delete; "
+                "nothing was done with them. Look for a trigger or a rule on the table, and try again."
             )
 
 

@@ -77,15 +77,11 @@ def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> 
 @parameters.naming
 @parameters.debug
 @parameters.engine(DIALECTS)
-@click.option(
-    "--grants",
-    "user",
-    type=parameters.some_text,
-    metavar="USER",
-    help="Instead give this user the rights of a role.",
+@parameters.option(
+    "--grants USER", parameters.some_text, "Instead give this user the rights of a role.", name="user"
 )
 @click.option("--role", type=click.Choice(ROLES), help="Which rights: all that the role needs, no others.")
-@click.option("--endpoint", type=parameters.endpoint_name, metavar="NAME", help="A sender's outbox too.")
+@parameters.option("--endpoint NAME", parameters.endpoint_name, "A sender's outbox too.")
 def script(
     *,
     queues: tuple[str, ...],
@@ -132,7 +128,7 @@ def inspect(
 
 @main.command("list")
 @parameters.connected
-@click.option("--schema", type=parameters.some_text, metavar="NAME", help="Only tables of this schema.")
+@parameters.option("--schema NAME", parameters.some_text, "Only tables of this schema.")
 @click.option("--exact", is_flag=True, help="Count large tables too.")
 @parameters.as_json
 def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bool) -> None:

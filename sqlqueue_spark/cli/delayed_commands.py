@@ -54,13 +54,12 @@ def length(options: ConnectionOptions, queue: str, json_: bool) -> None:
 @delayed.command()
 @parameters.queue
 @parameters.connected
-@click.option(
-    "--error-queue",
-    type=parameters.some_text,
+@parameters.option(
+    "--error-queue QUEUE",
+    parameters.some_text,
+    "The queue for messages that cannot be delivered.",
     default="error",
     show_default=True,
-    metavar="QUEUE",
-    help="The queue for messages that cannot be delivered.",
 )
 @click.option("--once", is_flag=True, help="Deliver the messages that are due now, and end.")
 def run(options: ConnectionOptions, queue: str, error_queue: str, once: bool) -> None:

@@ -41,37 +41,28 @@ _queue = click.argument(
 def _selecting(command: parameters.Command) -> parameters.Command:
     """Add the options that choose messages. The command gets them as ``selection``."""
     options = (
-        click.option(
-            "--failed-queue",
-            type=parameters.queue_address,
-            metavar="QUEUE",
-            help="Only messages that failed for this queue.",
+        parameters.option(
+            "--failed-queue QUEUE", parameters.queue_address, "Only messages that failed for this queue."
         ),
-        click.option(
-            "--exception-type",
-            type=parameters.some_text,
-            metavar="NAME",
-            help="Only failures of this exception type: its full name, or the part behind the last dot.",
+        parameters.option(
+            "--exception-type NAME",
+            parameters.some_text,
+            "Only failures of this exception type: its full name, or the part behind the last dot.",
         ),
-        click.option(
-            "--older-than",
-            type=parameters.time_span,
-            metavar="DURATION",
-            help="Only messages that failed at least that long ago, for example 1h, by their header.",
+        parameters.option(
+            "--older-than DURATION",
+            parameters.time_span,
+            "Only messages that failed at least that long ago, for example 1h, by their header.",
         ),
-        click.option(
-            "--newer-than",
-            type=parameters.time_span,
-            metavar="DURATION",
-            help="Only messages that failed more recently.",
+        parameters.option(
+            "--newer-than DURATION", parameters.time_span, "Only messages that failed more recently."
         ),
-        click.option(
-            "--message-id",
-            "message_ids",
+        parameters.option(
+            "--message-id ID",
+            parameters.some_text,
+            "Only the message of this id, or the row if its message has no id. May be repeated.",
+            name="message_ids",
             multiple=True,
-            type=parameters.some_text,
-            metavar="ID",
-            help="Only the message of this id, or the row if its message has no id. May be repeated.",
         ),
         click.option("--stopping", is_flag=True, help="Only rows that stop ServiceControl's reading."),
     )
@@ -91,11 +82,10 @@ def _selecting(command: parameters.Command) -> parameters.Command:
 @_queue
 @parameters.connected
 @_selecting
-@click.option(
-    "--limit",
-    type=click.IntRange(0),
-    metavar="N",
-    help=f"Maximum number of rows to show; default {_LISTED}, with --json all. All rows are counted.",
+@parameters.option(
+    "--limit N",
+    click.IntRange(0),
+    f"Maximum number of rows to show; default {_LISTED}, with --json all. All rows are counted.",
 )
 @parameters.as_json
 def list_(
@@ -136,8 +126,8 @@ def list_(
 @errors.command()
 @_queue
 @parameters.connected
-@click.option("--message-id", type=parameters.some_text, metavar="ID", help="The message of this id.")
-@click.option("--row-version", type=int, metavar="N", help="The row of this number.")
+@parameters.option("--message-id ID", parameters.some_text, "The message of this id.")
+@parameters.option("--row-version N", int, "The row of this number.")
 @parameters.as_json
 def show(
     options: ConnectionOptions, queue: str, message_id: str | None, row_version: int | None, json_: bool
@@ -157,15 +147,12 @@ def show(
 @_queue
 @parameters.connected
 @_selecting
-@click.option(
-    "--to",
-    type=parameters.queue_address,
-    metavar="QUEUE",
-    help="The queue for messages that do not say for which queue they have failed.",
+@parameters.option(
+    "--to QUEUE",
+    parameters.queue_address,
+    "The queue for messages that do not say for which queue they have failed.",
 )
-@click.option(
-    "--rate", type=click.IntRange(1), metavar="N", help="Messages a second; default: as fast as possible."
-)
+@parameters.option("--rate N", click.IntRange(1), "Messages a second; default: as fast as possible.")
 @click.option("--dry-run", is_flag=True, help="Only say how many messages would go into which queue.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @parameters.as_json

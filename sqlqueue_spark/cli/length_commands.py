@@ -15,14 +15,11 @@ from sqlqueue_spark.options import ConnectionOptions
 @click.command()
 @parameters.queues
 @parameters.connected
-@click.option(
-    "--max-rows", type=click.IntRange(0), metavar="N", help="Exit code 1 when more than N messages wait."
-)
-@click.option(
-    "--max-age",
-    type=parameters.time_span,
-    metavar="DURATION",
-    help="Exit code 1 when the oldest message was sent longer ago, for example 10m.",
+@parameters.option("--max-rows N", click.IntRange(0), "Exit code 1 when more than N messages wait.")
+@parameters.option(
+    "--max-age DURATION",
+    parameters.time_span,
+    "Exit code 1 when the oldest message was sent longer ago, for example 10m.",
 )
 @parameters.as_json
 @click.pass_context

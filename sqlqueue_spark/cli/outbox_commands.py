@@ -51,13 +51,12 @@ def script(*, endpoint: str, engine: str, default_schema: str | None) -> None:
 @outbox.command()
 @parameters.endpoint
 @parameters.connected_to_outbox
-@click.option(
-    "--keep",
-    type=parameters.time_span,
+@parameters.option(
+    "--keep DURATION",
+    parameters.time_span,
+    "How long a message id is remembered. Repeats that come later are not recognised.",
     default="7d",
     show_default=True,
-    metavar="DURATION",
-    help="How long a message id is remembered. Repeats that come later are not recognised.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta, yes: bool) -> None:

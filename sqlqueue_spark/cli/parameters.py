@@ -151,6 +151,20 @@ def _all(*parts: Callable[[Command], Command]) -> Callable[[Command], Command]:
     return added
 
 
+def option(
+    flag: str, type_: Any, help_: str, *, name: str | None = None, **more: Any
+) -> Callable[[Command], Command]:
+    """Return an option with a value.
+
+    :param flag: the option as it is typed, with a word for its value: ``--older-than DURATION``.
+    :param type_: reads the value; None for a text.
+    :param name: the command's parameter, if it has another name.
+    """
+    typed, _, metavar = flag.partition(" ")
+    names = (typed,) if name is None else (typed, name)
+    return click.option(*names, type=type_, metavar=metavar, help=help_, **more)
+
+
 queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True, type=queue_address)
 queue = click.argument("queue", metavar="QUEUE", type=queue_address)
 endpoint = click.argument("endpoint", metavar="ENDPOINT", type=endpoint_name)
@@ -168,37 +182,28 @@ role = click.option(
     help="The role of the login: a missing right of this role is a finding.",
 )
 #: The schema of an outbox table.
-schema = click.option(
-    "--schema", "default_schema", type=some_text, help="Schema of the outbox table.", metavar="NAME"
-)
+schema = option("--schema NAME", some_text, "Schema of the outbox table.", name="default_schema")
 #: How addresses are read.
 naming = _all(
-    click.option("--default-schema", type=some_text, help="Schema of queues that name none.", metavar="NAME"),
+    option("--default-schema NAME", some_text, "Schema of queues that name none."),
     click.option("--legacy-addresses", is_flag=True, help="Ignore what follows the first @ of a name."),
 )
 also_created = _all(
-    click.option(
-        "--instance",
-        "instances",
+    option(
+        "--instance X",
+        some_text,
+        "Also create the callback queue of this instance: Sales.X for the queue Sales.",
+        name="instances",
         multiple=True,
-        type=some_text,
-        metavar="X",
-        help="Also create the callback queue of this instance: Sales.X for the queue Sales.",
     ),
-    click.option(
-        "--with",
-        "companions",
-        metavar="NAME,…",
+    option(
+        "--with NAME,…",
+        _names,
+        "Also create these queues, for example error,audit.",
+        name="companions",
         default="",
-        type=_names,
-        help="Also create these queues, for example error,audit.",
     ),
-    click.option(
-        "--stream",
-        type=some_text,
-        metavar="NAME",
-        help="Also create the table NAME.Outgoing of this atomic pipeline.",
-    ),
+    option("--stream NAME", some_text, "Also create the table NAME.Outgoing of this atomic pipeline."),
     click.option(
         "--subscriptions",
         is_flag=True,
@@ -234,11 +239,11 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             show_envvar=True,
             help="postgresql://…; for SQL Server mssql://… or an ODBC connection string.",
         ),
-        click.option("--user", type=some_text, help="Login, kept out of the url.", metavar="NAME"),
-        click.option(
-            "--access-token-provider",
-            metavar="NAME",
-            help="Where a Microsoft Entra token comes from: module:function or azure-identity.",
+        option("--user NAME", some_text, "Login, kept out of the url."),
+        option(
+            "--access-token-provider NAME",
+            None,
+            "Where a Microsoft Entra token comes from: module:function or azure-identity.",
         ),
         click.option(
             "--password",

@@ -29,43 +29,36 @@ _LAID_OUT = 100
 @click.command()
 @parameters.queues
 @parameters.connected
-@click.option(
-    "--count",
-    type=click.IntRange(1),
-    metavar="N",
-    help=f"Maximum number of messages; default {_SHOWN}, with --follow no limit.",
+@parameters.option(
+    "--count N", click.IntRange(1), f"Maximum number of messages; default {_SHOWN}, with --follow no limit."
 )
 @click.option("--all", "all_", is_flag=True, help="Show all messages that are in the queue now.")
-@click.option("--after", type=int, default=LOWEST, metavar="N", help="Only messages with a higher number.")
-@click.option(
-    "--type",
-    "types",
+@parameters.option("--after N", int, "Only messages with a higher number.", default=LOWEST)
+@parameters.option(
+    "--type NAME",
+    parameters.some_text,
+    "Only messages of this type: its full name, or the part behind the last dot. May be repeated.",
+    name="types",
     multiple=True,
-    type=parameters.some_text,
-    metavar="NAME",
-    help="Only messages of this type: its full name, or the part behind the last dot. May be repeated.",
 )
-@click.option(
-    "--id",
-    "ids",
+@parameters.option(
+    "--id ID",
+    parameters.some_text,
+    "Only the message, or the row, of this id. May be repeated.",
+    name="ids",
     multiple=True,
-    type=parameters.some_text,
-    metavar="ID",
-    help="Only the message, or the row, of this id. May be repeated.",
 )
-@click.option(
-    "--header",
-    "headers",
+@parameters.option(
+    "--header NAME[=VALUE]",
+    parameters.wanted_header,
+    "Only messages with this header, and this value. May be repeated; then all must fit.",
+    name="headers",
     multiple=True,
-    type=parameters.wanted_header,
-    metavar="NAME[=VALUE]",
-    help="Only messages with this header, and this value. May be repeated; then all must fit.",
 )
-@click.option(
-    "--scan",
-    type=click.IntRange(1),
-    metavar="N",
-    help=f"Maximum number of rows to read for messages that fit; default {_SCANNED:,}, with --all no limit.",
+@parameters.option(
+    "--scan N",
+    click.IntRange(1),
+    f"Maximum number of rows to read for messages that fit; default {_SCANNED:,}, with --all no limit.",
 )
 @click.option("--bodies", is_flag=True, help="Show the beginning of each body too.")
 @click.option("--whole", is_flag=True, help="Show whole bodies.")

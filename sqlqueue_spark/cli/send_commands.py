@@ -23,40 +23,33 @@ from sqlqueue_spark.options import ConnectionOptions
 @click.command()
 @parameters.queues
 @parameters.connected
-@click.option(
-    "--type",
-    "message_type",
-    type=parameters.some_text,
-    metavar="NAME",
-    help="Type of the message, for example Sales.OrderPlaced.",
+@parameters.option(
+    "--type NAME",
+    parameters.some_text,
+    "Type of the message, for example Sales.OrderPlaced.",
+    name="message_type",
 )
-@click.option(
-    "--body", type=parameters.body, metavar="TEXT|@FILE", help="Body: text, @file, or @- for standard input."
-)
-@click.option(
-    "--header",
-    "headers",
+@parameters.option("--body TEXT|@FILE", parameters.body, "Body: text, @file, or @- for standard input.")
+@parameters.option(
+    "--header NAME=VALUE",
+    parameters.header,
+    "A header of the message. May be repeated.",
+    name="headers",
     multiple=True,
-    type=parameters.header,
-    metavar="NAME=VALUE",
-    help="A header of the message. May be repeated.",
 )
-@click.option(
-    "--ttl", type=parameters.time_span, metavar="DURATION", help="Time to be received, for example 10m."
-)
+@parameters.option("--ttl DURATION", parameters.time_span, "Time to be received, for example 10m.")
 @click.option("--count", type=click.IntRange(1), help="Send a load of sample messages instead.")
 @click.option("--rate", type=click.IntRange(1), help="Messages a second; default: as fast as possible.")
 @click.option(
     "--size", type=click.IntRange(1), help=f"Bytes of each message; default {queue_tables.MESSAGE_BYTES}."
 )
-@click.option(
-    "--from",
-    "file",
-    type=click.Path(dir_okay=False),
-    metavar="FILE|-",
-    help="Send the lines that 'sqlqueue peek --json' printed, byte for byte; - is standard input.",
+@parameters.option(
+    "--from FILE|-",
+    click.Path(dir_okay=False),
+    "Send the lines that 'sqlqueue peek --json' printed, byte for byte; - is standard input.",
+    name="file",
 )
-@click.option("--skip", type=click.IntRange(0), metavar="N", help="Leave out the first N lines.")
+@parameters.option("--skip N", click.IntRange(0), "Leave out the first N lines.")
 @click.option("--new-ids", is_flag=True, help="Give each row a new Id; default: it keeps its Id.")
 @click.option(
     "--stopping",

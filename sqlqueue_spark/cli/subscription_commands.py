@@ -10,11 +10,8 @@ from sqlqueue_spark.cli.text_table import printable, table
 from sqlqueue_spark.options import ConnectionOptions
 
 _events = click.argument("events", metavar="EVENT...", nargs=-1, required=True, type=parameters.some_text)
-_endpoint = click.option(
-    "--endpoint",
-    type=parameters.endpoint_name,
-    metavar="NAME",
-    help="The subscribing endpoint; default: the name of the queue.",
+_endpoint = parameters.option(
+    "--endpoint NAME", parameters.endpoint_name, "The subscribing endpoint; default: the name of the queue."
 )
 _create = click.option(
     "--create", is_flag=True, help="Create the table SubscriptionRouting of the schema if it is not there."

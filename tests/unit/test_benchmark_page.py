@@ -17,6 +17,11 @@ SAID = """Linux, 2 cores
 | 100 messages/s, 20 s | p50, ms |
 |---|---|
 | noop | 314 |
+
+| ratio | goal | | what |
+|---|---|---|---|
+| 0.79 | ≥ 0.90 | falls short | noop ÷ JDBC |
+| 1.25 |  |  | the job ÷ JDBC |
 """
 
 
@@ -29,7 +34,7 @@ def benchmark_page(monkeypatch):
 
 
 def test_the_tables_of_a_benchmark_are_found_with_their_rates(benchmark_page):
-    first, second = benchmark_page.tables(SAID)
+    first, second, _ = benchmark_page.tables(SAID)
     assert first.rates == {"our job into Delta": 54_060.0, "(a) Spark's JDBC source": 192_242.0}
     assert second == (("| 100 messages/s, 20 s | p50, ms |", "|---|---|", "| noop | 314 |"), {})
 
@@ -41,6 +46,11 @@ def test_a_page_has_a_section_a_part_and_names_those_that_failed(benchmark_page,
         "# The latest run of all benchmarks",
         "",
         "`make bench`, medians of 3: a machine.",
+        "",
+        "| ratio | goal | | what |",
+        "|---|---|---|---|",
+        "| 0.79 | ≥ 0.90 | falls short | noop ÷ JDBC |",
+        "| 1.25 |  |  | the job ÷ JDBC |",
         "",
         "![messages a second](latest.svg)",
         "",

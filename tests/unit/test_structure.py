@@ -22,25 +22,25 @@ MODULES_AT_THE_TOP = 8
 #: Modules side by side in one folder, and the folders that have more.
 MODULES_IN_A_FOLDER = 20
 LARGE_FOLDERS: dict[str, int] = {
-    "send": 35,
+    "send": 29,
 }
 #: Lines of Python and SQL in the package.
-LINES = 35_719
+LINES = 35_480
 
 LONGEST_LINE = 110
 #: Lines that are longer, and habit words, by where they stand; none elsewhere.
 LONG_LINES: dict[str, int] = {
-    "benchmarks": 90,
+    "benchmarks": 89,
     "docs/sending.md": 131,
-    "sqlqueue_spark/send": 266,
-    "tests": 1231,
+    "sqlqueue_spark/send": 258,
+    "tests": 1229,
 }
 HABIT_WORDS: dict[str, int] = {
     "benchmarks": 1,  # the user of a url that leads nowhere
     "docs/sending.md": 16,
     "notebooks": 1,  # likewise
     "sqlqueue_spark/embedded": 1,  # a server of an earlier version has this line in its pg_hba.conf
-    "sqlqueue_spark/send": 63,
+    "sqlqueue_spark/send": 51,
 }
 
 WORDS = re.compile(r"\b(nobody|somebody|whoever|whichever|so many)\b", re.IGNORECASE)

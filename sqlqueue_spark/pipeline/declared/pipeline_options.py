@@ -42,15 +42,15 @@ def _check(source: SourceOptions, sink: SinkOptions) -> None:
         ours, theirs = getattr(source, name), getattr(sink, name)
         if ours != theirs:
             raise ConfigurationError(
-                f"The option {camel(name)} is {ours!r} at the source and {theirs!r} at the sink; say it once, "
-                "or the same."
+                f"The option {camel(name)} is {ours!r} at the source and {theirs!r} at the sink; say it "
+                "once, or the same."
             )
     for name in ("url", "default_schema") if source.transaction_mode == ATOMIC else ():
         if getattr(source, name) != getattr(sink, name):  # the text hides the values: they may hold a secret
             raise ConfigurationError(
-                f"The option {camel(name)} differs between source and sink, but sendsAtomicWithReceive sends in "
-                "the source's own transaction and so to its database alone; leave it out at the sink, or take "
-                "receiveOnly with an outbox."
+                f"The option {camel(name)} differs between source and sink, but sendsAtomicWithReceive sends "
+                "in the source's own transaction and so to its database alone; leave it out at the sink, or "
+                "take receiveOnly with an outbox."
             )
     if source.url == sink.url:
         _check_ends(source, sink)

@@ -65,8 +65,9 @@ WHERE current_database() = :database
 -- session that also holds the queue's advisory lock (announce) is a stream's. Rows of streams are left out,
 -- in a filter and not in a join, so that the index gives the rows in order and the look ends early. It goes
 -- over more rows than wanted, because neighbours hold some. Who looks for a row with FOR UPDATE holds a lock
--- on the table in the mode ROW SHARE, which no sender and no plain read takes. So do a stream's workers that
--- take rows, in sessions of their own: where there are any, the answer is that no neighbour looks.
+-- on the table in the mode ROW SHARE, which no sender and no plain read takes. A stream's workers that take
+-- rows look for them and hold them in sessions of their own. Where there are any, the answer is that no
+-- neighbour looks for a row or holds one.
 WITH locks AS MATERIALIZED (
     SELECT l.locktype, l.transactionid, l.classid, l.pid
     FROM pg_catalog.pg_locks AS l
@@ -111,7 +112,7 @@ WITH locks AS MATERIALIZED (
     FROM (SELECT b.seq, b.held FROM before AS b UNION ALL SELECT o.seq, o.held FROM onward AS o) AS r
 )
 SELECT (SELECT count(*) FROM before AS b WHERE NOT b.held),
-       count(*) FILTER (WHERE s.held),
+       count(*) FILTER (WHERE s.held AND NOT EXISTS (SELECT FROM locks AS w WHERE w.classid = 1936813170)),
        min(s.seq),
        max(s.seq) FILTER (WHERE s.nth <= :count),
        count(*) FILTER (WHERE NOT s.held AND s.nth <= :count),
