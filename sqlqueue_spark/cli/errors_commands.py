@@ -40,7 +40,7 @@ _queue = click.argument(
 
 def _selecting(command: parameters.Command) -> parameters.Command:
     """Add the options that choose messages. The command gets them as ``selection``."""
-    options = (
+    options = parameters.together(
         parameters.option(
             "--failed-queue QUEUE", parameters.queue_address, "Only messages that failed for this queue."
         ),
@@ -73,9 +73,7 @@ def _selecting(command: parameters.Command) -> parameters.Command:
         told = {name: given.pop(name) for name in names}
         return command(selection=Selection(message_ids=frozenset(message_ids), **told), **given)
 
-    for option in reversed(options):
-        selecting = option(selecting)
-    return selecting
+    return options(selecting)
 
 
 @errors.command("list")

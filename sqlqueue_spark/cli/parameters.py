@@ -140,7 +140,7 @@ def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None
     ctx.meta[DEBUG] = value
 
 
-def _all(*parts: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def together(*parts: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Combine several arguments and options into one decorator. The help lists them in this order."""
 
     def added(command: Command) -> Command:
@@ -184,11 +184,11 @@ role = click.option(
 #: The schema of an outbox table.
 schema = option("--schema NAME", some_text, "Schema of the outbox table.", name="default_schema")
 #: How addresses are read.
-naming = _all(
+naming = together(
     option("--default-schema NAME", some_text, "Schema of queues that name none."),
     click.option("--legacy-addresses", is_flag=True, help="Ignore what follows the first @ of a name."),
 )
-also_created = _all(
+also_created = together(
     option(
         "--instance X",
         some_text,
@@ -231,7 +231,7 @@ _CONNECTION = ("url", "user", "password", "access_token_provider", "default_sche
 
 def _connected(names: Callable[[Command], Command], *, required: bool = True) -> Callable[[Command], Command]:
     """Add the options that lead to a database. The command gets them as ``options``: None without a url."""
-    options = _all(
+    options = together(
         click.option(
             "--url",
             required=required,

@@ -27,7 +27,7 @@ def test_a_claim_ahead_not_asked_for_is_given_back(engine, queue, tmp_path, monk
     queue.insert(30)
     done = tmp_path / "done"
     given: dict[str, Any] = {"doneFile": str(done)} if known else {}
-    with streaming(engine, queue, maxMessagesPerTrigger="10", **given) as stream:
+    with streaming(engine, queue, maxMessagesPerTrigger="10", neighbourHeadroom="0", **given) as stream:
         assert stream.trigger()
         if known:
             told(done, stream.end(1))

@@ -304,3 +304,13 @@ def test_a_claim_that_was_given_back_is_not_skipped():
 def test_the_lowest_row_of_all_may_be_left():
     beside = Beside([LOWEST + 1, *range(1, 50)], 1)
     assert beside.claim() == 1
+
+
+def test_where_receivers_do_not_show_a_claim_is_no_larger_than_they_step_over_while_its_batch_lasts():
+    beside, limits = Beside(range(1, 100)), BatchLimits(rows=1_000_000, bytes=8)
+    beside.claim()
+    assert beside.headroom.limited(limits, told=False).rows == 100_000
+    beside.size.done(3)
+    assert beside.headroom.limited(limits, told=False).rows == 300_000
+    assert beside.headroom.limited(limits).rows == 1_000_000
+    assert Beside([], wanted=0).headroom.limited(limits, told=False).rows == 1_000_000

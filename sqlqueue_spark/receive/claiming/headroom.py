@@ -26,6 +26,8 @@ _SEARCHED = 1_000
 _FIRST, _LEAST, _MOST = 4_000, 32, 1_000_000
 #: The greatest size beside another stream of ours: what it takes cannot be told from what neighbours take.
 _MOST_SHARED = 32_000
+#: How many locked rows neighbours step over in a second.
+_STEPPED_OVER = 100_000
 #: The headroom lasts at least twice as long as a batch.
 _MARGIN = 2.0
 #: While a backlog waits, it is filled up for this time at once. In between neighbours meet no row of ours.
@@ -116,9 +118,17 @@ class Headroom:
         """The last row that is left to neighbours; claims begin above it."""
         return self._left.up_to if self._left is not None and self.rows else LOWEST
 
-    def limited(self, limits: BatchLimits) -> BatchLimits:
-        """The limits of the next claim: beside neighbours a batch is short."""
-        return limits.at_most(self._size.beside_neighbours) if self.rows else limits
+    def limited(self, limits: BatchLimits, *, told: bool = True) -> BatchLimits:
+        """The limits of the next claim: beside neighbours a batch is short.
+
+        :param told: whether it is told who looks for a row. Else neighbours are seen when they have taken one,
+            so they must be able to step over the claim while its batch lasts.
+        """
+        if self.rows:
+            return limits.at_most(self._size.beside_neighbours)
+        if told or self._wanted == 0:
+            return limits
+        return limits.at_most(int(_STEPPED_OVER * max(1.0, self._size.lasted)))
 
     def begin(self, queue: Queue) -> int:
         """Look what neighbours do, and return the row above which a claim begins: ``HIGHEST`` for nowhere."""

@@ -198,7 +198,10 @@ class Scanner:
         more = any(part.full and part.last < member.end for member, part in self._of(present))
         beside = any(member.headroom.beside_neighbours for member in self._members.values())
         settled = self._size.settled or not self._options.adaptive_batch
-        if not (self._options.claim_ahead and more and settled) or beside or self._ahead is not None:
+        # Who begins to receive while a batch runs must not find two batches in the way unseen.
+        told = all(part.queue.connection.dialect.tells_receivers for part in present.parts)
+        allowed = self._options.claim_ahead and (told or self._options.neighbour_headroom == 0)
+        if not (allowed and more and settled) or beside or self._ahead is not None:
             return
         limits, end, least = self._limits, present.end, present.count
         among = [member for member in self._due() if lasts.get(member.name, LOWEST) < member.end]
