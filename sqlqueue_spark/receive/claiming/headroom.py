@@ -121,8 +121,8 @@ class Headroom:
     def limited(self, limits: BatchLimits, *, told: bool = True) -> BatchLimits:
         """The limits of the next claim: beside neighbours a batch is short.
 
-        :param told: whether it is told who looks for a row. Else neighbours are seen when they have taken one,
-            so they must be able to step over the claim while its batch lasts.
+        :param told: whether it is told who looks for a row. Else neighbours are seen when they have taken
+            one, so they must be able to step over the claim while its batch lasts.
         """
         if self.rows:
             return limits.at_most(self._size.beside_neighbours)
