@@ -80,13 +80,14 @@ def test_an_idle_stream_looks_once_per_poll_interval(engine, queue, interval, ki
 
 @pytest.mark.parametrize("kind, look", LOOKS)
 def test_looks_at_an_empty_queue_back_off(engine, queue, kind, look):
-    """From 50 milliseconds to pollInterval."""
+    """From 50 milliseconds to pollInterval. Before the first one the stream looks for neighbours."""
     options = SourceOptions.parse({"url": engine.url, "queue": queue.address, "pollInterval": "1s"})
     with counting() as (clock, said):
         receiver = kind(options, clock=clock, sleep=clock.sleep)
         idle(receiver, clock, 5, None)
         looks = [time for time, what in said if what == look]
         receiver.close()
+    looks = sorted(set(looks))
     pauses = [round(later - earlier, 2) for earlier, later in itertools.pairwise(looks)]
     assert pauses[:6] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0], abs=0.02)
 

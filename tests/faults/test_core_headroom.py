@@ -119,7 +119,7 @@ def test_neighbours_that_appear_in_the_middle_of_a_backlog_get_the_oldest_rows(p
 
 
 def test_an_endpoint_that_appears_beside_a_claim_ahead_gets_the_oldest_rows(postgresql, queue):
-    queue.insert(60_000)
+    queue.insert(20_000)
     habits = Habits(concurrency=8, rest=SOON)
     with streaming(postgresql, queue, maxMessagesPerTrigger="100") as stream:
         for _ in range(5):
@@ -130,7 +130,7 @@ def test_an_endpoint_that_appears_beside_a_claim_ahead_gets_the_oldest_rows(post
             eventually(lambda: stream.trigger() and left(stream) > 0)
             stream.drain()
         stream.drain()
-        assert handled_once(queue, 60_000, stream.ids(), neighbour.handled)
+        assert handled_once(queue, 20_000, stream.ids(), neighbour.handled)
 
 
 def test_a_neighbour_that_still_looks_behind_all_that_a_stream_holds_gets_the_oldest_rows(

@@ -100,27 +100,27 @@ def test_rows_that_another_stream_may_have_taken_are_no_sign():
 def test_rows_that_a_neighbour_holds_are_a_sign():
     beside = Beside(range(1, 100_000))
     beside.queue.held = 8
-    assert [beside.claim(), beside.claim()] == [4_001, 5_001]
+    assert [beside.claim(), beside.claim()] == [1, 2_001]
 
 
 def test_neighbours_that_look_for_a_row_are_a_sign():
     beside = Beside(range(1, 100_000))
     beside.queue.looking = 8
-    assert [beside.claim(), beside.claim()] == [4_001, 5_001]
+    assert [beside.claim(), beside.claim()] == [1, 2_001]
 
 
 def test_who_looks_for_a_row_for_ever_is_forgotten_until_others_come():
     beside = Beside(range(1, 100_000))
     beside.queue.looking = 1
-    assert [beside.claim() for _ in range(4)] == [4_001, 5_001, 1, 1_001]
+    assert [beside.claim() for _ in range(4)] == [1, 2_001, 1_001, 3_001]
     beside.queue.looking = 2
-    assert [beside.claim(), beside.claim()] == [7_001, 8_001]
+    assert [beside.claim(), beside.claim()] == [5_001, 6_001]
 
 
 def test_neighbours_that_look_for_a_row_are_a_sign_beside_another_stream_too():
     beside = Beside(range(1, 100_000))
     beside.queue.looking, beside.queue.streams = 2, 1
-    assert [beside.claim(), beside.claim()] == [4_001, 5_001]
+    assert [beside.claim(), beside.claim()] == [1, 2_001]
 
 
 def test_the_headroom_grows_while_it_is_taken_whole():
@@ -145,7 +145,7 @@ def test_beside_another_stream_it_grows_to_32_000_only():
         beside.claim()
         sizes.append(beside.headroom.rows)
         beside.queue.take(beside.headroom.left)
-    assert sizes == [2_000, 8_000, 32_000, 32_000, 32_000]
+    assert sizes == [500, 2_000, 8_000, 32_000, 32_000]
 
 
 def test_the_headroom_follows_the_neighbours_pace():
@@ -208,7 +208,7 @@ def test_neighbours_that_have_not_taken_a_row_are_forgotten_after_two_seconds():
 
 def test_neighbours_that_come_back_soon_are_waited_for_twice_as_long():
     """Receivers that are busy two seconds of ten keep their headroom from the second time on."""
-    beside = Beside(range(1, 1_000_000))
+    beside = Beside(range(1, 60_000))
     beside.claim()
     seen = []
     for second in range(30):
@@ -226,6 +226,13 @@ def test_the_pace_of_neighbours_is_measured_before_the_first_headroom():
     beside.sleeps = lambda: beside.queue.take(250)  # a thousand a second
     beside.claim()
     assert beside.headroom.rows == 2_000
+
+
+def test_receivers_that_run_before_the_first_claim_keep_the_oldest_rows():
+    beside = Beside(range(1, 100_000))
+    beside.queue.looking = 8
+    beside.sleeps = lambda: beside.queue.take(250)
+    assert (beside.claim(), beside.headroom.rows) == (2_251, 2_000)
 
 
 def test_one_sighting_during_a_batch_is_no_neighbour():
@@ -257,7 +264,7 @@ def test_who_holds_rows_and_takes_none_is_known_from_then_on():
     """He may be dead, and hold them until his connection ends."""
     beside = Beside(range(1, 100_000))
     beside.queue.held = 8
-    assert [beside.claim() for _ in range(6)] == [4_001, 5_001, 1, 1_001, 2_001, 3_001]
+    assert [beside.claim() for _ in range(6)] == [1, 2_001, 1_001, 3_001, 4_001, 5_001]
     beside.queue.held = 9
     beside.claim()
     assert beside.headroom.beside_neighbours

@@ -39,6 +39,8 @@ _GROWTH = 4
 _GONE_SECONDS, _GONE_LOOKS, _MOST_GONE_SECONDS = 5.0, 2, 60.0
 #: A session that holds or seeks rows and has taken none for this time is forgotten: it may do so for ever.
 _IDLE_SECONDS = 2.0
+#: A neighbour that this number of looks running have seen during a batch counts.
+_SIGHTINGS = 2
 #: How long the neighbours' pace is measured before the first headroom, and among how many rows.
 _MEASURED_SECONDS, _MEASURED_ROWS = 0.25, 8_000
 
@@ -90,8 +92,8 @@ class Headroom:
         self._taken_at, self._looks_since, self._took = clock(), 0, False
         #: After how long without a row they count as gone, and when they were last gone.
         self._gone_seconds, self._gone_at = _GONE_SECONDS, float("-inf")
-        #: Whether a claim was ever made, and how many looks running have seen neighbours during a batch.
-        self._claims, self._sightings = False, 0
+        #: Whether it was looked before the first claim, and how many looks running have seen neighbours.
+        self._looked, self._sightings = False, 0
         #: Rows that the neighbours take in a second.
         self._pace = 0.0
         #: The greatest size.
@@ -162,22 +164,21 @@ class Headroom:
         """Look who looks for a row while a batch runs; True if two looks running have seen a neighbour."""
         looking = queue.oldest(HIGHEST, HIGHEST, HIGHEST, 1).looking
         self._sightings = self._sightings + 1 if looking > self._known_held else 0
-        return self._sightings >= 2
+        return self._sightings >= _SIGHTINGS
 
     def appeared(self, queue: Queue) -> bool:
         """Whether neighbours are seen that were not there when the last claim was made.
 
         If so, the caller gives that claim back, so the oldest free row may stand anywhere.
         """
-        if self.rows or self._wanted == 0 or not self._appear(queue, now := self._clock()):
+        if self.rows or self._wanted == 0 or not self._seen_since(queue):
             return False
-        self._left, self._claimed_to = _Left(LOWEST, LOWEST, 0, now), LOWEST
+        self._sightings, self._claimed_to = _SIGHTINGS, LOWEST
         return True
 
     def claimed(self, queue: Queue, after: int, part: QueueRows | None) -> None:
         """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet."""
         self._backlog = part is not None and part.full
-        self._claims = True
         if self._wanted == 0 or part is None:
             return
         self._claimed_to = max(self._claimed_to, part.last)
@@ -192,7 +193,7 @@ class Headroom:
         else:
             return
         if self._new_holder(seen):
-            self._begins(queue)
+            self._begins(queue, 0.0)
 
     def forget_claims(self) -> None:
         """Forget where claims have ended: one was given up or lost, so free rows may stand anywhere."""
@@ -203,25 +204,37 @@ class Headroom:
     # -- what the neighbours do ------------------------------------------------------------------
 
     def _appear(self, queue: Queue, now: float) -> bool:
-        """Whether a neighbour was seen during the batch, or rows behind the last claim were taken since.
-
-        Before the first claim one look tells whether anyone holds a row or seeks one.
-        """
-        before, self._left = self._left, None
-        sighted, self._sightings = self._sightings >= 2, 0
-        if before is None and not self._claims:
-            before = _Left(LOWEST, LOWEST, 0, now)
-        elif (before is None or not before.rows) and not sighted:
+        """Whether a neighbour was seen during the batch, or rows behind the last claim were taken since."""
+        if not self._looked:
+            return self._runs_already(queue, now)
+        before, sighted = self._left, self._sightings >= _SIGHTINGS
+        if not (sighted or self._seen_since(queue)):
             return False
-        before = before or _Left(LOWEST, LOWEST, 0, now)
-        seen = queue.oldest(before.floor, before.up_to, before.up_to, _SAMPLE)
-        others = seen.free_before < before.rows and not seen.streams
-        if not (others or sighted or self._new_holder(seen)):
-            return False
-        floor = LOWEST if sighted else before.floor
-        self._begins(queue)
+        floor = (
+            LOWEST if sighted or before is None else before.floor
+        )  # the oldest free row may stand anywhere
+        self._sightings = 0
+        self._begins(queue, self._measured(queue))
         self._left = _Left(floor, floor, 0, now)
         return True
+
+    def _seen_since(self, queue: Queue) -> bool:
+        """Whether rows behind the last claim were taken since, or a neighbour holds one or looks for one."""
+        before, self._left = self._left, None
+        if before is None or not before.rows:
+            return False
+        seen = queue.oldest(before.floor, before.up_to, before.up_to, _SAMPLE)
+        return (seen.free_before < before.rows and not seen.streams) or self._new_holder(seen)
+
+    def _runs_already(self, queue: Queue, now: float) -> bool:
+        """Whether neighbours take rows before the first claim."""
+        self._looked = True
+        if not _holders(queue.oldest(LOWEST, LOWEST, LOWEST, _SAMPLE)):
+            return False
+        if pace := self._measured(queue):
+            self._begins(queue, pace)
+            self._left = _Left(LOWEST, LOWEST, 0, now)
+        return pace > 0
 
     def _new_holder(self, seen: Oldest) -> bool:
         """Whether more sessions hold rows, or look for one, than when the neighbours were taken for gone."""
@@ -230,12 +243,12 @@ class Headroom:
         self._known_held = min(self._known_held, holders)
         return new
 
-    def _begins(self, queue: Queue) -> None:
+    def _begins(self, queue: Queue, pace: float) -> None:
         now = self._clock()
         soon = now - self._gone_at <= _MOST_GONE_SECONDS
         self._gone_seconds = min(_MOST_GONE_SECONDS, 2 * self._gone_seconds) if soon else _GONE_SECONDS
         self._taken_at, self._looks_since, self._took = now, 0, False
-        self._pace = self._measured(queue)
+        self._pace = pace
         known = int(_MARGIN * self._pace * self._size.beside_seconds)
         self.rows = self._wanted or max(_LEAST, known or min(_FIRST, self._size.had or _FIRST))
         log.info("neighbours_seen queue=%s headroom=%d pace=%.0f", queue.table.name, self.rows, self._pace)
