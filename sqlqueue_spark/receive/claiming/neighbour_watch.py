@@ -20,6 +20,8 @@ log = plain_text.logger(__name__)
 
 #: The pause between two looks, and the pause after one that failed.
 _LOOK_SECONDS, _REST_SECONDS = 0.25, 5.0
+#: How long the end waits for a look: it may wait for a lock of another session.
+_CLOSE_SECONDS = 5.0
 
 
 class NeighbourWatch:
@@ -42,7 +44,7 @@ class NeighbourWatch:
             self._watched = tuple(each for each in scanners if each.headroom.watches)
             if not self._watched or self._closed:
                 return
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 # A daemon, so that a program can end meanwhile.
                 self._thread = threading.Thread(target=self._run, name="sqlqueue-neighbours", daemon=True)
                 self._thread.start()
@@ -53,10 +55,12 @@ class NeighbourWatch:
         self._watched = ()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, and wait until its look has given its session back."""
         with self._changed:
             self._closed, self._watched = True, ()
             self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(_CLOSE_SECONDS)
 
     def look(self) -> None:
         """Look once at each watched queue."""
