@@ -183,6 +183,9 @@ role = click.option(
 )
 #: The schema of an outbox table.
 schema = option("--schema NAME", some_text, "Schema of the outbox table.", name="default_schema")
+delayed_schema = option(
+    "--schema NAME", some_text, "Schema of the table of delayed messages.", name="default_schema"
+)
 #: How addresses are read.
 naming = together(
     option("--default-schema NAME", some_text, "Schema of queues that name none."),

@@ -178,7 +178,7 @@ class RemoteDatabases:
 class DatabaseWait:
     """Waits for the databases of ``endpoint.<name>.url``; for its own one a sink waits in any case, and not for long.
 
-    :param stopped: whether somebody asks to stop.
+    :param stopped: whether the program is asked to stop.
     """
 
     options: SinkOptions

@@ -10,7 +10,7 @@ in a renamed database neither loses nor doubles messages, and one message may go
     Order-42>8f99f06ea394950c34cc88b3a1f2ed5d         any other id: the digest covers the id too
 
 A send that failed has another key, of the received row and the final address. That there are any is said by a key a day
-(:func:`day_key`), so that nobody looks for them where nothing failed. The outcome of a received message has other keys of the same form: its origin (``<row id>-<RowVersion>``, with the queue in the
+(:func:`day_key`), so that no sender looks for them where nothing failed. The outcome of a received message has other keys of the same form: its origin (``<row id>-<RowVersion>``, with the queue in the
 digest), and, where it was handled, its id (with the queue in the digest). The digest says which of them a key is.
 
 So two ids that a collation takes for the same (by case, accents, trailing blanks) have two keys. And an id fits that is too

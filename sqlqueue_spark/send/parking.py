@@ -108,7 +108,7 @@ def awaited(connection: Connection, queue: QueueTable) -> set[str]:
 def release(connection: Connection, queue: QueueTable, database: str) -> int:
     """Put back into a queue what waits in its table of delayed messages for a database; returns how many messages that were.
 
-    A message that somebody holds stays for the next time.
+    A message that another session holds stays for the next time.
 
     :param connection: one with no open transaction.
     :param database: as the messages name it.

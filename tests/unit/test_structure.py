@@ -25,7 +25,7 @@ LARGE_FOLDERS: dict[str, int] = {
     "send": 29,
 }
 #: Lines of Python and SQL in the package.
-LINES = 35_506
+LINES = 35_502
 
 LONGEST_LINE = 110
 #: Lines that are longer, and habit words, by where they stand; none elsewhere.
@@ -40,7 +40,7 @@ HABIT_WORDS: dict[str, int] = {
     "docs/sending.md": 16,
     "notebooks": 1,  # likewise
     "sqlqueue_spark/embedded": 1,  # a server of an earlier version has this line in its pg_hba.conf
-    "sqlqueue_spark/send": 51,
+    "sqlqueue_spark/send": 48,
 }
 
 WORDS = re.compile(r"\b(nobody|somebody|whoever|whichever|so many)\b", re.IGNORECASE)

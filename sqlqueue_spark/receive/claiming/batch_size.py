@@ -88,11 +88,6 @@ class SinkCost:
         self._variances: tuple[float, float, float] | None = None
 
     @property
-    def known(self) -> bool:
-        """Whether a batch has told the cost."""
-        return self._variances is not None
-
-    @property
     def doubt(self) -> float:
         """The deviation of ``fixed``, in seconds."""
         return 0.0 if self._variances is None else math.sqrt(max(0.0, self._variances[0]))
@@ -193,14 +188,13 @@ class BatchSize:
         if not self.had:
             return min(self.rows, self._FEW)
         if not self._known:  # the next size is to be so different that the fixed cost shows
-            return min(
-                self.rows, self._times(self._GROWTH if self.had <= self._HARMLESS else 1 / self._GROWTH)
-            )
-        if self._cost.fixed >= self._longest:
+            factor = self._GROWTH if self.had <= self._HARMLESS else 1 / self._GROWTH
+        elif self._cost.fixed >= self._longest:
             return self.rows
-        seconds = max(self.beside_seconds - self._cost.fixed, self.beside_seconds / self._BESIDE_FIXED)
-        rows = seconds / self._cost.each
-        return min(self.rows, self._times(rows / self.had))
+        else:
+            seconds = max(self.beside_seconds - self._cost.fixed, self.beside_seconds / self._BESIDE_FIXED)
+            factor = seconds / self._cost.each / self.had
+        return min(self.rows, self._times(factor))
 
     def begins(self, rows: int, *, more: bool = False) -> None:
         """Note that a batch of this number of rows begins.

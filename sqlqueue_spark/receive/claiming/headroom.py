@@ -210,9 +210,8 @@ class Headroom:
         before, sighted = self._left, self._sightings >= _SIGHTINGS
         if not (sighted or self._seen_since(queue)):
             return False
-        floor = (
-            LOWEST if sighted or before is None else before.floor
-        )  # the oldest free row may stand anywhere
+        # Of a neighbour that was sighted it is not known which rows it has taken or given back.
+        floor = LOWEST if sighted or before is None else before.floor
         self._sightings = 0
         self._begins(queue, self._measured(queue))
         self._left = _Left(floor, floor, 0, now)

@@ -199,11 +199,11 @@ class Scanner:
         beside = any(member.headroom.beside_neighbours for member in self._members.values())
         settled = self._size.settled or not self._options.adaptive_batch
         # Who begins to receive while a batch runs must not find two batches in the way unseen.
-        told = all(part.queue.connection.dialect.tells_receivers for part in present.parts)
-        allowed = self._options.claim_ahead and (told or self._options.neighbour_headroom == 0)
+        seen = all(part.queue.connection.dialect.tells_receivers for part in present.parts)
+        allowed = self._options.claim_ahead and (seen or self._options.neighbour_headroom == 0)
         if not (allowed and more and settled) or beside or self._ahead is not None:
             return
-        limits, end, least = self._limits, present.end, present.count
+        limits, end = self._limits, present.end
         among = [member for member in self._due() if lasts.get(member.name, LOWEST) < member.end]
 
         def ahead(member: QueueScanner, search: Search, share: BatchLimits) -> QueueRows | None:
@@ -216,7 +216,7 @@ class Scanner:
 
         # Spark need not wait for a batch that grows faster than it is claimed, and batches get no smaller by
         # that. With several queues those that are looked at last would get less.
-        least = HIGHEST if self._options.several else least
+        least = HIGHEST if self._options.several else present.count
         told = self._options.done_file is not None
         self._ahead = ClaimAhead(claim, self._pool.title, least, told=told)
 
