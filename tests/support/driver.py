@@ -241,6 +241,8 @@ class Stream:
         :param noticed: whether to wait until the server has noticed. That takes a while, and meanwhile it holds the rows.
         """
         self.crashes += 1
+        if self._receiver is not None:
+            self._receiver.source._scanner._watch.close()  # a process that is gone has no threads
         self._receiver = None
         self.cut()
         if noticed:

@@ -77,9 +77,12 @@ class NeighbourWatch:
 
     def _run(self) -> None:
         pause = _LOOK_SECONDS
-        while not self._closed:
+        while True:
             with self._changed:
-                self._changed.wait(pause if self._watched else None)
+                if not self._closed:
+                    self._changed.wait(pause if self._watched else None)
+                if self._closed:
+                    return
             try:
                 self.look()
                 pause = _LOOK_SECONDS
