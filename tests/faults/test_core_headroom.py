@@ -223,6 +223,7 @@ def test_rows_of_neighbours_that_die_come_when_the_server_has_freed_them(postgre
     assert handled_once(queue, 1000, stream.ids())
 
 
+@pytest.mark.tier("all")
 def test_neighbours_that_roll_back_a_tenth_get_their_headroom_and_each_message_is_handled_once(
     postgresql, queue
 ):
