@@ -57,7 +57,7 @@ from sqlqueue_spark.options import ConnectionOptions
 ENDPOINT = "Notebook.Sender"
 options = ConnectionOptions.parse(connection)
 print(*(made.table for made in queue_tables.create(options, [billing, archive])), sep="\n")
-print(outbox_tables.create(options, ENDPOINT).outbox)
+print(outbox_tables.create(options, ENDPOINT).table)
 
 
 def length(queue: str) -> int:

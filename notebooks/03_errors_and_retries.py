@@ -59,7 +59,7 @@ from sqlqueue_spark.options import ConnectionOptions
 ENDPOINT = "Notebook.Handler"
 options = ConnectionOptions.parse(connection)
 print(*(made.table for made in queue_tables.create(options, [orders, error])), sep="\n")
-print(outbox_tables.create(options, ENDPOINT).outbox)
+print(outbox_tables.create(options, ENDPOINT).table)
 
 kind = F.when(F.col("id") % 2 == 0, "Shop.PlaceOrder, Shop").otherwise("Shop.ChangeOrder, Shop")
 messages = spark.range(60).select(

@@ -66,8 +66,8 @@ from sqlqueue_spark.options import ConnectionOptions
 
 at_shop, at_billing = ConnectionOptions.parse(shop), ConnectionOptions.parse(billing)
 made = [*queue_tables.create(at_shop, [outgoing]), *queue_tables.create(at_billing, [orders])]
-print(*(each.queue for each in made), sep="\n")
-print(outbox_tables.create(at_shop, "Notebook.Shop").outbox)
+print(*(each.table for each in made), sep="\n")
+print(outbox_tables.create(at_shop, "Notebook.Shop").table)
 
 # COMMAND ----------
 

@@ -9,6 +9,8 @@ from tests.machine.world import DESTINATIONS, ELSEWHERE, ERROR, SOURCES, World, 
 #: Once nothing is in its way, a trigger may so often find nothing while rows are free, and so often it may fail.
 _IDLE = 3
 _FAILURES = 8
+#: So long a stream may wait for neighbours that take nothing: docs/decisions/headroom.md.
+_GONE_SECONDS = 60.0
 
 
 def drain(world: World, query: Query) -> None:
@@ -28,6 +30,8 @@ def drain(world: World, query: Query) -> None:
             idle = 0
             continue
         idle += 1
+        if idle == 1:
+            world.sleep(_GONE_SECONDS)
         left = sum(len(world.in_table(source)) for source in SOURCES)
         if not left:
             return
