@@ -139,8 +139,7 @@ def overview_text(tables: Iterable[TableOverview]) -> Iterator[str]:
 
 
 def inspection_json(inspection: Inspection) -> Any:
-    columns = [column._asdict() for column in inspection.columns]
-    return _camel_cased({**asdict(inspection), "columns": columns})
+    return _camel_cased({**asdict(inspection), "columns": [each._asdict() for each in inspection.columns]})
 
 
 def inspection_text(inspection: Inspection) -> Iterator[str]:
@@ -188,7 +187,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "rows": report.found.rows,
         "undispatched": report.found.undispatched,
         "oldestDispatchedAt": iso(oldest),
-        "oldestSeconds": None if oldest is None else round((now - oldest).total_seconds(), 3),
+        "oldestSeconds": _seconds(None if oldest is None else now - oldest),
     }
 
 
@@ -209,12 +208,11 @@ def report_text(report: Report) -> Iterator[str]:
 
 
 def delayed_json(length: DelayedLength) -> dict[str, Any]:
-    first = length.first_due_in
     return {
         "table": length.table,
         "rows": length.rows,
         "due": length.due,
-        "firstDueInSeconds": None if first is None else round(first.total_seconds(), 3),
+        "firstDueInSeconds": _seconds(length.first_due_in),
     }
 
 

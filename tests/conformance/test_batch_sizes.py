@@ -51,11 +51,20 @@ def claims_ahead(monkeypatch):
     return made
 
 
-def test_nothing_is_claimed_ahead_until_the_size_is_known(engine, queue, claims_ahead):
+def test_as_many_rows_are_claimed_ahead_as_a_batch_of_unknown_size_may_have(engine, queue, claims_ahead):
     queue.insert(900)
     times = [0.1, 0.1, 0.1, 0.1]
     assert sizes(engine, queue, times, claimAhead="true", firstMessagesPerTrigger="10") == [10, 40, 160, 640]
-    assert len(claims_ahead) == 1
+    assert len(claims_ahead) == 4
+
+
+def test_a_claim_ahead_that_is_much_too_large_is_given_back(engine, queue, caplog):
+    caplog.set_level("INFO")
+    queue.insert(2_500)
+    given = {"claimAhead": "true", "firstMessagesPerTrigger": "100", "maxMessagesPerTrigger": "2000"}
+    assert sizes(engine, queue, [9, 30, 8, 8], **given) == [100, 400, 100, 100]
+    given_back = [each.args[1] for each in caplog.records if "claim_ahead_given_back" in each.msg]
+    assert given_back == ["batches are smaller now", "batches are smaller now"]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from tests.support.waiting import eventually
 @pytest.mark.parametrize(
     "end, released",
     [
-        (lambda ahead: ahead.take(), 0),
-        (lambda ahead: ahead.made(), 0),
+        (lambda ahead: (ahead.ask(100), ahead.take()), 0),
+        (lambda ahead: (ahead.ask(100), ahead.made()), 0),
         (lambda ahead: ahead.give_up(), 1),
         (lambda ahead: ahead.give_back("neighbours are seen"), 1),
     ],
@@ -28,7 +28,7 @@ def test_a_claim_is_told_that_somebody_waits_for_it(end, released):
         ended.append(True)
         return SimpleNamespace(session=None, release=lambda: given_back.append(True))
 
-    ahead = ClaimAhead(claim, "orders@[public]@[shop]", least=100)
+    ahead = ClaimAhead(claim, "orders@[public]@[shop]")
     eventually(lambda: begun)
     end(ahead)
     eventually(lambda: ended and len(given_back) == released)

@@ -168,9 +168,9 @@ class BatchSize:
         self._smallest, self._largest, self._learned = most, 0, 0
 
     @property
-    def settled(self) -> bool:
-        """Whether the next batch is likely to have the size of this one."""
-        return self._known or self.rows >= self._most
+    def next_most(self) -> int:
+        """The most rows that the next batch is likely to have, while this one runs."""
+        return self.rows if self._known else self._times(self._GROWTH)
 
     @property
     def _known(self) -> bool:
@@ -240,7 +240,7 @@ class BatchSize:
 
     def _times(self, factor: float) -> int:
         """The rows of the last batch times this factor, within limits."""
-        return max(self._LEAST, min(self._most, int(self.had * min(self._GROWTH, factor))))
+        return min(self._most, max(self._LEAST, int(self.had * min(self._GROWTH, factor))))
 
     def _apart(self, fits: float) -> int:
         """A size that is so different from the last one that the fixed cost shows."""
@@ -256,4 +256,4 @@ class BatchSize:
         fixed = max(0.0, cost.fixed - caution * cost.doubt)
         each = cost.each + (cost.fixed - fixed) / self.had
         seconds = max(self._target, min(self._SHARE * fixed, self._longest - fixed))
-        return max(self._LEAST, min(self._most, int(seconds / each)))
+        return min(self._most, max(self._LEAST, int(seconds / each)))

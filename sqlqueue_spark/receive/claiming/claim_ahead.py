@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive.claiming.next_batch import NextBatch
+from sqlqueue_spark.row_set import HIGHEST
 
 log = plain_text.logger(__name__)
 
@@ -33,28 +34,30 @@ class ClaimAhead:
     """One claim that another thread makes. The first call to take it or to give it up has it."""
 
     def __init__(
-        self, claim: Callable[[Enough], NextBatch | None], queue: str, least: int, *, told: bool = False
+        self, claim: Callable[[Enough], NextBatch | None], queue: str, *, told: bool = False
     ) -> None:
         """:param claim: makes the claim. It ends sooner once it is given up, or asked for and large enough.
         :param queue: what is received from, for the log.
-        :param least: how many rows are enough once it is asked for.
         :param told: whether a program tells when a batch is done.
         """
         self._queue = queue
         self._unasked_seconds = UNTOLD_SECONDS if told else UNASKED_SECONDS
         self._made: Future[NextBatch | None] = Future()
-        self._least = least
-        self._asked = self._given_up = False
+        #: How many rows are enough; only a limit ends the claim until it is asked for.
+        self._enough = HIGHEST
+        self._given_up = False
         #: Locked for good by the first to take the claim.
         self._taken = threading.Lock()
         self._timer: threading.Timer | None = None
-
         # A daemon, so that a program can end meanwhile. The threads of an executor are waited for.
         threading.Thread(target=self._make, args=(claim,), name="sqlqueue-claim-ahead", daemon=True).start()
 
+    def ask(self, rows: int) -> None:
+        """Let the claim end as soon as it has this number of rows."""
+        self._enough = rows
+
     def take(self) -> NextBatch | None:
         """Wait until the claim is made. None: there was no row, or it failed, or it was given back."""
-        self._asked = True
         made = self._made.result()
         if self._timer is not None:
             self._timer.cancel()
@@ -73,7 +76,6 @@ class ClaimAhead:
 
     def made(self) -> NextBatch | None:
         """Wait until the claim is made, and leave it here; None as in :meth:`take`."""
-        self._asked = True
         made = self._made.result()
         return None if self._taken.locked() else made
 
@@ -82,6 +84,7 @@ class ClaimAhead:
 
         :param at_once: when this returns, others can have its rows. Else closing the connection frees them.
         """
+        self._given_up = True
         if (held := self.take()) is not None:
             if at_once and held.session is not None:
                 with contextlib.suppress(SqlQueueError):  # the connection is closed in any case
@@ -101,7 +104,7 @@ class ClaimAhead:
     def _make(self, claim: Callable[[Enough], NextBatch | None]) -> None:
         held = None
         try:
-            held = claim(lambda rows: self._given_up or (self._asked and rows >= self._least))
+            held = claim(lambda rows: self._given_up or rows >= self._enough)
             if held is not None and self._timer is None:
                 self.give_up_within(self._unasked_seconds)
         except SqlQueueError as error:

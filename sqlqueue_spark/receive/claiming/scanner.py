@@ -197,13 +197,13 @@ class Scanner:
         lasts = {part.name: part.last for part in present.parts}
         more = any(part.full and part.last < member.end for member, part in self._of(present))
         beside = any(member.headroom.beside_neighbours for member in self._members.values())
-        settled = self._size.settled or not self._options.adaptive_batch
         # Who begins to receive while a batch runs must not find two batches in the way unseen.
-        seen = all(part.queue.connection.dialect.tells_receivers for part in present.parts)
-        allowed = self._options.claim_ahead and (seen or self._options.neighbour_headroom == 0)
-        if not (allowed and more and settled) or beside or self._ahead is not None:
+        told = all(part.queue.connection.dialect.tells_receivers for part in present.parts)
+        unseen = not told and self._options.neighbour_headroom != 0
+        if not (self._options.claim_ahead and more) or unseen or beside or self._ahead is not None:
             return
-        limits, end = self._limits, present.end
+        rows = self._size.next_most if self._options.adaptive_batch else self._limits.rows
+        limits, end = replace(self._limits, rows=rows), present.end
         among = [member for member in self._due() if lasts.get(member.name, LOWEST) < member.end]
 
         def ahead(member: QueueScanner, search: Search, share: BatchLimits) -> QueueRows | None:
@@ -214,11 +214,7 @@ class Scanner:
         def claim(enough: Enough) -> NextBatch | None:
             return self._claim(end, among, replace(limits, enough=enough), ahead, ahead=True)
 
-        # Spark need not wait for a batch that grows faster than it is claimed, and batches get no smaller by
-        # that. With several queues those that are looked at last would get less.
-        least = HIGHEST if self._options.several else present.count
-        told = self._options.done_file is not None
-        self._ahead = ClaimAhead(claim, self._pool.title, least, told=told)
+        self._ahead = ClaimAhead(claim, self._pool.title, told=self._options.done_file is not None)
 
     def give_up_ahead(self) -> None:
         """Give back to everybody what was claimed ahead."""
@@ -290,6 +286,9 @@ class Scanner:
         """Late rows from below if it is time to look for them, else the claim ahead, else a new claim."""
         rows = min(max_rows, self._size.rows) if self._options.adaptive_batch else max_rows
         self._limits = replace(self._limits, rows=rows)
+        if self._ahead is not None:
+            # With several queues those that are looked at last would get less.
+            self._ahead.ask(HIGHEST if self._options.several else rows)
         self._give_back_to_neighbours()
         if self._ahead is not None and self._ahead.rows > _TOO_LARGE * rows:
             self._give_back_ahead("batches are smaller now")
