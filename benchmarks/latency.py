@@ -27,8 +27,6 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, read_queue, run_until_stopped, stoppable
 from sqlqueue_spark.tables import queues
 
-#: The settings whose latency is measured; the first one is the job as it comes.
-_SETTINGS: tuple[dict[str, str], ...] = ({}, {"pollInterval": "100ms"})
 #: A stream's first batches start its workers.
 _WARM_UP = 20
 _LOOK_EVERY = 0.005
@@ -38,7 +36,7 @@ _ROOT = Path(__file__).parents[1]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=int, default=100, help="messages a second")
-    parser.add_argument("--seconds", type=int, default=60, help="how long each setting is measured")
+    parser.add_argument("--seconds", type=int, default=60, help="how long each sink is measured")
     parser.add_argument("--rounds", type=int, default=3, help="how often the first rows are waited for")
     parser.add_argument("--only", choices=["latency", "first"], help="one part")
     add_url(parser)
@@ -56,20 +54,18 @@ def latency(server: Server, rate: int, seconds: int) -> None:
     spark = session(server, delta=True)
     print(f"\n| {rate} messages/s, {seconds} s | p50, ms | p99, ms |\n|---|---|---|")
     for sink in ("noop", "Delta"):
-        for settings in _SETTINGS:
-            server.fill(0)
-            with running(spark, server, sink, settings):
-                took = Traffic(server, rate).run(_WARM_UP + seconds)[_WARM_UP * rate :]
-            cuts = statistics.quantiles(took, n=100)
-            name = ", ".join(f"`{name}={value}`" for name, value in settings.items()) or "as it comes"
-            print(f"| {sink}, {name} | {cuts[49] * 1e3:,.0f} | {cuts[98] * 1e3:,.0f} |", flush=True)
+        server.fill(0)
+        with running(spark, server, sink):
+            took = Traffic(server, rate).run(_WARM_UP + seconds)[_WARM_UP * rate :]
+        cuts = statistics.quantiles(took, n=100)
+        print(f"| {sink} | {cuts[49] * 1e3:,.0f} | {cuts[98] * 1e3:,.0f} |", flush=True)
     spark.stop()
 
 
 @contextmanager
-def running(spark: SparkSession, server: Server, sink: str, settings: dict[str, str]) -> Iterator[None]:
+def running(spark: SparkSession, server: Server, sink: str) -> Iterator[None]:
     """The queue as the jobs run it: they settle a batch as soon as Spark has logged it."""
-    with checkpoint() as folder, stoppable({"url": server.url, "queue": QUEUE, **settings}) as given:
+    with checkpoint() as folder, stoppable({"url": server.url, "queue": QUEUE}) as given:
         source, stop_file, done_file = given
         query = started(spark, source, sink, folder)
         ended = threading.Thread(

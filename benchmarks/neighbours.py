@@ -4,7 +4,8 @@ Eight receivers in C (pgbench) take one row a transaction. They run before a str
 second after its first batch has. The stream is cold (a Spark of its own, whose workers start with the first
 batch) or warm, and writes into noop, Delta or a sink that sleeps five seconds a batch. Nothing is set. Their
 pace in windows of three seconds is compared with what they have beside the same stream on another table, and
-without a stream. Receivers that begin beside a running batch are measured from two seconds after its end.
+without a stream. Receivers that begin beside a running batch are measured from two seconds after its end. The
+plot is `benchmarks/neighbours.svg`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib.pyplot as plt
 import pace
 from machine import COMPARISONS, add_url, checkpoint, compared, database, run_by, session
 from pyspark.sql.streaming.query import StreamingQuery
@@ -34,6 +36,7 @@ _WINDOW, _BEFORE, _MEASURED = 3, 4, 36
 #: How long newcomers have after the end of the batch that was running.
 _GRACE = 2
 NONE = "none"
+_PLOT = Path(__file__).parent / "neighbours.svg"
 
 
 class Run(NamedTuple):
@@ -79,11 +82,31 @@ def main() -> None:
                 print(f"# round {number} {' '.join(way)}: from {own.first}: {shown}", flush=True)
     print(f"\nbacklog of {chosen.messages:,}, the worst window, medians of {chosen.rounds}\n\n{COMPARISONS}")
     without = statistics.median(alone)
+    draw(found, without, _PLOT)
     for (sink, start, order), rounds in found.items():
         what = f"{order}, {start} stream into {sink}: receivers"
         beside = [[a / b for a, b in zip(*pair, strict=False)] for pair in rounds]
         compared(f"{what} ÷ beside a stream of another table", _worst(beside), 0.8)
         compared(f"{what} ÷ without a stream", _worst([[a / without for a in own] for own, _ in rounds]), 0.1)
+
+
+def draw(
+    found: dict[tuple[str, str, str], list[tuple[list[float], list[float]]]], without: float, to: Path
+) -> None:
+    """The receivers' pace window by window: a panel for each way, with the medians of all rounds."""
+    figure, axes = plt.subplots(len(found), figsize=(9, 2.5 * len(found)), squeeze=False, sharex=True)
+    for axis, (way, rounds) in zip(axes[:, 0], found.items(), strict=True):
+        own, other = zip(*rounds, strict=True)
+        for name, runs in (("beside its stream", own), ("beside a stream of another table", other)):
+            paces = [statistics.median(window) for window in zip(*runs, strict=False)]
+            axis.plot([_WINDOW * (n + 1) for n in range(len(paces))], paces, marker="o", label=name)
+        axis.axhline(without, color="tab:gray", linestyle="--", label="without a stream")
+        axis.set_title(", ".join(way), loc="left")
+        axis.set_ylabel("messages/s")
+    axes[0, 0].legend()
+    axes[-1, 0].set_xlabel("seconds that count")
+    figure.tight_layout()
+    figure.savefig(to)
 
 
 def _worst(rounds: Sequence[Sequence[float]]) -> float:

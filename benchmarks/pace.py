@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from machine import add_url, checkpoint, database, run_by, session, stream
+from machine import COMPARISONS, add_url, checkpoint, compared, database, run_by, session, stream
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from servers import server_at
@@ -60,9 +60,15 @@ def main() -> None:
     print("| size | seconds | messages/s | without the first two batches |\n|---|---|---|---|")
     for name, runs in measured.items():
         seconds = statistics.median(map(_seconds, runs))
-        later = [_rate(run[2:]) for run in runs if len(run) > 2]
-        steady = f"{statistics.median(later):,.0f}" if later else "—"
+        steady = f"{_steady(runs):,.0f}" if _steady(runs) else "—"
         print(f"| {name} | {seconds:.1f} | {chosen.messages / seconds:,.0f} | {steady} |")
+    cold = {name: statistics.median(map(_seconds, runs)) for name, runs in measured.items()}
+    print(f"\n{COMPARISONS}")
+    what = f"{chosen.messages:,} messages into {chosen.sink}, nothing set ÷ the best size set by hand"
+    compared(f"{what}, a cold run", min(cold.values()) / cold[NOTHING])
+    if steady_rates := {name: _steady(runs) for name, runs in measured.items() if _steady(runs)}:
+        best = max(steady_rates.values())
+        compared(f"{what}, without the first two batches", steady_rates.get(NOTHING, 0.0) / best, 0.9)
 
 
 def _by_hand(rows: int) -> dict[str, str]:
@@ -71,6 +77,11 @@ def _by_hand(rows: int) -> dict[str, str]:
 
 def _seconds(batches: list[tuple[int, float]]) -> float:
     return sum(seconds for _, seconds in batches)
+
+
+def _steady(runs: list[list[tuple[int, float]]]) -> float:
+    """Messages a second without the first two batches; 0 where there are no others."""
+    return statistics.median([_rate(run[2:]) for run in runs if len(run) > 2] or [0.0])
 
 
 def _rate(batches: list[tuple[int, float]]) -> float:

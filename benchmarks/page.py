@@ -21,14 +21,14 @@ from machine import COMPARISONS, run_by
 _HERE = Path(__file__).parent
 #: What is run, in this order.
 PARTS: tuple[tuple[str, str], ...] = (
-    ("Draining", "drain.py --only compare"),
     ("Draining into Delta", "drain.py --only delta"),
+    ("Draining", "drain.py --only compare"),
+    ("Beside an old transaction", "old_transaction.py --messages 1000000 --rounds 1"),
+    ("Beside one-row receivers", "neighbours.py --sinks delta --starts cold --orders newcomers --rounds 1"),
     ("Sending", "send.py --only compare"),
     ("Queue to queue", "send.py --only forward"),
-    ("Messages that fail", "send.py --only failed"),
     ("Delayed messages", "delayed.py"),
-    ("Latency", "latency.py"),
-    ("Beside one-row receivers", "neighbours.py"),
+    ("Latency", "latency.py --only latency --seconds 20"),
 )
 _RATE = "messages/s"
 #: A row of comparisons (`machine.compared`).
@@ -68,8 +68,10 @@ def main() -> None:
 
 def run(command: str, rounds: int) -> str | None:
     """What a benchmark says; None if it failed."""
-    print(f"$ python benchmarks/{command} --rounds {rounds}", flush=True)
-    arguments = [sys.executable, *shlex.split(f"{_HERE}/{command} --rounds {rounds}")]
+    if "--rounds" not in command:
+        command += f" --rounds {rounds}"
+    print(f"$ python benchmarks/{command}", flush=True)
+    arguments = [sys.executable, *shlex.split(f"{_HERE}/{command}")]
     ran = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, check=False)
     print(ran.stdout, flush=True)
     return ran.stdout if ran.returncode == 0 else None

@@ -53,27 +53,6 @@ DISCARD_COMMITTED = "rows discarded"
 LINES_INSERTED = "lines inserted but not committed"
 LINES_COMMITTED = "lines sent"
 
-#: The steps of a micro-batch, in the order in which it passes them.
-STEPS = (ROWS_LOCKED, OFFSET_LOGGED, HALF_READ, COMMIT_LOGGED, DELETED, COMMITTED)
-#: The steps of settling a claim that was lost, or whose process has died.
-LEFT_STEPS = (LEFT_DELETED, LEFT_COMMITTED)
-#: The steps of moving on messages in transit.
-TRANSIT_STEPS = (TRANSIT_LOCKED, TRANSIT_INSERTED, TRANSIT_DELETED, TRANSIT_MOVED)
-#: The steps of moving delayed messages that are due.
-DUE_STEPS = (DUE_LOCKED, DUE_SENT, DUE_MOVED)
-#: The steps of putting messages back that waited for a database.
-RELEASE_STEPS = (PARKED_SENT, PARKED_RELEASED)
-#: The steps of putting a batch of failed messages back, and of discarding one.
-RETRY_STEPS = (RETRY_LOCKED, RETRY_INSERTED, RETRY_DELETED, RETRY_COMMITTED)
-DISCARD_STEPS = (DISCARD_LOCKED, DISCARD_WRITTEN, DISCARD_DELETED, DISCARD_COMMITTED)
-#: The steps of sending a portion of a file.
-LINES_STEPS = (LINES_INSERTED, LINES_COMMITTED)
-#: The steps of a micro-batch in transaction mode ``none``.
-TAKING_STEPS = (OFFSET_LOGGED, ROWS_TAKEN)
-
-#: The steps of copying rows into an archive.
-COPYING_STEPS = (ROWS_LOOKED_AT, ROWS_COPIED)
-
 
 def step(name: str) -> None:
     """Tell a test, if one wants to know, that this step is reached."""

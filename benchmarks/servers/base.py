@@ -93,6 +93,10 @@ class Server(ABC):
         """Receivers that take one row a transaction from a queue while the block runs: the messages of each second so far."""
         raise NotImplementedError("receivers beside a stream are measured on PostgreSQL only")
 
+    def old_transaction(self) -> AbstractContextManager[None]:
+        """A session that keeps all rows that others delete while the block runs."""
+        raise NotImplementedError("an old transaction is measured on PostgreSQL only")
+
     @abstractmethod
     def one_row_receivers(self, connections: int, *, seconds: int) -> float:
         """Messages a second of receivers that take one row a transaction."""

@@ -206,6 +206,13 @@ class PostgreSQL(Server):
         return self._pgbench_rate(_RECEIVE_ONE.format(queue=QUEUE), connections, seconds)
 
     @contextmanager
+    def old_transaction(self) -> Iterator[None]:
+        with psycopg.connect(self.url) as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.execute("SELECT 1")
+            yield
+
+    @contextmanager
     def receivers_beside(self, table: str, connections: int) -> Iterator[list[float]]:
         with self._pgbench(_RECEIVE_ONE.format(queue=table), connections, 3600, "-P", "1") as running:
             paces: list[float] = []

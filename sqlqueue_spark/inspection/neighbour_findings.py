@@ -66,9 +66,12 @@ def _open_transactions(connection: Connection) -> Iterator[Finding]:
     for each in database_facts.open_transactions(connection, _LONG_SECONDS):
         statement = connection.dialect.statement("remedy_transaction")
         where = database_facts.database(connection)
+        said = f"The {each.program} keeps a snapshot of the server: until it lets go"
+        if each.since is not None:
+            said = f"A transaction of {_who(each)} has been open in the database {where!r} since "
+            said += f"{_told(each.since, each.now)}: until it ends"
         yield Finding(
-            message=f"A transaction of {_who(each)} has been open in the database {where!r} since "
-            f"{_told(each.since, each.now)}: until it ends, {each.costs}.",
+            message=f"{said}, {each.costs}.",
             remedy_sql="" if each.session is None else statement.with_numbers({"session": each.session}),
         )
 

@@ -29,14 +29,15 @@ class Server(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """An open transaction. A prepared one has no ``session``. ``now`` is the database's clock."""
+    """An open transaction. A prepared one has no ``session``; a replication slot has ``program`` alone."""
 
     costs: str
     session: int | None
     login: str | None
     host: str | None
     program: str | None
-    since: datetime
+    since: datetime | None
+    #: The database's clock.
     now: datetime
 
 
@@ -67,10 +68,8 @@ def open_transactions(connection: Connection, seconds: int) -> list[OpenTransact
     statement = connection.dialect.statement("open_transactions")
     rows = connection.execute(statement, {"seconds": seconds}, doing="looking for open transactions")
     return [
-        OpenTransaction(
-            costs, session, login, host, program, since.replace(tzinfo=UTC), now.replace(tzinfo=UTC)
-        )
-        for costs, session, login, host, program, since, now in rows
+        OpenTransaction(*told, None if since is None else since.replace(tzinfo=UTC), now.replace(tzinfo=UTC))
+        for *told, since, now in rows
     ]
 
 

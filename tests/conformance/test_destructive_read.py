@@ -13,7 +13,7 @@ from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.offset import INITIAL, Offset
 from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import RowSet
-from tests.support import tampering
+from tests.support import death_steps, tampering
 from tests.support.driver import at_step, crash, streaming
 from tests.support.messages import headers, row_id, row_ids
 from tests.support.waiting import eventually
@@ -371,7 +371,7 @@ def test_a_repeated_batch_swallows_nothing(engine, queue):
         assert stream.batches() == [[row for row in range(1, 11) if row != 4], [4]]
 
 
-@pytest.mark.parametrize("step", fail_points.TAKING_STEPS)
+@pytest.mark.parametrize("step", death_steps.TAKING_STEPS)
 def test_a_crash_loses_at_most_what_its_batch_took(engine, queue, step):
     """It doubles nothing."""
     queue.insert(300)

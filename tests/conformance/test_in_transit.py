@@ -11,6 +11,7 @@ from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY
 from sqlqueue_spark.receive.claiming import in_transit
 from sqlqueue_spark.receive.offset import INITIAL, Offset
+from tests.support import death_steps
 from tests.support.driver import Crash, at_step, crash, streaming
 from tests.support.forwarding import forwarding
 from tests.support.messages import message_id, message_ids, row_id, row_ids
@@ -228,7 +229,7 @@ def test_one_that_comes_up_between_is_not_claimed(engine, queue, billing, monkey
     assert (received(stream), queue.count(), billing.count()) == (row_ids([0, 1, 4]), 0, 2)
 
 
-@pytest.mark.parametrize("step", fail_points.TRANSIT_STEPS)
+@pytest.mark.parametrize("step", death_steps.TRANSIT_STEPS)
 @pytest.mark.parametrize("cut", [False, True], ids=["killed", "cut"])
 def test_whatever_happens_each_goes_once(engine, queue, billing, mode, step, cut):
     """At every step of a move."""
@@ -245,7 +246,7 @@ def test_whatever_happens_each_goes_once(engine, queue, billing, mode, step, cut
     assert (received(stream), queue.count(), billing.count()) == (row_ids([0, 1, 2, 6, 7, 8]), 0, 3)
 
 
-@pytest.mark.parametrize("step", [None, *fail_points.TRANSIT_STEPS])
+@pytest.mark.parametrize("step", [None, *death_steps.TRANSIT_STEPS])
 def test_an_atomic_pipeline_moves_them_on_too(engine, queue, billing, step):
     """It stages nothing for them."""
     done = engine.create_queue("done")

@@ -2,7 +2,9 @@
 
 import json
 import re
+import struct
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,6 +16,7 @@ from sqlqueue_spark.inspection.findings import Finding
 from sqlqueue_spark.messages.message import format_time
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.messages import body, headers, row_id
+from tests.support.waiting import eventually
 
 
 def options(url):
@@ -288,3 +291,51 @@ def test_a_login_with_few_rights_sees_its_own_transactions_only(postgresql, orde
         ours.execute("SELECT pg_current_xact_id()")
         (found,) = findings(guarded_url)
         assert f"session {ours.info.backend_pid} (" in found.message
+
+
+@pytest.fixture
+def standby(postgresql):
+    """Makes a slot, and a standby that reads from it and says that it has an old query; returns what ends it."""
+    server = psycopg.connect(postgresql.url, autocommit=True)
+    rules = Path(server.execute("SHOW hba_file").fetchone()[0])
+    before = rules.read_text()
+    rules.write_text(f"{before}\nhost replication all 127.0.0.1/32 scram-sha-256\n")
+    server.execute("SELECT pg_reload_conf()")
+
+    def slots(that):
+        return server.execute(f"SELECT slot_name FROM pg_replication_slots WHERE {that}").fetchall()
+
+    def begin(slot):
+        server.execute("SELECT pg_create_physical_replication_slot(%s, true)", [slot])
+        oldest, at = server.execute(
+            "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_current_wal_flush_lsn()"
+        ).fetchone()
+        address = psycopg.conninfo.make_conninfo(postgresql.url, replication="true")
+        reader = psycopg.pq.PGconn.connect(address.encode())
+        assert reader.status == psycopg.pq.ConnStatus.OK, reader.error_message
+        reader.exec_(f'START_REPLICATION SLOT "{slot}" PHYSICAL {at}'.encode())
+        # https://www.postgresql.org/docs/current/protocol-replication.html: hot standby feedback
+        reader.put_copy_data(struct.pack("!cqIIII", b"h", 0, oldest % 2**32, oldest >> 32, 0, 0))
+        reader.flush()
+        eventually(lambda: slots("xmin IS NOT NULL"))
+        return reader.finish
+
+    yield begin
+    eventually(lambda: not slots("active"))
+    for name in slots("true"):
+        server.execute("SELECT pg_drop_replication_slot(%s)", name)
+    rules.write_text(before)
+    server.execute("SELECT pg_reload_conf()")
+    server.close()
+
+
+def test_a_replication_slot_that_no_standby_reads_from_is_found(postgresql, orders, standby):
+    def found():
+        return [each.message for each in findings(postgresql.url)]
+
+    leave = standby("weekly")
+    assert found() == []
+    leave()
+    eventually(found)
+    says = "The replication slot weekly keeps a snapshot of the server: until it lets go, every queue of the database "
+    assert found() == [f"{says}gets slower: indexes keep the entries of rows that others delete."]

@@ -13,6 +13,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict, ingestion
 from sqlqueue_spark.options import SinkOptions
+from tests.support import death_steps
 from tests.support.delayed import DelayedRows, move, mover, options
 from tests.support.driver import Crash, at_step, crash
 from tests.support.drivers import death
@@ -62,7 +63,7 @@ def places(tables):
 DELIVERED: tuple[list[str], ...] = ([], message_ids([*range(7), *range(8, MANY)]), [message_id(7)])
 
 
-@pytest.mark.parametrize("step", fail_points.DUE_STEPS)
+@pytest.mark.parametrize("step", death_steps.DUE_STEPS)
 def test_a_mover_that_dies_loses_and_doubles_nothing(engine, tables, step, monkeypatch):
     monkeypatch.setattr("sqlqueue_spark.send.delayed_mover._PORTION", 16)
     with watched(), at_step(step, crash, on={2}) as crashes, steps(), pytest.raises(Crash):
@@ -73,7 +74,7 @@ def test_a_mover_that_dies_loses_and_doubles_nothing(engine, tables, step, monke
     assert places(tables) == DELIVERED
 
 
-@pytest.mark.parametrize("step", fail_points.DUE_STEPS)
+@pytest.mark.parametrize("step", death_steps.DUE_STEPS)
 @pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
 def test_another_mover_at_each_step_delivers_nothing_twice(engine, tables, step, dies, monkeypatch):
     monkeypatch.setattr("sqlqueue_spark.send.delayed_mover._PORTION", 16)

@@ -9,6 +9,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive import SliceReader
+from tests.support import death_steps
 from tests.support.driver import at_step, streaming
 from tests.support.messages import row_ids
 from tests.support.postgresql import PostgresEngine, restart
@@ -78,7 +79,7 @@ def test_a_connection_cut_at_commit_doubles_nothing(postgresql, deliver):
         assert (stream.ids(), queue.count()) == (row_ids(range(60 if deliver else 0, 100)), 0)
 
 
-@pytest.mark.parametrize("step", fail_points.TAKING_STEPS)
+@pytest.mark.parametrize("step", death_steps.TAKING_STEPS)
 def test_connections_cut_at_any_step_cost_no_message(engine, queue, step):
     """And no restart."""
     queue.insert(100)

@@ -11,6 +11,7 @@ from sqlqueue_spark.administration import error_discard, failed_retry
 from sqlqueue_spark.errors import ConnectionLost
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
+from tests.support import death_steps
 from tests.support.driver import Crash, at_step, crash
 from tests.support.drivers import death
 from tests.support.error_rows import failed, failure, full
@@ -73,7 +74,7 @@ def kept(file):
     return [json.loads(line)["rowVersion"] for line in lines if line.endswith(b"}")]
 
 
-@pytest.mark.parametrize("step", fail_points.RETRY_STEPS)
+@pytest.mark.parametrize("step", death_steps.RETRY_STEPS)
 @pytest.mark.parametrize("cut", [False, True], ids=["killed", "cut"])
 def test_each_message_is_in_one_place_whatever_the_crash(engine, error, orders, billing, step, cut):
     happens = engine.cut_connections if cut else crash
@@ -86,7 +87,7 @@ def test_each_message_is_in_one_place_whatever_the_crash(engine, error, orders, 
     assert (everywhere(orders, billing), error.count()) == (ALL, 0)
 
 
-@pytest.mark.parametrize("step", fail_points.RETRY_STEPS)
+@pytest.mark.parametrize("step", death_steps.RETRY_STEPS)
 @pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
 def test_another_retry_at_each_step_takes_nothing_twice(engine, error, orders, billing, step, dies):
     def meanwhile():
@@ -101,7 +102,7 @@ def test_another_retry_at_each_step_takes_nothing_twice(engine, error, orders, b
     assert (everywhere(orders, billing), error.count()) == (ALL, 0)
 
 
-@pytest.mark.parametrize("step", fail_points.DISCARD_STEPS)
+@pytest.mark.parametrize("step", death_steps.DISCARD_STEPS)
 @pytest.mark.parametrize("cut", [False, True], ids=["killed", "cut"])
 def test_nothing_is_gone_that_is_not_in_the_file(engine, error, tmp_path, monkeypatch, step, cut):
     monkeypatch.setattr(error_discard, "BATCH_ROWS", 10)
@@ -153,7 +154,7 @@ def test_two_retries_at_once_are_killed(postgresql, tmp_path, where):
 
 def test_a_discard_is_killed_at_each_step(postgresql, tmp_path):
     """Of its second batch, each in a process of its own, on a queue of its own."""
-    queues = {step: postgresql.create_queue(f"error {n}") for n, step in enumerate(fail_points.DISCARD_STEPS)}
+    queues = {step: postgresql.create_queue(f"error {n}") for n, step in enumerate(death_steps.DISCARD_STEPS)}
     children = []
     for number, (step, queue) in enumerate(queues.items()):
         queue.insert(260)

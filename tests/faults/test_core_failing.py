@@ -13,6 +13,7 @@ from sqlqueue_spark.messages.delayed_retry_headers import retries_of
 from sqlqueue_spark.messages.message import RETRIES, parse_headers
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import message_builder, outcome_delivery
+from tests.support import death_steps
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import Crash, at_step, crash
 from tests.support.outcomes import failed_in, failure, options, outcome, outgoing, sent_to, settle
@@ -63,7 +64,7 @@ def test_a_message_that_always_fails_has_its_retries_whatever_dies(engine, table
         (late,) = waiting.rows()
         assert timedelta(0) <= late.due - began - INCREASE * (attempt + 1) < timedelta(seconds=5)
         waiting.make_due()
-        with watched(), at_step(fail_points.DUE_STEPS[number], crash), steps(), pytest.raises(Crash):
+        with watched(), at_step(death_steps.DUE_STEPS[number], crash), steps(), pytest.raises(Crash):
             move(engine, "orders")
         move(engine, "orders")
         (back,) = orders.rows()

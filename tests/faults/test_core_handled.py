@@ -10,6 +10,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
 from sqlqueue_spark.tables.stage_mark import Batch
+from tests.support import death_steps
 from tests.support.delayed import DelayedRows
 from tests.support.driver import BATCH_WRITTEN, OFFSET_NOT_LOGGED, at_each_step, crash, watched_connections
 from tests.support.forwarding import NAME, Forward
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.needs("reads_json_as_documented"), pytest.mark.provoke
 
 MANY = 60
 HOUR = timedelta(hours=1)
-RECEIVING = (*fail_points.STEPS, OFFSET_NOT_LOGGED, BATCH_WRITTEN)
+RECEIVING = (*death_steps.STEPS, OFFSET_NOT_LOGGED, BATCH_WRITTEN)
 SENDING = (fail_points.ROWS_INSERTED, fail_points.IDS_INSERTED, fail_points.CHUNK_SENT)
 STAGING = (fail_points.ROWS_STAGED, fail_points.STAGE_SEALED)
 

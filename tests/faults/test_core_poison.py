@@ -8,6 +8,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, ConnectionOptions
 from sqlqueue_spark.receive import SliceReader
+from tests.support import death_steps
 from tests.support.driver import (
     BATCH_WRITTEN,
     OFFSET_NOT_LOGGED,
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.needs("reads_json_as_documented"), pytest.mark.provoke
 
 MANY = 240
 POISON = 120
-RECEIVING = (*fail_points.STEPS, OFFSET_NOT_LOGGED, BATCH_WRITTEN)
+RECEIVING = (*death_steps.STEPS, OFFSET_NOT_LOGGED, BATCH_WRITTEN)
 SENDING = (fail_points.ROWS_INSERTED, fail_points.IDS_INSERTED, fail_points.CHUNK_SENT)
 STAGING = (fail_points.ROWS_STAGED, fail_points.STAGE_SEALED)
 CASES = [

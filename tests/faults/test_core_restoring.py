@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import queue_restore
 from sqlqueue_spark.cli import main
+from tests.support import death_steps
 from tests.support.driver import at_step
 from tests.support.drivers import death
 from tests.support.messages import row_id, row_ids
@@ -35,7 +36,7 @@ def send(url, file, *more):
     return CliRunner().invoke(main, ["send", "orders", "--from", str(file), "--url", url, *more])
 
 
-@pytest.mark.parametrize("step", fail_points.LINES_STEPS)
+@pytest.mark.parametrize("step", death_steps.LINES_STEPS)
 def test_what_is_said_to_be_sent_is_sent_when_connections_break(engine, queue, lines, step):
     """The rest can be sent."""
     with steps(), at_step(step, engine.cut_connections, on=(2,)):
@@ -73,7 +74,7 @@ def test_what_is_not_known_is_said(postgresql, lines, heard):
     assert queue.ids() == row_ids(range(20 if heard else MANY))
 
 
-@pytest.mark.parametrize("step", fail_points.LINES_STEPS)
+@pytest.mark.parametrize("step", death_steps.LINES_STEPS)
 def test_a_sender_that_is_killed_leaves_whole_portions(postgresql, tmp_path, step):
     """In a process of its own."""
     queue = postgresql.create_queue()

@@ -12,7 +12,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, TryAgain
 from sqlqueue_spark.receive.claiming import connection_pool, scanner
-from tests.support import tampering
+from tests.support import death_steps, tampering
 from tests.support.clock import Clock
 from tests.support.driver import STEPS, Crash, at_step, crash, streaming
 from tests.support.messages import row_ids
@@ -76,7 +76,7 @@ def test_each_message_arrives_once_whatever_the_crash(engine, queues, step):
     assert queues.count() == 0
 
 
-@pytest.mark.parametrize("step", fail_points.LEFT_STEPS)
+@pytest.mark.parametrize("step", death_steps.LEFT_STEPS)
 def test_a_recovery_that_dies_is_done_by_the_next_process(engine, queues, step):
     ids = fill(queues)
     with streaming(engine, queues, queues=queues.listed, **SMALL) as stream:

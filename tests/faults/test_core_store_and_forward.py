@@ -11,6 +11,7 @@ from sqlqueue_spark.messages.parked import end_of
 from sqlqueue_spark.send.parking import release
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.delayed import DelayedTable
+from tests.support import death_steps
 from tests.support.delayed import DelayedRows
 from tests.support.driver import STEPS, Crash, at_step, crash
 from tests.support.gate import gated
@@ -101,7 +102,7 @@ def test_each_message_arrives_once_if_the_job_dies_and_the_database_goes_down_or
     assert in_order(places(engine, outgoing, billing)) == ARRIVED
 
 
-@pytest.mark.parametrize("step", fail_points.RELEASE_STEPS)
+@pytest.mark.parametrize("step", death_steps.RELEASE_STEPS)
 def test_messages_go_back_once_if_the_job_dies_meanwhile(engine, outgoing, billing, gate, step, monkeypatch):
     monkeypatch.setattr("sqlqueue_spark.send.parking._PORTION", 5)
     store(outgoing, range(MANY))

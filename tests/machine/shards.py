@@ -13,6 +13,7 @@ from tests.machine.forwarding import NOWHERE
 from tests.machine.query import Options, Setup, Way
 from tests.machine.scenario import Scenario
 from tests.machine.world import DESTINATIONS, SOURCES
+from tests.support import death_steps
 
 _COUNT = st.integers(1, 5)
 _SOURCE = st.integers(0, 1)
@@ -29,7 +30,7 @@ _RECEIVING = (
     fail_points.COMMIT_LOGGED,
     fail_points.DELETED,
     fail_points.COMMITTED,
-    *fail_points.LEFT_STEPS,
+    *death_steps.LEFT_STEPS,
 )
 _STAGING = (fail_points.ROWS_STAGED, fail_points.STAGE_SEALED)
 _SENDING = (
@@ -103,7 +104,7 @@ _BUNDLES: dict[str, tuple[st.Chance[Any], ...]] = {
 }
 
 #: What waits is moved back by a mover, which may die.
-_MOVED: st.Chance[r.Step] = st.builds(r.MoveBack, st.sampled_from((None, None, *fail_points.DUE_STEPS)))
+_MOVED: st.Chance[r.Step] = st.builds(r.MoveBack, st.sampled_from((None, None, *death_steps.DUE_STEPS)))
 
 _SENDS = st.builds(r.Send, _COUNT, _SOURCE)
 _DIES = _faulty((q.BATCH_WRITTEN, q.BATCH_LOGGED), *_DEATHS)
@@ -119,19 +120,19 @@ _UP_ALL: tuple[st.Chance[r.Step], ...] = tuple(st.just(f.ComeBack(n)) for n in r
 _DOWN_ALL: tuple[st.Chance[r.Step], ...] = tuple(st.just(f.GoDown(n)) for n in range(len(DESTINATIONS)))
 _LOOKS: st.Chance[Any] = st.just(f.Look())
 _LOOKS_BADLY: st.Chance[r.Step] = st.builds(
-    f.Look, st.sampled_from(fail_points.RELEASE_STEPS), st.sampled_from((*_DEATHS, *_CUTS, *_LOST_COMMITS))
+    f.Look, st.sampled_from(death_steps.RELEASE_STEPS), st.sampled_from((*_DEATHS, *_CUTS, *_LOST_COMMITS))
 )
 #: A session that nobody has any more still holds what the driver was putting back.
 _HOLDS: st.Chance[r.Step] = st.just(f.Look(fail_points.PARKED_SENT, "cut that nobody notices"))
 _HELD: tuple[st.Chance[Any], ...] = (_SENDS, *_DOWN_ALL, _PLAIN, *_UP_ALL, _HOLDS, _LOOKS, _PLAIN)
-_RETRIED: st.Chance[r.Step] = st.builds(f.RetryErrors, st.sampled_from((None, *fail_points.RETRY_STEPS)))
+_RETRIED: st.Chance[r.Step] = st.builds(f.RetryErrors, st.sampled_from((None, *death_steps.RETRY_STEPS)))
 _PARKS_AND_DIES = _faulty((fail_points.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS)
 _TASK_DIES = _faulty(_SENDING, "the task dies")
 _TASK_PARKS_AND_DIES = _faulty((fail_points.CHUNK_SENT,), "the task dies")
 _COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
 #: Steps that mean something in this order, by the name of a bundle. Stories with that bundle tell them now and then.
 _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
-    "crashes": ((_SENDS, _faulty((q.BATCH_LOGGED,), *_DEATHS), _faulty(fail_points.LEFT_STEPS, *_DEATHS)),),
+    "crashes": ((_SENDS, _faulty((q.BATCH_LOGGED,), *_DEATHS), _faulty(death_steps.LEFT_STEPS, *_DEATHS)),),
     "late commits": (
         (
             *[st.builds(r.SendLate, st.integers(1, 2), st.just(0))] * 2,
@@ -445,7 +446,7 @@ def forwarding() -> st.Chance[Scenario]:
     steps = (*_RECEIVING, *_SENDING)
     whats = [f"{to} {what}" for to in DESTINATIONS for what in _TURNS_THERE]
     looks = (_LOOKS, _LOOKS_BADLY)
-    gives_up: st.Chance[r.Step] = st.builds(f.GiveUp, st.sampled_from((None, None, *fail_points.DUE_STEPS)))
+    gives_up: st.Chance[r.Step] = st.builds(f.GiveUp, st.sampled_from((None, None, *death_steps.DUE_STEPS)))
     return _scenarios(
         setup,
         steps,

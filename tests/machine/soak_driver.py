@@ -14,12 +14,13 @@ from pathlib import Path
 import psutil
 
 from sqlqueue_spark import fail_points
+from tests.support import death_steps
 from tests.support.children import started
 from tests.support.drivers import death
 from tests.support.drivers.endless import ATOMIC, OPTIMISTIC, SENT
 
 _STEPS = (
-    *fail_points.STEPS, fail_points.IDS_CHECKED, fail_points.ROWS_INSERTED, fail_points.IDS_INSERTED, fail_points.CHUNK_SENT, fail_points.ROWS_STAGED,
+    *death_steps.STEPS, fail_points.IDS_CHECKED, fail_points.ROWS_INSERTED, fail_points.IDS_INSERTED, fail_points.CHUNK_SENT, fail_points.ROWS_STAGED,
     fail_points.STAGE_SEALED, death.of(ATOMIC, SENT), death.of(OPTIMISTIC, SENT),
 )  # fmt: skip
 _ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from sqlqueue_spark.pipeline import ArchiveOptions, copy_to_delta, take_to_delta
 from sqlqueue_spark.pipeline.delta import archive
 from sqlqueue_spark.pipeline.delta.archive import QueueCopy
 from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable
-from tests.support import dotnet
+from tests.support import death_steps, dotnet
 from tests.support.drivers import death
 from tests.support.jobs import Job
 from tests.support.messages import body, headers, message_id, row_id, row_ids
@@ -232,7 +232,7 @@ def test_much_is_merged_in_portions(copy_of, monkeypatch):
     assert (copier.round().copied, table.ids()) == (3, texts(range(5)))
 
 
-@pytest.mark.parametrize("step", fail_points.COPYING_STEPS)
+@pytest.mark.parametrize("step", death_steps.COPYING_STEPS)
 def test_a_copy_that_dies_anywhere_doubles_and_loses_nothing(copy_of, monkeypatch, step):
     def die(reached):
         if reached == step:
@@ -361,7 +361,7 @@ def test_the_job_is_killed_stopped_and_started_again(archive_of, tmp_path, monke
                 dying.setenv(name, value)
             dying.setenv("PYTHONPATH", str(tmp_path.cwd()))
             assert job().ended() != 0
-        assert (tmp_path / "steps").read_text().splitlines() == [*fail_points.COPYING_STEPS]
+        assert (tmp_path / "steps").read_text().splitlines() == [*death_steps.COPYING_STEPS]
         archive_of.queue.insert(2, start=4)
         runs = job("--every", "200ms")
         runs.goes_on(lambda: [line for line in runs.lines if line.startswith("round=")])

@@ -6,7 +6,7 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.embedded import GUARDED_ROLE
-from tests.support import delta
+from tests.support import death_steps, delta
 from tests.support.children import Drain
 from tests.support.drivers import death
 from tests.support.drivers.drain import DELTAS, FOREACH_BATCH, HALF_WRITTEN, NONE, PIPELINES, WRITTEN
@@ -79,7 +79,7 @@ def test_each_message_is_in_delta_once_despite_kills(postgresql, guarded_url, tm
     queues[FOREACH_BATCH].insert(200)
     assert everything_dies(
         100,
-        *zip(DELTAS, fail_points.STEPS[:3], (2, 2, 4), strict=True),
+        *zip(DELTAS, death_steps.STEPS[:3], (2, 2, 4), strict=True),
         (NONE, fail_points.OFFSET_LOGGED, 2),
         (FOREACH_BATCH, HALF_WRITTEN, 2),
     ) == [(100, 1, 1, 100), (100, 2, 1, 100), (100, 2, 1, 100)]
@@ -103,14 +103,14 @@ def test_each_message_is_in_delta_once_despite_kills(postgresql, guarded_url, tm
     queues[NONE].insert(100, start=300)
     assert everything_dies(
         80,
-        *zip(DELTAS, fail_points.STEPS[3:], (1, 1, 1), strict=True),
+        *zip(DELTAS, death_steps.STEPS[3:], (1, 1, 1), strict=True),
         (NONE, fail_points.ROWS_TAKEN, 1),
     ) == [(150, 2, 2, 180), (150, 2, 2, 200), (50, 2, 2, 200)]
     taken = 100 - queues[NONE].count()
     assert child.logged(NONE, "commits") == child.logged(NONE, "offsets")[:-1]
     assert taken in (40, 80)
-    assert tuple(step for name, step in died if name in DELTAS) == fail_points.STEPS
-    assert tuple(step for name, step in died if name == NONE) == fail_points.TAKING_STEPS
+    assert tuple(step for name, step in died if name in DELTAS) == death_steps.STEPS
+    assert tuple(step for name, step in died if name == NONE) == death_steps.TAKING_STEPS
 
     # The last run loses a worker in the middle of a slice; Spark tries that task again.
     arrive(50)

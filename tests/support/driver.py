@@ -19,7 +19,6 @@ from typing import Any, Protocol
 from unittest import mock
 from uuid import UUID
 
-from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines import connect as connecting
 from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
@@ -29,7 +28,7 @@ from sqlqueue_spark.receive import (
     SliceReader,
 )
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
-from tests.support import tampering
+from tests.support import death_steps, tampering
 from tests.support.engines import Engine
 from tests.support.waiting import eventually
 
@@ -38,7 +37,7 @@ Message = dict[str, Any]
 #: Steps of Spark's own, between those of the code under test.
 OFFSET_NOT_LOGGED = "offset not logged"
 BATCH_WRITTEN = "batch written but not logged"
-STEPS = (*fail_points.STEPS, OFFSET_NOT_LOGGED, BATCH_WRITTEN)
+STEPS = (*death_steps.STEPS, OFFSET_NOT_LOGGED, BATCH_WRITTEN)
 
 
 class Crash(BaseException):

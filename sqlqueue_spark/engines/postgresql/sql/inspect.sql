@@ -114,12 +114,15 @@ ORDER BY f.seq
 LIMIT 1
 
 -- name: open_transactions
--- Returns the oldest transactions of this database that have been open for long and stop the cleanup.
--- in: how many seconds are long     out: what it costs, session (NULL: a prepared transaction), login, host,
---     program, since when in UTC, the database's clock in UTC
+-- Returns the oldest transactions of this database that have been open for long and stop the cleanup, and the
+-- replication slots that stop it.
+-- in: how many seconds are long     out: what it costs, session (NULL: a prepared transaction, or a slot), login
+--     (NULL: a slot), host, program, since when in UTC (NULL: a slot), the database's clock in UTC
 -- While a transaction has a snapshot or has written (backend_xmin,
 -- backend_xid), the indexes keep the entries of rows that others delete, and every look at the head of a
--- queue reads them. One that has only read and sleeps keeps nothing. A login without pg_read_all_stats sees
+-- queue reads them. One that has only read and sleeps keeps nothing. A slot has a snapshot (xmin) where its
+-- standby sends feedback. The server does not tell since when, so a slot counts that no standby reads from, or
+-- whose snapshot is 100,000 transactions old. A login without pg_read_all_stats sees
 -- since when only for sessions of its own user, and no others come here.
 SELECT 'every queue of the database gets slower: indexes keep the entries of rows that others delete',
        t.session, t.login, t.host, t.program, t.since AT TIME ZONE 'UTC',
@@ -135,8 +138,12 @@ FROM (
     SELECT NULL, p.owner::text, NULL, 'prepared transaction ' || p.gid, p.prepared
     FROM pg_catalog.pg_prepared_xacts AS p
     WHERE p.database = current_database()
+    UNION ALL
+    SELECT NULL, NULL, NULL, 'replication slot ' || s.slot_name, NULL
+    FROM pg_catalog.pg_replication_slots AS s
+    WHERE s.xmin IS NOT NULL AND (NOT s.active OR age(s.xmin) >= 100000)
 ) AS t
-WHERE t.since <= statement_timestamp() - make_interval(secs => :seconds)
+WHERE t.login IS NULL OR t.since <= statement_timestamp() - make_interval(secs => :seconds)
 ORDER BY t.since
 LIMIT 10
 
