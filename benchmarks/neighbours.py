@@ -137,7 +137,7 @@ def run(url: str, sink: str, start: str, order: str, table: str) -> Run:
         with server.receivers_beside(table, _RECEIVERS) as paces:
             time.sleep(_MEASURED / 2)
         return Run(paces, _BEFORE, len(paces))
-    spark = session(server, delta=sink == "delta")
+    spark = session(server, delta="delta" in sink)
     reader = spark.readStream.format("sqlqueue").option("url", url)
     with checkpoint() as folder:
         if start == "warm":

@@ -1,4 +1,4 @@
-"""What an old transaction elsewhere in the database costs a stream, as ratios within one run: `make bench-drain`.
+"""What an old transaction elsewhere in the database costs a stream, as ratios within one run.
 
 While a session keeps a snapshot (a `pg_dump`, an idle REPEATABLE READ session, a slow replication slot), the
 server keeps each row that is deleted, and its index entries. Here a backlog is drained into `noop` while

@@ -97,7 +97,7 @@ def _in_a_process(url: str, sink: str, options: dict[str, str]) -> list[tuple[in
 def run(url: str, sink: str, options: dict[str, str]) -> list[tuple[int, float]]:
     """The rows and the seconds of each batch of one stream."""
     server = server_at(url)
-    spark = session(server, delta=sink == "delta")
+    spark = session(server, delta="delta" in sink)
     messages = stream(spark, server, **options)
     with checkpoint() as folder:
         query = SINKS[sink](messages, folder)

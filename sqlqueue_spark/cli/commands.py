@@ -122,7 +122,7 @@ def inspect(
     for queue in queues:
         inspection = queue_tables.inspect(options, queue, role=role)
         found = found or bool(inspection.findings)
-        output.show(json_, output.inspection_json(inspection), output.inspection_text(inspection))
+        output.show(json_, output.told(inspection), output.inspection_text(inspection))
     ctx.exit(1 if found else 0)
 
 
@@ -142,7 +142,7 @@ def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bo
     with counting("tables", json_):
         found = database_overview.overview(options, schema=schema, exact=exact)
         if json_:
-            output.lines(output.as_json(output.overview_json(each)) for each in found)
+            output.lines(output.as_json(output.told(each)) for each in found)
             return
         tables = list(found)
     output.lines(output.overview_text(tables))
@@ -187,7 +187,7 @@ def doctor(
     """
     well = True
     for check in examine(options, queue, role=role):
-        click.echo(output.as_json(output.check_json(check)) if json_ else output.check_text(check))
+        click.echo(output.as_json(output.told(check)) if json_ else output.check_text(check))
         well = well and check.state is not State.WRONG
     ctx.exit(0 if well else 1)
 

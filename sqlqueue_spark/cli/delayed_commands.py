@@ -48,7 +48,7 @@ def script(*, queue: str, engine: str, default_schema: str | None) -> None:
 def length(options: ConnectionOptions, queue: str, json_: bool) -> None:
     """Show how many messages wait, how many of them are due, and when the first one is."""
     found = delayed_tables.length(options, queue)
-    output.show(json_, output.delayed_json(found), output.delayed_text(found))
+    output.show(json_, output.told(found), output.delayed_text(found))
 
 
 @delayed.command()

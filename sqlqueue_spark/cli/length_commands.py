@@ -47,7 +47,7 @@ def length(
         for queue in queues:
             with counting(queue, json_):
                 found = queue_tables.length(options, queue)
-            output.show(json_, output.length_json(found), output.length_text(found))
+            output.show(json_, output.told(found), output.length_text(found))
         return
     within = True
     for queue in queues:

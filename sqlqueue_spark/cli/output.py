@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
-from datetime import timedelta
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -25,10 +25,33 @@ _MARKS = {
     State.WRONG: click.style("✗", fg="red"),
     State.OPEN: "-",
 }
+#: Fields that are spans of time, which JSON has in seconds.
+_SPANS = {
+    "oldest_age": "oldest_seconds",
+    "overdue": "overdue_seconds",
+    "first_due_in": "first_due_in_seconds",
+}
 
 
 def as_json(value: dict[str, Any]) -> str:
     return to_line(value)
+
+
+def told(value: Any) -> Any:
+    """A value as JSON has it: names in camelCase, moments as text, spans in seconds."""
+    if is_dataclass(value):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {_name(name): told(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [told(each) for each in value]
+    if isinstance(value, timedelta):
+        return _seconds(value)
+    if isinstance(value, State):
+        return value.name.lower()
+    return iso(value) if isinstance(value, datetime) else value
 
 
 def say(text: str) -> None:
@@ -60,21 +83,6 @@ def counted(count: int, noun: str) -> str:
 def check_text(check: Check) -> str:
     """Return a check as a line. Its colours are dropped by click if stdout is no terminal."""
     return f"{_MARKS[check.state]} {check.name:10}  {printable(check.said)}"
-
-
-def check_json(check: Check) -> dict[str, Any]:
-    return {"name": check.name, "state": check.state.name.lower(), "said": check.said}
-
-
-def length_json(length: Length) -> dict[str, Any]:
-    return {
-        "queue": length.queue,
-        "rows": length.rows,
-        "expired": length.expired,
-        "bytes": length.bytes,
-        "oldestSent": iso(length.oldest_sent),
-        "oldestSeconds": _seconds(length.oldest_age),
-    }
 
 
 def length_text(length: Length) -> Iterator[str]:
@@ -119,27 +127,10 @@ def probe_text(probe: Probe) -> str:
     return f"{printable(probe.queue)}: {'ok' if probe.within else 'beyond'}: {'; '.join(said)}"
 
 
-def overview_json(found: TableOverview) -> dict[str, Any]:
-    return {
-        "kind": found.kind,
-        "table": found.table,
-        "rows": found.rows,
-        "exact": found.exact,
-        "oldestSent": iso(found.oldest_sent),
-        "oldestSeconds": _seconds(found.oldest_age),
-        "overdueSeconds": _seconds(found.overdue),
-        "problem": found.problem,
-    }
-
-
 def overview_text(tables: Iterable[TableOverview]) -> Iterator[str]:
     """Yield the lines of an overview, one for each table of the database."""
     rows = [_overview_row(each) for each in tables]
     yield from table(("kind", "table", "rows", "oldest sent", ""), rows) if rows else ["no table of a queue"]
-
-
-def inspection_json(inspection: Inspection) -> Any:
-    return _camel_cased({**asdict(inspection), "columns": [each._asdict() for each in inspection.columns]})
 
 
 def inspection_text(inspection: Inspection) -> Iterator[str]:
@@ -207,15 +198,6 @@ def report_text(report: Report) -> Iterator[str]:
         )
 
 
-def delayed_json(length: DelayedLength) -> dict[str, Any]:
-    return {
-        "table": length.table,
-        "rows": length.rows,
-        "due": length.due,
-        "firstDueInSeconds": _seconds(length.first_due_in),
-    }
-
-
 def delayed_text(length: DelayedLength) -> Iterator[str]:
     yield printable(length.table)
     yield f"  rows   {length.rows:,}"
@@ -255,11 +237,8 @@ def indented(texts: Iterable[str]) -> Iterator[str]:
     yield from (f"  {printable(text)}" for text in texts)
 
 
-def _camel_cased(value: Any) -> Any:
-    """Return the value with all its names in camelCase."""
-    if isinstance(value, dict):
-        return {camel(name): _camel_cased(each) for name, each in value.items()}
-    return [_camel_cased(each) for each in value] if isinstance(value, list | tuple) else value
+def _name(name: str) -> str:
+    return camel(_SPANS.get(name, name))
 
 
 def _seconds(span: timedelta | None) -> float | None:

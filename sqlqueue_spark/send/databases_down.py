@@ -16,9 +16,9 @@ from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.outbox_lookups import check_outbox
 from sqlqueue_spark.send.parking import awaited, release
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.send.sent_before import check_outbox
 from sqlqueue_spark.tables import queues
 
 log = logger(__name__)

@@ -19,9 +19,9 @@ from sqlqueue_spark.messages.acknowledgement import acknowledgements
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Placed, Rows
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, FAILED, day_key, day_keys
+from sqlqueue_spark.send.outbox_lookups import keys_before
 from sqlqueue_spark.send.routes import RolledBack, Routes
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.send.sent_before import keys_before
 from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
 

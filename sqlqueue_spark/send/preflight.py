@@ -14,7 +14,7 @@ from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.databases_down import RemoteDatabases
 from sqlqueue_spark.send.destinations import Destinations, check_one_database
-from sqlqueue_spark.send.sent_before import check_outbox, has_sent
+from sqlqueue_spark.send.outbox_lookups import check_outbox, has_sent
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch
 from sqlqueue_spark.tables.stage_table import table_of

@@ -16,12 +16,12 @@ from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.delivery import acknowledged
 from sqlqueue_spark.send.destinations import Destinations, Rows
+from sqlqueue_spark.send.outbox_lookups import has_sent, undecided, unsent
 from sqlqueue_spark.send.outcome_delivery import placed, rows_beside
 from sqlqueue_spark.send.outcomes import Decided, Outcomes
 from sqlqueue_spark.send.preflight import rehearse
 from sqlqueue_spark.send.sender import Sender
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.send.sent_before import has_sent, undecided, unsent
 from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_table import table_of

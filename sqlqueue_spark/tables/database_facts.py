@@ -68,8 +68,8 @@ def open_transactions(connection: Connection, seconds: int) -> list[OpenTransact
     statement = connection.dialect.statement("open_transactions")
     rows = connection.execute(statement, {"seconds": seconds}, doing="looking for open transactions")
     return [
-        OpenTransaction(*told, None if since is None else since.replace(tzinfo=UTC), now.replace(tzinfo=UTC))
-        for *told, since, now in rows
+        OpenTransaction._make((*who, since and since.replace(tzinfo=UTC), now.replace(tzinfo=UTC)))
+        for *who, since, now in rows
     ]
 
 

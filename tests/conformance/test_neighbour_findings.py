@@ -295,9 +295,9 @@ def test_a_login_with_few_rights_sees_its_own_transactions_only(postgresql, orde
 
 @pytest.fixture
 def standby(postgresql):
-    """Makes a slot, and a standby that reads from it and says that it has an old query; returns what ends it."""
+    """Makes a slot, and a standby that reads from it and has an old query; returns what ends it."""
     server = psycopg.connect(postgresql.url, autocommit=True)
-    rules = Path(server.execute("SHOW hba_file").fetchone()[0])
+    rules = Path(server.execute("SHOW hba_file").fetchall()[0][0])
     before = rules.read_text()
     rules.write_text(f"{before}\nhost replication all 127.0.0.1/32 scram-sha-256\n")
     server.execute("SELECT pg_reload_conf()")
@@ -307,9 +307,9 @@ def standby(postgresql):
 
     def begin(slot):
         server.execute("SELECT pg_create_physical_replication_slot(%s, true)", [slot])
-        oldest, at = server.execute(
+        ((oldest, at),) = server.execute(
             "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_current_wal_flush_lsn()"
-        ).fetchone()
+        ).fetchall()
         address = psycopg.conninfo.make_conninfo(postgresql.url, replication="true")
         reader = psycopg.pq.PGconn.connect(address.encode())
         assert reader.status == psycopg.pq.ConnStatus.OK, reader.error_message
@@ -337,5 +337,5 @@ def test_a_replication_slot_that_no_standby_reads_from_is_found(postgresql, orde
     assert found() == []
     leave()
     eventually(found)
-    says = "The replication slot weekly keeps a snapshot of the server: until it lets go, every queue of the database "
-    assert found() == [f"{says}gets slower: indexes keep the entries of rows that others delete."]
+    says = "The replication slot weekly keeps a snapshot of the server: until it lets go, every queue of the"
+    assert found() == [f"{says} database gets slower: indexes keep the entries of rows that others delete."]

@@ -13,9 +13,10 @@ import pytest
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.fail_points import CHUNK_SENT, STEPS
+from sqlqueue_spark.fail_points import CHUNK_SENT
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.tables.outbox import Outbox
+from tests.support.death_steps import STEPS
 from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, streaming, watched_connections
 from tests.support.forwarding import NAME, forwarding
 from tests.support.messages import message_ids, row_ids

@@ -1,4 +1,4 @@
-"""The steps at which tests kill a process, by what it is doing; each in the order in which they are passed."""
+"""The steps at which tests kill a process, by what it is doing, in the order in which it passes them."""
 
 from sqlqueue_spark.fail_points import (
     COMMIT_LOGGED,

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from sqlqueue_spark.receive.claiming.claim import Claimed
-from sqlqueue_spark.receive.claiming.scan_positions import Head
+from sqlqueue_spark.receive.claiming.late_rows import Head
 from sqlqueue_spark.row_set import LOWEST, RowSet
 
 

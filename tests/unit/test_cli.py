@@ -280,7 +280,7 @@ def test_json_is_one_line_even_for_odd_names():
     from sqlqueue_spark.cli import output
 
     length = Length(queue="a\nb", rows=1, expired=0, bytes=2, oldest_sent=None, oldest_age=None)
-    shown = output.as_json(output.length_json(length))
+    shown = output.as_json(output.told(length))
     assert ("\n" in shown, json.loads(shown)["queue"]) == (False, "a\nb")
     assert next(iter(output.length_text(length))) == "a\N{REPLACEMENT CHARACTER}b"
 

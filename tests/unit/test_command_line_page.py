@@ -91,7 +91,7 @@ def test_its_json_is_what_the_commands_print():
     """Member by member, in their order; a message in every byte."""
     peeked, length, probe = EXAMPLES
     assert list(peeked.items()) == list(to_json(MESSAGE).items())
-    assert list(length) == list(output.length_json(LENGTH))
+    assert list(length) == list(output.told(LENGTH))
     assert list(probe) == list(output.probe_json(PROBE))
     assert from_line(json.dumps(peeked).encode()).body == MESSAGE.body
 

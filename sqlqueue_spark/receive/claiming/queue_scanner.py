@@ -17,9 +17,9 @@ from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.headroom import Headroom
 from sqlqueue_spark.receive.claiming.index_cleanup import IndexCleanup
+from sqlqueue_spark.receive.claiming.late_rows import Head
 from sqlqueue_spark.receive.claiming.next_batch import Find, QueueRows, setting_aside
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
-from sqlqueue_spark.receive.claiming.scan_positions import Head
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Queue
 
@@ -150,8 +150,7 @@ class QueueScanner:
             above = LOWEST
         if above >= up_to:
             return None
-        told = queue.connection.dialect.tells_receivers
-        part = self._find(queue, above, up_to, self.headroom.limited(limits, told=told))
+        part = self._find(queue, above, up_to, self.headroom.limited(limits, told=queue.tells_receivers))
         if part is not None:
             self.cleanup.rows += part.rows.rows
         self.headroom.claimed(queue, above, part)

@@ -187,6 +187,10 @@ class Scanner:
         if self._watches:
             self._watch.begin(member for member, _ in self._of(present))
 
+    def batch_settles(self) -> None:
+        """Look no more for neighbours: the rows that are deleted from now on are the stream's own."""
+        self._watch.end()
+
     def _neighbours_seen(self) -> None:
         """Give up a claim ahead at once: neighbours step over its rows. The watch calls it in its thread."""
         if (ahead := self._ahead) is not None:
@@ -198,9 +202,9 @@ class Scanner:
         more = any(part.full and part.last < member.end for member, part in self._of(present))
         beside = any(member.headroom.beside_neighbours for member in self._members.values())
         # Who begins to receive while a batch runs must not find two batches in the way unseen.
-        told = all(part.queue.connection.dialect.tells_receivers for part in present.parts)
-        unseen = not told and self._options.neighbour_headroom != 0
-        if not (self._options.claim_ahead and more) or unseen or beside or self._ahead is not None:
+        seen = all(part.queue.tells_receivers for part in present.parts)
+        allowed = self._options.claim_ahead and (seen or self._options.neighbour_headroom == 0)
+        if not (allowed and more) or beside or self._ahead is not None:
             return
         rows = self._size.next_most if self._options.adaptive_batch else self._limits.rows
         limits, end = replace(self._limits, rows=rows), present.end

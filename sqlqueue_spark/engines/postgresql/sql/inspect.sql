@@ -116,14 +116,14 @@ LIMIT 1
 -- name: open_transactions
 -- Returns the oldest transactions of this database that have been open for long and stop the cleanup, and the
 -- replication slots that stop it.
--- in: how many seconds are long     out: what it costs, session (NULL: a prepared transaction, or a slot), login
---     (NULL: a slot), host, program, since when in UTC (NULL: a slot), the database's clock in UTC
+-- in: how many seconds are long     out: what it costs, session (NULL: a prepared transaction, or a slot),
+--     login (NULL: a slot), host, program, since when in UTC (NULL: a slot), the database's clock in UTC
 -- While a transaction has a snapshot or has written (backend_xmin,
 -- backend_xid), the indexes keep the entries of rows that others delete, and every look at the head of a
 -- queue reads them. One that has only read and sleeps keeps nothing. A slot has a snapshot (xmin) where its
--- standby sends feedback. The server does not tell since when, so a slot counts that no standby reads from, or
--- whose snapshot is 100,000 transactions old. A login without pg_read_all_stats sees
--- since when only for sessions of its own user, and no others come here.
+-- standby sends feedback. The server does not tell since when, so a slot counts that no standby reads from,
+-- or whose snapshot is 100,000 transactions old. A login without pg_read_all_stats sees since when only for
+-- sessions of its own user, and no others come here.
 SELECT 'every queue of the database gets slower: indexes keep the entries of rows that others delete',
        t.session, t.login, t.host, t.program, t.since AT TIME ZONE 'UTC',
            statement_timestamp() AT TIME ZONE 'UTC'
