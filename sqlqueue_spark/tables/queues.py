@@ -284,7 +284,7 @@ class Queue:
         """Whether this login may count deletions; None where it need not: locks tell who looks for a row."""
         if not self._render("counts_deletions"):
             return None
-        return bool(self._execute("counts_deletions")[0][0]) and not self._workers_take
+        return not self._workers_take and bool(self._execute("counts_deletions")[0][0])
 
     @property
     def tells_receivers(self) -> bool:

@@ -391,3 +391,26 @@ def test_where_one_queue_is_wanted_several_are_refused():
         ConfigurationError, match=r"one queue can be named, and not several \(a, b\); give its address"
     ):
         _ = SourceOptions.parse({**URL, "queues": '["a", "b"]'}).one_queue
+
+
+@pytest.mark.parametrize(
+    "rows, slices",
+    [
+        (10, 1),
+        (39_999, 1),
+        (79_999, 3),
+        (100_000, 4),
+        (624_999, 4),
+        (625_000, 5),
+        (1_000_000, 8),
+        (5_000_000, 8),
+    ],
+)
+def test_a_batch_has_more_than_four_slices_only_where_they_are_large(rows, slices):
+    assert SourceOptions.parse({"url": "postgresql://h/d", "queue": "q"}).slices(rows) == slices
+
+
+def test_who_sets_the_slices_has_them():
+    given = {"maxConcurrency": "2", "minMessagesPerPartition": "50"}
+    options = SourceOptions.parse({"url": "postgresql://h/d", "queue": "q", **given})
+    assert [options.slices(rows) for rows in (99, 300, 1_000_000)] == [1, 2, 2]

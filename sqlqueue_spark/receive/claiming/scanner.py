@@ -185,7 +185,8 @@ class Scanner:
         """Look for neighbours while the present batch runs, and claim ahead what follows it."""
         self._claim_ahead(present)
         if self._watches:
-            self._watch.begin(member for member, _ in self._of(present))
+            told = [member for member, part in self._of(present) if part.queue.tells_receivers]
+            self._watch.begin(told)
 
     def batch_settles(self) -> None:
         """Look no more for neighbours: the rows that are deleted from now on are the stream's own."""
