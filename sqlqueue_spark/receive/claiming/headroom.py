@@ -161,7 +161,7 @@ class Headroom:
 
     def watch(self) -> bool:
         """Begin to look for neighbours while a batch runs; False where it is not worth it."""
-        self._sightings, self._deletions = 0, None
+        self._deletions = None
         return self._wanted != 0 and not self.rows
 
     def sees(self, queue: Queue) -> bool:
