@@ -54,6 +54,8 @@ class Dialect(Database):
     null_body_stops: ClassVar[bool] = False
     #: Whether a text may hold the character NUL.
     keeps_nul: ClassVar[bool] = True
+    #: Whether every login is told which sessions look for a row of a queue.
+    tells_receivers: ClassVar[bool] = False
     #: Whether one connection reaches other databases of its server.
     reaches_other_databases: ClassVar[bool] = False
     #: The scope that a Microsoft Entra token must have to be a login here.

@@ -183,9 +183,8 @@ class ConnectionOptions(Options):
             )
 
 
-#: A slice has a fixed cost. Four keep four cores busy; from this number of rows on, more than four slices
-#: are cut only where each is large.
-_MANY_ROWS, _FEW_SLICES, _LARGE_SLICE = 80_000, 4, 125_000
+#: A slice has a fixed cost. Where the options say nothing, more than four are cut only where each is large.
+_FEW_SLICES, _LARGE_SLICE = 4, 125_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,8 +229,8 @@ class SourceOptions(ConnectionOptions):
         "Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", 8, parse=positive
     )
     min_messages_per_partition: int = option(
-        "Rows below which a batch is not split further. From 80,000 rows on, a fifth partition and each "
-        "further one has at least 125,000.",
+        "Rows below which a batch is not split further. Where neither this nor `maxConcurrency` is given, "
+        "more than four partitions have at least 125,000 rows each.",
         20_000,
         parse=positive,
     )
@@ -295,8 +294,9 @@ class SourceOptions(ConnectionOptions):
 
     def slices(self, rows: int) -> int:
         """The most slices that a batch of this many rows is cut into."""
+        given = (self.max_concurrency, self.min_messages_per_partition)
         most = min(self.max_concurrency, rows // self.min_messages_per_partition)
-        if rows >= _MANY_ROWS:
+        if given == (SourceOptions.max_concurrency, SourceOptions.min_messages_per_partition):
             most = min(most, max(_FEW_SLICES, rows // _LARGE_SLICE))
         return max(1, most)
 

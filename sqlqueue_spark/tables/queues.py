@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -237,7 +236,6 @@ class Queue:
         self.connection = connection
         self.table = table
         self._sessions: set[int] = set()
-        self._workers_take = False
         self._quoted = connection.dialect.table(table.table)
 
     @property
@@ -275,25 +273,9 @@ class Queue:
             apart.
         :param workers_take: whether the stream's workers take rows, in sessions of their own.
         """
-        self._sessions, self._workers_take = sessions, workers_take
+        self._sessions = sessions
         for (session,) in self._execute("announce", "opening", workers_take=int(workers_take)):
             sessions.add(session)
-
-    @cached_property
-    def counts_deletions(self) -> bool | None:
-        """Whether this login may count deletions; None where it need not: locks tell who looks for a row."""
-        if not self._render("counts_deletions"):
-            return None
-        return not self._workers_take and bool(self._execute("counts_deletions")[0][0])
-
-    @property
-    def tells_receivers(self) -> bool:
-        """Whether this login is told who receives: by locks, or by what is deleted."""
-        return self.counts_deletions is not False
-
-    def deletions(self) -> int | None:
-        """How many rows were ever deleted; None where this login is not told, or where locks tell more."""
-        return int(self._execute("deletions")[0][0]) if self.counts_deletions else None
 
     def oldest(self, after: int, left_to: int, onward: int, count: int) -> Oldest:
         """Look which of the oldest rows are free, and lock none.

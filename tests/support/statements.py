@@ -265,16 +265,6 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("ROW_NUMBER", "iiiiiiii", [[2, 0, 4, 12, 3, 1, 0, 0]])],
         Oldest(2, 0, 3, 12, 3, False, 0, 0),
     ),
-    "counts_deletions": (
-        lambda c: queue(c).tells_receivers,
-        [Answer("HAS_PERMS_BY_NAME", "i", [[1]])],
-        True,
-    ),
-    "deletions": (
-        lambda c: queue(c).deletions(),
-        [Answer("HAS_PERMS_BY_NAME", "i", [[1]]), Answer("leaf_ghost_count", "w", [[12]])],
-        12,
-    ),
     "storage": (_storage, [DATABASE, IDENTITY, TABLE_COLUMNS, VERSIONS_IN_A_HEAP], (True, True)),
     "identity": (lambda c: queue(c).identity(), [IDENTITY], f"77/{NOW}"),
     "highest": (lambda c: queue(c).highest(), [Answer("MAX(RowVersion)", "i", [[9]])], 9),

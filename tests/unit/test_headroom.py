@@ -22,7 +22,6 @@ class Rows:
     def __init__(self, rows):
         self.rows = list(rows)
         self.held, self.streams, self.looking, self.looks = 0, 0, 0, 0
-        self.deleted: int | None = None
 
     def oldest(self, after, left_to, onward, count):
         self.looks += 1
@@ -38,9 +37,6 @@ class Rows:
             streams=self.streams,
             looking=self.looking,
         )
-
-    def deletions(self):
-        return self.deleted
 
     def take(self, count):
         self.rows = self.rows[count:]
@@ -248,22 +244,21 @@ def test_one_sighting_during_a_batch_is_no_neighbour():
         beside.queue.looking = looking
         seen.append(beside.headroom.sees(beside.queue))
     assert seen == [False, False, False, True]
-    beside.headroom.sighted = True
     beside.queue.looking = 0
     beside.claim()
     assert beside.headroom.beside_neighbours
 
 
-def test_a_row_that_is_deleted_during_a_batch_was_a_neighbours():
-    """Where locks do not tell. What the stream has deleted since the batch before does not count."""
-    beside = Beside(range(1, 1_000_000))
-    seen = []
-    for counts in ((10, 10, 12), (100_012, 100_012)):
-        beside.claim()
-        assert beside.headroom.watch()
-        for beside.queue.deleted in counts:
-            seen.append(beside.headroom.sees(beside.queue))
-    assert seen == [False, False, True, False, False]
+def test_the_oldest_rows_are_left_though_a_claim_ahead_stood_there():
+    """The watch gives it up when it sees neighbours: its rows are the oldest free ones again."""
+    beside = Beside(range(1, 100_001))
+    beside.claim()
+    ahead = Claimed(live=RowSet([(1_001, 50_000)]))
+    beside.headroom.claimed(beside.queue, 1_000, QueueRows(beside.queue, ahead, full=True))
+    beside.queue.looking = 8
+    assert [beside.headroom.sees(beside.queue) for _ in range(2)] == [False, True]
+    beside.sleeps = lambda: beside.queue.take(250)
+    assert (beside.claim(), beside.headroom.left) == (9_251, 8_000)
 
 
 def test_two_looks_in_a_moment_are_not_two_seconds():

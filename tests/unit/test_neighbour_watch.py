@@ -22,7 +22,7 @@ def pool():
 
 def member(sees: Any) -> Any:
     """A queue, and whether a look sees a neighbour."""
-    return SimpleNamespace(table="orders", headroom=SimpleNamespace(watch=lambda: True, sees=sees))
+    return SimpleNamespace(table="orders", headroom=SimpleNamespace(watches=True, sees=sees))
 
 
 def alive():

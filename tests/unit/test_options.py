@@ -411,6 +411,8 @@ def test_a_batch_has_more_than_four_slices_only_where_they_are_large(rows, slice
 
 
 def test_who_sets_the_slices_has_them():
-    given = {"maxConcurrency": "2", "minMessagesPerPartition": "50"}
-    options = SourceOptions.parse({"url": "postgresql://h/d", "queue": "q", **given})
-    assert [options.slices(rows) for rows in (99, 300, 1_000_000)] == [1, 2, 2]
+    at = {"url": "postgresql://h/d", "queue": "q"}
+    few = SourceOptions.parse({**at, "minMessagesPerPartition": "50"})
+    assert [few.slices(rows) for rows in (99, 300, 1_000_000)] == [1, 6, 8]
+    many = SourceOptions.parse({**at, "maxConcurrency": "64"})
+    assert [many.slices(rows) for rows in (39_999, 500_000, 5_000_000)] == [1, 25, 64]

@@ -32,8 +32,9 @@ class SlowPool(ConnectionPool):
         self._now[0] += self._seconds
         self._seconds = 0.0
         self.opened_before, self.names = True, {Table(table="orders", schema="public"): NAME}
-        connection = SimpleNamespace(rollback=lambda: None, close=lambda: None)
-        queue = SimpleNamespace(connection=connection, name=NAME, tells_receivers=True)
+        dialect = SimpleNamespace(tells_receivers=True)
+        connection = SimpleNamespace(rollback=lambda: None, close=lambda: None, dialect=dialect)
+        queue = SimpleNamespace(connection=connection, name=NAME)
         return SimpleNamespace(
             connection=connection,
             rollback=connection.rollback,

@@ -25,12 +25,12 @@ LARGE_FOLDERS: dict[str, int] = {
     "send": 29,
 }
 #: Lines of Python and SQL in the package.
-LINES = 35_546
+LINES = 35_494
 
 LONGEST_LINE = 110
 #: Lines that are longer, and habit words, by where they stand; none elsewhere.
 LONG_LINES: dict[str, int] = {
-    "benchmarks": 82,
+    "benchmarks": 81,
     "docs/sending.md": 131,
     "sqlqueue_spark/send": 258,
     "tests": 1229,

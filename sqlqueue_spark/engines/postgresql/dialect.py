@@ -98,6 +98,7 @@ class PostgreSQL(Dialect):
     row_version = "seq"
     longest_queue = (55, "bytes")  # 63 less what index names add
     escalates = False
+    tells_receivers = True
     lock_timeout_ends_with_transaction = True
     staged_due = "expires AT TIME ZONE 'UTC'"
     quoted_addresses = True

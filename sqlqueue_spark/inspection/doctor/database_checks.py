@@ -116,9 +116,7 @@ def _rights(queue: Queue, address: str, role: str | None) -> str:
     asked = tuple(doing) if role is None else (role,)
     may = [doing[each] for each in asked if not held.lacks(each)]
     if may:
-        blind = RECEIVER in asked and not held.lacks(RECEIVER) and not queue.tells_receivers
-        more = "; with VIEW DATABASE STATE a stream would see receivers that begin beside a batch"
-        return f"{held.user} may {' and '.join(may)}{more if blind else ''}"
+        return f"{held.user} may {' and '.join(may)}"
     lacking = "; ".join(f"to {doing[each]} it lacks {', '.join(held.lacks(each))}" for each in asked)
     script = f"sqlqueue script --engine {queue.connection.dialect.name} --grants {shell_word(held.user)}"
     other = " (or sender)" if role is None else ""

@@ -170,7 +170,7 @@ class BatchSize:
     @property
     def next_most(self) -> int:
         """The most rows that the next batch is likely to have, while this one runs."""
-        return self.rows if self._known else self._times(self._GROWTH)
+        return self.rows if self._known or self._learned > 1 else self._times(self._GROWTH)
 
     @property
     def _known(self) -> bool:

@@ -92,12 +92,8 @@ class Headroom:
         self._taken_at, self._looks_since, self._took = clock(), 0, False
         #: After how long without a row they count as gone, and when they were last gone.
         self._gone_seconds, self._gone_at = _GONE_SECONDS, float("-inf")
-        #: Whether it was looked before the first claim; whether a neighbour was seen since the last one.
-        self._looked = self.sighted = False
-        #: How many looks running have seen neighbours.
-        self._sightings = 0
-        #: How many rows were ever deleted, by the last look during this batch; None before it.
-        self._deletions: int | None = None
+        #: Whether it was looked before the first claim, and how many looks running have seen neighbours.
+        self._looked, self._sightings = False, 0
         #: Rows that the neighbours take in a second.
         self._pace = 0.0
         #: The greatest size.
@@ -159,19 +155,13 @@ class Headroom:
                   self._clock() - now)  # fmt: skip
         return self._left.up_to if self._left.enough else HIGHEST
 
-    def watch(self) -> bool:
-        """Begin to look for neighbours while a batch runs; False where it is not worth it."""
-        self._deletions = None
+    @property
+    def watches(self) -> bool:
+        """Whether it is worth to look for neighbours while a batch runs."""
         return self._wanted != 0 and not self.rows
 
     def sees(self, queue: Queue) -> bool:
-        """Look who receives while a batch runs, of which no row is deleted yet; True if a neighbour does.
-
-        Who looks for a row counts after two looks running, who has deleted one at once.
-        """
-        before, self._deletions = self._deletions, queue.deletions()
-        if self._deletions is not None:
-            return before is not None and self._deletions > before
+        """Look who looks for a row while a batch runs; True if two looks running have seen a neighbour."""
         looking = queue.oldest(HIGHEST, HIGHEST, HIGHEST, 1).looking
         self._sightings = self._sightings + 1 if looking > self._known_held else 0
         return self._sightings >= _SIGHTINGS
@@ -183,7 +173,7 @@ class Headroom:
         """
         if self.rows or self._wanted == 0 or not self._seen_since(queue):
             return False
-        self.sighted, self._claimed_to = True, LOWEST
+        self._sightings, self._claimed_to = _SIGHTINGS, LOWEST
         return True
 
     def claimed(self, queue: Queue, after: int, part: QueueRows | None) -> None:
@@ -217,12 +207,14 @@ class Headroom:
         """Whether a neighbour was seen during the batch, or rows behind the last claim were taken since."""
         if not self._looked:
             return self._runs_already(queue, now)
-        before, sighted = self._left, self.sighted
+        before, sighted = self._left, self._sightings >= _SIGHTINGS
         if not (sighted or self._seen_since(queue)):
             return False
         # Of a neighbour that was sighted it is not known which rows it has taken or given back.
         floor = LOWEST if sighted or before is None else before.floor
-        self.sighted = False
+        self._sightings = 0
+        if sighted:
+            self._claimed_to = LOWEST  # a claim ahead was given up, so the oldest free row may stand anywhere
         self._begins(queue, self._measured(queue))
         self._left = _Left(floor, floor, 0, now)
         return True

@@ -3,8 +3,7 @@
 A one-row receiver that begins beside a running batch steps over every row that the stream holds, and may get
 nothing until it ends. So a thread looks four times a second who looks for a row of a queue, over a session of
 its own. A neighbour that two looks running have seen counts: a foreign key's check or an administrator's
-SELECT FOR UPDATE holds the same lock for a moment. Where locks do not tell (SQL Server), the thread counts
-what is deleted: while a batch runs, the stream deletes no row.
+SELECT FOR UPDATE holds the same lock for a moment.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class NeighbourWatch:
     def begin(self, scanners: Iterable[QueueScanner]) -> None:
         """Watch these queues until :meth:`end`, where it is not known that they have neighbours."""
         with self._changed:
-            self._watched = tuple(each for each in scanners if each.headroom.watch())
+            self._watched = tuple(each for each in scanners if each.headroom.watches)
             if not self._watched or self._closed:
                 return
             if self._thread is None or not self._thread.is_alive():
@@ -73,8 +72,6 @@ class NeighbourWatch:
             found = [each for each in watched if each.headroom.sees(session.at(each.table))]
             session.rollback()
         if found and self._watched:
-            for each in found:
-                each.headroom.sighted = True
             self.end()
             self._seen()
 

@@ -150,7 +150,8 @@ class QueueScanner:
             above = LOWEST
         if above >= up_to:
             return None
-        part = self._find(queue, above, up_to, self.headroom.limited(limits, told=queue.tells_receivers))
+        told = queue.connection.dialect.tells_receivers
+        part = self._find(queue, above, up_to, self.headroom.limited(limits, told=told))
         if part is not None:
             self.cleanup.rows += part.rows.rows
         self.headroom.claimed(queue, above, part)

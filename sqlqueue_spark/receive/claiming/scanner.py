@@ -185,12 +185,8 @@ class Scanner:
         """Look for neighbours while the present batch runs, and claim ahead what follows it."""
         self._claim_ahead(present)
         if self._watches:
-            told = [member for member, part in self._of(present) if part.queue.tells_receivers]
+            told = (m for m, part in self._of(present) if part.queue.connection.dialect.tells_receivers)
             self._watch.begin(told)
-
-    def batch_settles(self) -> None:
-        """Look no more for neighbours: the rows that are deleted from now on are the stream's own."""
-        self._watch.end()
 
     def _neighbours_seen(self) -> None:
         """Give up a claim ahead at once: neighbours step over its rows. The watch calls it in its thread."""
@@ -203,7 +199,7 @@ class Scanner:
         more = any(part.full and part.last < member.end for member, part in self._of(present))
         beside = any(member.headroom.beside_neighbours for member in self._members.values())
         # Who begins to receive while a batch runs must not find two batches in the way unseen.
-        seen = all(part.queue.tells_receivers for part in present.parts)
+        seen = all(part.queue.connection.dialect.tells_receivers for part in present.parts)
         allowed = self._options.claim_ahead and (seen or self._options.neighbour_headroom == 0)
         if not (allowed and more) or beside or self._ahead is not None:
             return
@@ -232,6 +228,12 @@ class Scanner:
         if self._ahead is not None:
             self._ahead.give_back(because)
             self._ahead = None
+            self._forget_claims()
+
+    def _forget_claims(self) -> None:
+        """Free rows may stand where a claim ahead was."""
+        for member in self._members.values():
+            member.headroom.forget_claims()
 
     def _give_back_to_neighbours(self) -> None:
         """Give a claim ahead back where neighbours are seen: it holds the rows that they come to next."""
@@ -255,7 +257,9 @@ class Scanner:
         ahead, self._ahead = self._ahead, None
         self._ahead_waited = False
         held = ahead.take()
-        if held is not None:
+        if held is None:
+            self._forget_claims()
+        else:
             held.follow(start)
             try:
                 if any(member.backlog.due for member, _ in self._of(held)):

@@ -104,7 +104,6 @@ class HeldBatch:
         """Settle the held claim: its batch is logged. After a loss, lock and settle what is left of it."""
         held = self._held
         assert held is not None, "only what is held is settled"
-        self._scanner.batch_settles()
         if held.lost:
             held = self._held = held.locked_again(*self._lock(held.end, held.wanted()))
         try:

@@ -118,32 +118,32 @@ LIMIT 1
 -- replication slots that stop it.
 -- in: how many seconds are long     out: what it costs, session (NULL: a prepared transaction, or a slot),
 --     login (NULL: a slot), host, program, since when in UTC (NULL: a slot), the database's clock in UTC
--- While a transaction has a snapshot or has written (backend_xmin,
--- backend_xid), the indexes keep the entries of rows that others delete, and every look at the head of a
--- queue reads them. One that has only read and sleeps keeps nothing. A slot has a snapshot (xmin) where its
--- standby sends feedback. The server does not tell since when, so a slot counts that no standby reads from,
--- or whose snapshot is 100,000 transactions old. A login without pg_read_all_stats sees since when only for
--- sessions of its own user, and no others come here.
+-- While a transaction has a snapshot or has written (backend_xmin, backend_xid), the indexes keep the entries
+-- of rows that others delete, and every look at the head of a queue reads them. One that has only read and
+-- sleeps keeps nothing. A slot has a snapshot (xmin) where its standby sends feedback. The server does not
+-- tell since when, so a slot counts that no standby reads from, or whose snapshot is 100,000 transactions
+-- old; one that is lost keeps nothing. A login without pg_read_all_stats sees since when only for sessions of
+-- its own user, and no others come here.
 SELECT 'every queue of the database gets slower: indexes keep the entries of rows that others delete',
        t.session, t.login, t.host, t.program, t.since AT TIME ZONE 'UTC',
            statement_timestamp() AT TIME ZONE 'UTC'
 FROM (
     SELECT a.pid AS session, a.usename::text AS login, host(a.client_addr) AS host,
         a.application_name AS program,
-           a.xact_start AS since
+           a.xact_start AS since, false AS slot
     FROM pg_catalog.pg_stat_activity AS a
     WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
       AND (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL)
     UNION ALL
-    SELECT NULL, p.owner::text, NULL, 'prepared transaction ' || p.gid, p.prepared
+    SELECT NULL, p.owner::text, NULL, 'prepared transaction ' || p.gid, p.prepared, false
     FROM pg_catalog.pg_prepared_xacts AS p
     WHERE p.database = current_database()
     UNION ALL
-    SELECT NULL, NULL, NULL, 'replication slot ' || s.slot_name, NULL
+    SELECT NULL, NULL, NULL, 'replication slot ' || s.slot_name, NULL, true
     FROM pg_catalog.pg_replication_slots AS s
-    WHERE s.xmin IS NOT NULL AND (NOT s.active OR age(s.xmin) >= 100000)
+    WHERE s.xmin IS NOT NULL AND s.wal_status <> 'lost' AND (NOT s.active OR age(s.xmin) >= 100000)
 ) AS t
-WHERE t.login IS NULL OR t.since <= statement_timestamp() - make_interval(secs => :seconds)
+WHERE t.slot OR t.since <= statement_timestamp() - make_interval(secs => :seconds)
 ORDER BY t.since
 LIMIT 10
 

@@ -124,12 +124,6 @@ SELECT (SELECT count(*) FROM before AS b WHERE NOT b.held),
                                                            WHERE w.classid = 1936813170))
 FROM seen AS s
 
--- name: counts_deletions
--- Nothing to ask: by its locks is known who looks for a row.
-
--- name: deletions
--- Nothing to ask: by its locks is known who looks for a row.
-
 -- name: clean_indexes
 -- Removes the index entries of rows that are deleted for good.
 -- The statement takes a lock that stops neither senders nor receivers (SHARE UPDATE EXCLUSIVE). SKIP_LOCKED:

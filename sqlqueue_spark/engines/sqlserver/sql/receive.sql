@@ -101,28 +101,6 @@ FROM (
 ) AS s
 OPTION (MAXDOP 1)
 
--- name: counts_deletions
--- Tells whether this login may count the rows that are deleted from a queue.
--- in: database     out: 1, or 0
-SELECT COALESCE(
-    HAS_PERMS_BY_NAME(QUOTENAME(CAST(:database AS sysname)), N'DATABASE', N'VIEW DATABASE STATE'), 0
-)
-
--- name: deletions
--- Counts the rows that were deleted from a queue, as far back as the server remembers.
--- in: database, object id of the table     out: number of rows
--- Each index counts a deleted row once: as a ghost, or where it leaves none as a deletion. The server counts
--- it before it is committed. Senders and receivers take the same lock on the table (IX), so locks do not tell
--- who receives.
-SELECT COALESCE(MAX(c.deleted), 0)
-FROM (
-    SELECT SUM(s.leaf_delete_count + s.leaf_ghost_count) AS deleted
-    FROM sys.dm_db_index_operational_stats(
-        DB_ID(CAST(:database AS sysname)), CAST(:object_id AS int), NULL, NULL
-    ) AS s
-    GROUP BY s.index_id
-) AS c
-
 -- name: clean_indexes
 -- Nothing to do: the server removes the entries of deleted rows (ghosts) by itself, within seconds.
 
