@@ -84,17 +84,15 @@ def compare(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
     """Ours against the others, in rounds."""
     measures: dict[str, Callable[[], float]] = {
         "our stream": lambda: ours(spark, server),
-        "(a) Spark's JDBC source, merely reading, 2 connections": lambda: jdbc(spark, server, count, 2),
-        "(a) Spark's JDBC source, merely reading, 1 connection": lambda: jdbc(spark, server, count, 1),
+        "(a) Spark's JDBC source, merely reading": lambda: jdbc(spark, server, count),
         "(b) one client's DELETE … RETURNING": server.one_delete,
         "(c) one-row receivers, 8 connections": lambda: server.one_row_receivers(8, seconds=5),
     }
     measured = _in_rounds(server, measures, count, rounds)
     print(_table(measured, count, rounds))
-    ours_, two, one, *_ = map(statistics.median, measured.values())
+    ours_, read, *_ = map(statistics.median, measured.values())
     print(f"\n{COMPARISONS}")
-    compared("a stream into noop, nothing set ÷ JDBC's mere read, 1 connection", ours_ / one, 0.9)
-    compared("a stream into noop, nothing set ÷ JDBC's mere read, 2 connections", ours_ / two)
+    compared("a stream into noop, nothing set ÷ JDBC's mere read", ours_ / read, 0.9)
 
 
 def several(spark: SparkSession, server: Server, count: int, rounds: int) -> None:
@@ -133,19 +131,15 @@ def into_delta(spark: SparkSession, server: Server, count: int, rounds: int) -> 
         "our stream into Delta": lambda: streamed(spark, server, count),
         "our job into Delta": lambda: job(spark, server, count),
         "(a) the script that people write": lambda: script(spark, server, count),
-        "(b) Spark's JDBC source into Delta, 1 connection": lambda: jdbc(spark, server, count, 1, delta=True),
-        "(b) Spark's JDBC source into Delta, 2 connections": lambda: jdbc(
-            spark, server, count, 2, delta=True
-        ),
+        "(b) Spark's JDBC source into Delta": lambda: jdbc(spark, server, count, delta=True),
     }
     measured = _in_rounds(server, measures, count, rounds)
     print(_table(measured, count, rounds))
-    ours_, job_, script_, copy, two = map(statistics.median, measured.values())
+    ours_, job_, script_, copy = map(statistics.median, measured.values())
     print(f"\n{COMPARISONS}")
     for name, rate in (("a stream", ours_), ("the job", job_)):
         compared(f"{name} into Delta, nothing set ÷ the script that people write", rate / script_, 1.0)
-        compared(f"{name} into Delta, nothing set ÷ JDBC's mere copy, 1 connection", rate / copy, 0.8)
-        compared(f"{name} into Delta, nothing set ÷ JDBC's mere copy, 2 connections", rate / two)
+        compared(f"{name} into Delta, nothing set ÷ JDBC's mere copy", rate / copy, 0.8)
 
 
 def streamed(spark: SparkSession, server: Server, count: int) -> float:
@@ -225,21 +219,13 @@ def job(spark: SparkSession, server: Server, count: int, **options: str) -> floa
     return count / took
 
 
-def jdbc(spark: SparkSession, server: Server, count: int, partitions: int, *, delta: bool = False) -> float:
-    """Messages a second of Spark's JDBC source merely reading the same rows; by itself it takes one partition.
+def jdbc(spark: SparkSession, server: Server, count: int, *, delta: bool = False) -> float:
+    """Messages a second of Spark's JDBC source merely reading the same rows, over one connection.
 
     :param delta: it writes them into a Delta table, too.
     """
     to = server.jdbc()
-    rows = spark.read.jdbc(
-        to.url,
-        QUEUE,
-        column=server.row_version,
-        lowerBound=1,
-        upperBound=count + 1,
-        numPartitions=partitions,
-        properties={**to.properties, "fetchsize": "10000"},
-    )
+    rows = spark.read.jdbc(to.url, QUEUE, properties={**to.properties, "fetchsize": "10000"})
     began = time.perf_counter()
     if not delta:
         rows.write.format("noop").mode("overwrite").save()

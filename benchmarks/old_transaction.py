@@ -25,7 +25,7 @@ from sqlqueue_spark.receive import Receiver
 #: The pause between two messages that arrive, in seconds.
 _ARRIVES = 0.005
 #: How long an idle stream is watched, in seconds.
-_IDLE = 10
+_IDLE = 5
 
 
 def main() -> None:

@@ -25,10 +25,9 @@ PARTS: tuple[tuple[str, str], ...] = (
     ("Draining", "drain.py --only compare"),
     ("Beside an old transaction", "old_transaction.py --messages 1000000 --rounds 1"),
     ("Beside one-row receivers", "neighbours.py --sinks delta --starts cold --orders newcomers --rounds 1"),
-    ("Sending", "send.py --only compare"),
-    ("Queue to queue", "send.py --only forward"),
-    ("Delayed messages", "delayed.py"),
-    ("Latency", "latency.py --only latency --seconds 20"),
+    ("Sending", "send.py --only compare --rounds 2"),
+    ("Queue to queue", "send.py --only forward --rounds 2"),
+    ("Latency", "latency.py --only latency --seconds 10"),
 )
 _RATE = "messages/s"
 #: A row of comparisons (`machine.compared`).

@@ -69,7 +69,7 @@ def test_a_page_has_a_section_a_part_and_names_those_that_failed(benchmark_page,
         "",
         "## Latency",
         "",
-        "`python benchmarks/latency.py --only latency --seconds 20`",
+        "`python benchmarks/latency.py --only latency --seconds 10`",
         "",
         "This part failed.",
     ]

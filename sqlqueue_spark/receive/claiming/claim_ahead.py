@@ -45,7 +45,8 @@ class ClaimAhead:
         self._made: Future[NextBatch | None] = Future()
         #: How many rows are enough; only a limit ends the claim until it is asked for.
         self._enough = HIGHEST
-        self._given_up = False
+        #: Whether its rows are free again, or will be.
+        self.given_up = False
         #: Locked for good by the first to take the claim.
         self._taken = threading.Lock()
         self._timer: threading.Timer | None = None
@@ -71,7 +72,7 @@ class ClaimAhead:
 
     def give_up(self, because: str = "") -> None:
         """Release the claim, now or as soon as it is made."""
-        self._given_up = True
+        self.given_up = True
         self._made.add_done_callback(lambda _: self.give_back(because, at_once=False))
 
     def made(self) -> NextBatch | None:
@@ -84,7 +85,7 @@ class ClaimAhead:
 
         :param at_once: when this returns, others can have its rows. Else closing the connection frees them.
         """
-        self._given_up = True
+        self.given_up = True
         if (held := self.take()) is not None:
             if at_once and held.session is not None:
                 with contextlib.suppress(SqlQueueError):  # the connection is closed in any case
@@ -104,7 +105,7 @@ class ClaimAhead:
     def _make(self, claim: Callable[[Enough], NextBatch | None]) -> None:
         held = None
         try:
-            held = claim(lambda rows: self._given_up or rows >= self._enough)
+            held = claim(lambda rows: self.given_up or rows >= self._enough)
             if held is not None and self._timer is None:
                 self.give_up_within(self._unasked_seconds)
         except SqlQueueError as error:

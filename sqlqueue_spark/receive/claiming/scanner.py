@@ -257,9 +257,9 @@ class Scanner:
         ahead, self._ahead = self._ahead, None
         self._ahead_waited = False
         held = ahead.take()
-        if held is None:
+        if ahead.given_up:
             self._forget_claims()
-        else:
+        if held is not None:
             held.follow(start)
             try:
                 if any(member.backlog.due for member, _ in self._of(held)):
