@@ -107,7 +107,7 @@ docs: $(VENV)/.dev ## write the tables of docs/options.md as the options are dec
 	$(BIN)/python docs/options_page.py
 
 .PHONY: bench
-bench: java $(VENV)/.dev ## run the comparisons in 20 min, and render benchmarks/latest.md with a plot
+bench: java $(VENV)/.dev ## run the comparisons in some 20 min, and render benchmarks/latest.md with a plot
 	$(BIN)/python benchmarks/page.py
 
 .PHONY: bench-drain
@@ -124,7 +124,7 @@ bench-send: java $(VENV)/.dev ## measure sending against Spark's JDBC append, a 
 	$(BIN)/python benchmarks/delayed.py
 
 .PHONY: bench-neighbours
-bench-neighbours: java $(VENV)/.dev ## measure in an hour what a stream costs one-row receivers of its queue, with a plot
+bench-neighbours: java $(VENV)/.dev ## measure in two hours what a stream costs one-row receivers of its queue, with a plot
 	$(BIN)/python benchmarks/neighbours.py
 
 .PHONY: bench-latency

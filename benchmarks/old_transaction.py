@@ -83,9 +83,11 @@ def arriving(server: Server) -> Iterator[None]:
 
     sender = threading.Thread(target=send)
     sender.start()
-    yield
-    over.set()
-    sender.join()
+    try:
+        yield
+    finally:
+        over.set()
+        sender.join()
 
 
 def looks_a_second(server: Server) -> float:

@@ -183,7 +183,7 @@ class ConnectionOptions(Options):
             )
 
 
-#: A slice has a fixed cost. Where the options say nothing, more than four are cut only where each is large.
+#: A slice has a fixed cost. By default more than four are cut only where each is large.
 _FEW_SLICES, _LARGE_SLICE = 4, 125_000
 
 
@@ -229,8 +229,8 @@ class SourceOptions(ConnectionOptions):
         "Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", 8, parse=positive
     )
     min_messages_per_partition: int = option(
-        "Rows below which a batch is not split further. Where neither this nor `maxConcurrency` is given, "
-        "more than four partitions have at least 125,000 rows each.",
+        "Rows below which a batch is not split further. While this and `maxConcurrency` have their "
+        "defaults, more than four partitions have at least 125,000 rows each.",
         20_000,
         parse=positive,
     )
