@@ -23,7 +23,7 @@ from servers import DESTINATION, Server
 from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_tables
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send.delayed_mover import DelayedMover
+from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 
 WAITING = f"{ENDPOINT}.Delayed"
 _FILL = f"""

@@ -18,7 +18,7 @@ from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.scripts import script_of
 
 if TYPE_CHECKING:
-    from sqlqueue_spark.send.delayed_mover import Moved
+    from sqlqueue_spark.send.waiting.delayed_mover import Moved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def deliver(
 
     Arguments and errors are those of :class:`DelayedMover`.
     """
-    from sqlqueue_spark.send.delayed_mover import DelayedMover
+    from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 
     mover = DelayedMover(options=options, owner=owner_at(options, owner), error_queue=error_queue)
     if pause is not None:

@@ -187,10 +187,12 @@ def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
 def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
     """Return a message with the standard headers, completed as a sink does it."""
     from sqlqueue_spark.send import FrameColumns, MessageBuilder
+    from sqlqueue_spark.send.compose.places import Places
 
     sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
     given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
-    builder = MessageBuilder(columns=FrameColumns(names={name: name for name in given}), options=sink)
+    columns = FrameColumns(names={name: name for name in given})
+    builder = MessageBuilder(columns=columns, options=sink, places=Places(sink, sink), as_given=True)
     return next(builder.compose([pa.RecordBatch.from_pydict(given)]))
 
 

@@ -67,7 +67,7 @@ def run(options: ConnectionOptions, queue: str, error_queue: str, once: bool) ->
 
     Several may run at once, also beside the .NET endpoint that delivers them.
     """
-    from sqlqueue_spark.send.delayed_mover import Moved
+    from sqlqueue_spark.send.waiting.delayed_mover import Moved
 
     done = Moved()
 

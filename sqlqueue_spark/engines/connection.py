@@ -93,6 +93,9 @@ class Connection(ABC):
     ) -> contextlib.AbstractContextManager[Any]:
         """Run a statement; gives the driver's cursor."""
 
+    #: Whether a block of :meth:`transaction` is open.
+    _within = False
+
     @abstractmethod
     def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
         """In this block the driver's errors become ours."""
@@ -139,14 +142,18 @@ class Connection(ABC):
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Commit what the block did, or roll it back when it fails; the block's error is raised."""
+        assert not self._within, "a transaction within another one would commit the other's half"
+        self._within = True
         try:
             yield self
         except BaseException:
+            self._within = False
             try:
                 self.rollback()
             except SqlQueueError:
                 log.debug("rollback failed after an earlier error", exc_info=True)
             raise
+        self._within = False
         self.commit()
 
     @contextlib.contextmanager

@@ -9,20 +9,23 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import ConfigurationError, WrongBody
-from sqlqueue_spark.messages.addresses import Address
+from sqlqueue_spark.errors import WrongBody
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
     MESSAGE_ID,
+    STORED_EVENT,
+    STORED_FOR,
     parse_headers,
     type_names,
 )
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS
-from sqlqueue_spark.messages.transit import in_transit_to
+from sqlqueue_spark.messages.transit import goes_elsewhere
 
 #: The columns of which a message is made, in small letters: a frame may spell them as it likes.
+#: Headers of messages that may be for another queue.
+_ELSEWHERE = {FORWARD_DESTINATION, STORED_FOR, STORED_EVENT}
 COLUMNS = ("queue", "id", "rowversion", "headers", "body", "replytoaddress")
 
 
@@ -89,7 +92,7 @@ def received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:
     ]
     for queue, row_id, row_version, text, body, reply_to in zip(*columns, strict=True):
         headers = parse_headers(text)
-        if headers is None or (FORWARD_DESTINATION in headers and _on_its_way(headers, queue)):
+        if headers is None or (headers.keys() & _ELSEWHERE and goes_elsewhere(headers, queue)):
             yield None
         else:
             yield ReceivedMessage(
@@ -100,16 +103,3 @@ def received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:
                 body=body.encode() if isinstance(body, str) else body or b"",
                 reply_to_column=reply_to,
             )
-
-
-def _on_its_way(headers: Mapping[str, str], queue: str) -> bool:
-    """Whether a message is in transit to another queue."""
-    to = in_transit_to(headers)
-    if to is None:
-        return False
-    try:
-        wanted, own = (Address.parse(each, quoted=True) for each in (to, queue))
-    except ConfigurationError:
-        return True
-    same_schema = None in (wanted.schema, own.schema) or wanted.schema == own.schema
-    return wanted.table.casefold() != own.table.casefold() or not same_schema

@@ -11,6 +11,7 @@ from datetime import datetime
 from sqlqueue_spark.messages.message import (
     DELIVER_AT,
     FORWARD_DESTINATION,
+    ORIGIN,
     RETRIES,
     RETRIES_TIMESTAMP,
     changed_headers,
@@ -19,19 +20,23 @@ from sqlqueue_spark.messages.message import (
 )
 
 #: Headers that a retry writes anew. All others stay byte for byte, the time to be received, too.
-_WRITTEN = {RETRIES, RETRIES_TIMESTAMP, DELIVER_AT, FORWARD_DESTINATION}
+_WRITTEN = {RETRIES, RETRIES_TIMESTAMP, ORIGIN, DELIVER_AT, FORWARD_DESTINATION}
 
 
-def retry_headers(text: str | None, *, queue: str, row_id: str, now: datetime, due: datetime) -> str:
+def retry_headers(
+    text: str | None, *, queue: str, row_id: str, origin: str, now: datetime, due: datetime
+) -> str:
     """The headers with which a message waits until it is tried again, as JSON.
 
     :param text: the message's headers as they were received, which can be read.
     :param queue: the queue that it comes back to, a full address.
     :param row_id: the Id of the received row, by which a message is known that has no id.
+    :param origin: the value of the header of the origin, for the row that waits.
     """
     added = {
         RETRIES: str(retries_of((parse_headers(text) or {}).get(RETRIES)) + 1),
         RETRIES_TIMESTAMP: format_time(now),
+        ORIGIN: origin,
         DELIVER_AT: format_time(due),
         FORWARD_DESTINATION: queue,
     }

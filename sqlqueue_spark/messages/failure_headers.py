@@ -22,7 +22,9 @@ from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     GIVE_UP_AT,
     MESSAGE_ID,
+    ORIGIN,
     RETRIES,
+    STORED,
     TIME_SENT,
     WAITS_FOR,
     changed_headers,
@@ -57,7 +59,7 @@ _MOST_DATA = 50
 #: queue.
 _LOST = {
     *(TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE),
-    *(PROCESSING_ENDPOINT, *HOST, WAITS_FOR, GIVE_UP_AT),
+    *(PROCESSING_ENDPOINT, *HOST, WAITS_FOR, GIVE_UP_AT, ORIGIN, STORED),
 }
 #: The beginnings of the names of headers that are taken off when a message goes back. ServiceControl takes
 #: off the same when it retries one.
@@ -73,6 +75,7 @@ class Failure:
     :param time: when it failed; None for now.
     :param retry_after: after how long it is tried again; None where it goes to the error queue at once.
     :param error_queue: the address of that; None for the one of the sink.
+    :param failed_for: the address that it could not reach, where a retry is to send it there and not to its queue.
     :param waits_for: the database for which the message waits, because it is down; None where it does not
         wait.
     :param give_up_after: how long it waits.
@@ -88,8 +91,14 @@ class Failure:
     time: datetime | None = None
     retry_after: timedelta | None = None
     error_queue: str | None = None
+    failed_for: str | None = None
     waits_for: str | None = None
     give_up_after: timedelta = timedelta()
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the message goes to an error queue: it is neither tried again later nor waits for a database."""
+        return self.retry_after is None and self.waits_for is None
 
     @classmethod
     def of(cls, error: BaseException) -> Self:

@@ -37,6 +37,10 @@ STORED_EVENT = "$.store-and-forward.eventtype"
 #: The database for which a message waits that is down, and until when it does.
 WAITS_FOR = "sqlqueue.WaitsFor"
 GIVE_UP_AT = "sqlqueue.GiveUpAt"
+#: Which row a message was at first that we have moved since.
+ORIGIN = "sqlqueue.Origin"
+#: The message is only on its way to another database: we have stored it. The value is what it is known by there.
+STORED = "sqlqueue.Stored"
 
 #: The headers of one hop. They are for the receiver of the message: a message that is passed on loses them.
 ONE_HOP = frozenset({
@@ -47,6 +51,8 @@ ONE_HOP = frozenset({
     STORED_EVENT,
     WAITS_FOR,
     GIVE_UP_AT,
+    ORIGIN,
+    STORED,
 })  # fmt: skip
 
 #: The columns of the stream in their order, with Spark's names for their types.

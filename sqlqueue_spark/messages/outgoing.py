@@ -83,19 +83,20 @@ def new_row_ids(count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(16), count, [None, pa.py_buffer(bytes(ids))])
 
 
-def derived_ids(message_ids: Iterable[str], schema: str, table: str, positions: Iterable[int]) -> pa.Array:
+def derived_ids(message_ids: Iterable[str], row_ids: Iterable[str], positions: Iterable[int]) -> pa.Array:
     """The ids of messages that were sent because other ones were received, and have no ids of their own.
 
     Each is a UUID of version 5 (RFC 9562) of a compact JSON array, as in Python
-    ``uuid.uuid5(namespace, '["id","schema","table",0]')``. It is the same when the received message is
-    handled again.
+    ``uuid.uuid5(namespace, '["message id","row id",0]')``. It is the same when the received message is
+    handled again, and another one for an equal message of another database.
 
-    :param message_ids: of each the id of the received message, in the queue of this schema and table.
+    :param message_ids: of each the id of the received message, and ``row_ids`` the Id of the row as which it was
+        first received.
     :param positions: of each its place among the messages that were sent because of that one, from 0.
     """
-    where = f",{_quoted(schema)},{_quoted(table)},"
     names = [
-        f"[{_quoted(each)}{where}{at}]".encode() for each, at in zip(message_ids, positions, strict=True)
+        f"[{_quoted(each)},{_quoted(row)},{at}]".encode()
+        for each, row, at in zip(message_ids, row_ids, positions, strict=True)
     ]
     digests = [hashlib.sha1(_DERIVED + each, usedforsecurity=False).digest()[:16] for each in names]
     return _uuid_texts(_marked(b"".join(digests), _VERSION_5))

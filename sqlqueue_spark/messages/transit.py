@@ -1,19 +1,40 @@
-"""A message in transit: a delayed message on its way through its sender's queue to another queue.
+"""Which received messages are not for the reader of the queue in which they stand.
 
-It is not for a reader of the queue in which it stands. The source moves it on
-(``receive/claiming/in_transit.py``). One that cannot be moved, because there is no such queue for example,
-goes to the error queue of the source. Without an error queue it stays a row of the batch. Then the sink does
-not pass it on (``send/received_in_transit.py``), and no handler is called for it.
+A message in transit is a delayed message on its way through its sender's queue to another queue. The source
+moves it on (``receive/claiming/in_transit.py``). One that cannot be moved, because there is no such queue for
+example, goes to the error queue of the source. Without an error queue it stays a row of the batch, and fails
+in the sink (``send/compose/outcome_builder.py``). A message that is only stored here, for another database, is
+passed on by the sink. No handler is called for either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlqueue_spark.messages.message import FORWARD_DESTINATION
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Address
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, STORED_EVENT, STORED_FOR
 from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
 
 
 def in_transit_to(headers: Mapping[str, str] | None) -> str | None:
     """Where a message is to go; None for an ordinary one. A failed message does not move on by itself."""
     return None if headers is None or FAILED_QUEUE in headers else headers.get(FORWARD_DESTINATION) or None
+
+
+def goes_elsewhere(headers: Mapping[str, str], queue: str) -> bool:
+    """Whether a message is certainly for another queue, whatever the options say of addresses.
+
+    The sink knows the options, and has the last word: it fails a message in transit, and one for which no function
+    was called although it is for this queue.
+    """
+    if headers.get(STORED_FOR) or headers.get(STORED_EVENT):
+        return True
+    to = in_transit_to(headers)
+    if to is None:
+        return False
+    try:
+        wanted, own = (Address.parse(each, quoted=True).table for each in (to, queue))
+    except ConfigurationError:
+        return True
+    return wanted.casefold() != own.casefold()

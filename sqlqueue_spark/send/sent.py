@@ -8,9 +8,7 @@ from typing import Self
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """How many messages went out, had been sent before, were handled, went to an error queue, and wait until they are tried again.
-
-    ``parked`` wait for a database that is down.
+    """How many messages went out, had been sent before, were handled, have failed, and are tried again later.
 
     Of a frame of outcomes ``repeated`` counts the received messages that had their outcome before.
     """
@@ -21,10 +19,11 @@ class Sent:
     handled: int = 0
     failed: int = 0
     retried: int = 0
-    parked: int = 0
-    #: So many of those that went out wait until they are due.
+    #: Received messages that wait for a database that is down.
+    waiting: int = 0
+    #: Those of the messages that went out which wait until they are due.
     delayed: int = 0
-    #: Events that went to nobody, because nobody has subscribed to them.
+    #: Events to which no queue has subscribed.
     unsubscribed: int = 0
     #: Copies in the audit queue, and messages of which ServiceControl was told that they were handled.
     audited: int = 0
@@ -32,7 +31,7 @@ class Sent:
 
     @property
     def others(self) -> str:
-        """What a line says of messages that neither went out nor were repeated, each with a blank before; empty where none was."""
+        """What a line says of messages that neither went out nor were repeated, each with a blank before."""
         named = {name: number for name, number in asdict(self).items() if name not in ("sent", "repeated")}
         return "".join(f" {name}={number}" for name, number in named.items() if number)
 

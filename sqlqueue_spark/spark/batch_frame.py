@@ -10,12 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import FrameColumns
-from sqlqueue_spark.send.frame_columns import ORIGIN
-from sqlqueue_spark.send.outcomes import TIMES
+from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW
+from sqlqueue_spark.send.compose.outcomes import TIMES
 from sqlqueue_spark.tables.stage_mark import Batch
 
 #: What is looked at of the outcome of a received message.
-_OF_OUTCOMES = frozenset({*ORIGIN, "Headers", "Body", "MessageId", "Outgoing", "Failure", *TIMES.names})
+_OF_OUTCOMES = frozenset({*RECEIVED_ROW, "Headers", "Body", "MessageId", "Outgoing", "Failure", *TIMES.names})
 #: Where Spark keeps a query's id and the id of its run, on the thread that runs the query's batches.
 _QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 #: Stands for the run's id where Spark does not tell it (Spark Connect).

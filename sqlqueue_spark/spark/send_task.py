@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Self
 
 import pyarrow as pa
 
@@ -16,14 +15,14 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import (
     Destinations,
     FrameColumns,
-    MessageBuilder,
-    OutcomeBuilder,
-    ParkingSender,
     Sender,
     Sent,
+    Waiting,
+    builder_of,
     stage,
 )
-from sqlqueue_spark.spark.processes import begin_task
+from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.spark.processes import attempt_of_task, begin_task
 
 log = logger(__name__)
 
@@ -41,49 +40,44 @@ STAGED_COLUMNS = f"task string, destinations array<string>, rows long, {SENT_COL
 class SendTask:
     """What a worker does with its part of a batch."""
 
-    builder: MessageBuilder | OutcomeBuilder
+    columns: FrameColumns
     destinations: Destinations
     #: The databases that are down, each with the name of the option that leads there; None where nothing
     #: waits for them.
     down: Mapping[Target, str] | None = None
+    #: What reads the addresses that messages of handled rows go to, where these are not the others' destinations.
+    answers: Places | None = None
+    #: Whether the batch is surely tried for the first time. A task that Spark tries again is not.
+    first_try: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        columns: FrameColumns,
-        options: SinkOptions,
-        destinations: Destinations,
-        down: Mapping[Target, str] | None = None,
-    ) -> Self:
-        builder = OutcomeBuilder if columns.outcomes else MessageBuilder
-        return cls(builder(columns=columns, options=options, destinations=destinations), destinations, down)
+    @property
+    def options(self) -> SinkOptions:
+        return self.destinations.options
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send what a part says; yields one row that counts it."""
-        sent = self.sent(batches)
-        yield sent_batch(sent, self.builder.untyped.number)
+        sent, untyped = self.sent(batches)
+        yield pa.RecordBatch.from_pylist([{**asdict(sent), "untyped": untyped}], _SENT)
 
-    def sent(self, batches: Iterator[pa.RecordBatch]) -> Sent:
+    def sent(self, batches: Iterator[pa.RecordBatch]) -> tuple[Sent, int]:
+        """Send what a part says.
+
+        :returns: what became of it, and how many messages have no type.
+        """
         begin_task()
-        with self._sender() as sender:
-            return sender.send(self.builder.compose(batches))
-
-    def _sender(self) -> Sender:
-        if self.down is None:
-            return Sender(self.builder.options, self.destinations)
-        return ParkingSender(self.builder.options, self.destinations, self.down)
+        builder = builder_of(self.columns, self.destinations.places, self.answers)
+        waiting = None if self.down is None else Waiting(dict(self.down))
+        first_try = self.first_try and attempt_of_task() == 0
+        with Sender(self.options, self.destinations, waiting, first_try=first_try) as sender:
+            return sender.send(builder.compose(batches)), builder.untyped.number
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
-        staged = stage(self.builder.options, self.destinations, self.builder.compose(batches))
+        builder = builder_of(self.columns, self.destinations.places, self.answers)
+        staged = stage(self.options, self.destinations, builder.compose(batches))
         told = {"task": staged.task, "destinations": staged.destinations, "rows": staged.rows}
-        counts = {**asdict(staged.sent), "untyped": self.builder.untyped.number}
+        counts = {**asdict(staged.sent), "untyped": builder.untyped.number}
         yield pa.RecordBatch.from_pylist([{**told, **counts}], _STAGED)
-
-
-def sent_batch(sent: Sent, untyped: int) -> pa.RecordBatch:
-    """What a task yields: what became of its messages, and how many have no type."""
-    return pa.RecordBatch.from_pylist([{**asdict(sent), "untyped": untyped}], _SENT)
 
 
 def counted(rows: Iterable[object]) -> Sent:

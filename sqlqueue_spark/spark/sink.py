@@ -23,6 +23,7 @@ from sqlqueue_spark.send import (
     prepare,
     seal,
 )
+from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import (
@@ -41,6 +42,9 @@ Duration = str | timedelta
 ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 #: What stands among the arguments and is no option by its name.
 _NO_OPTIONS = ("self", "options", "unknown")
+
+#: The options of home, those of another database, and whether answers stay at home.
+_State = tuple[SinkOptions, SinkOptions | None, bool]
 
 #: How many batches the sink remembers the number of sent messages of.
 _REMEMBERED = 100
@@ -109,14 +113,26 @@ class SqlQueueSink:
     ) -> None:
         named = {name: value for name, value in locals().items() if name not in _NO_OPTIONS} | unknown
         given = {name: written(value) for name, value in named.items() if value is not None}
-        self.__setstate__(SinkOptions.parse(with_password({**(options or {}), **given})))
+        self.__setstate__((SinkOptions.parse(with_password({**(options or {}), **given})), None, False))
 
     @classmethod
-    def of(cls, options: SinkOptions) -> Self:
-        """A sink with options that are read already; the environment adds nothing."""
+    def of(
+        cls, options: SinkOptions, away: SinkOptions | None = None, *, answers_at_home: bool = False
+    ) -> Self:
+        """A sink with options that are read already; the environment adds nothing.
+
+        :param options: those of the database in which its rows were received.
+        :param away: those of another database, in which the destinations lie.
+        :param answers_at_home: whether what a handler sends goes to the first one all the same.
+        """
         sink = cls.__new__(cls)
-        sink.__setstate__(options)
+        sink.__setstate__((options, away, answers_at_home))
         return sink
+
+    @property
+    def places(self) -> Places:
+        """Where it sends to."""
+        return self._destinations.places
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Send a batch; Spark calls this. Columns, destinations and outbox are checked before the first send.
@@ -128,9 +144,9 @@ class SqlQueueSink:
             try:
                 self._send_batch(df, batch_id)
             except Exception:
-                if not self._options.endpoint_urls or not DatabaseWait(self._options, self.stopped).waited(
-                    batch_id
-                ):
+                others = len(self.places.everywhere()) > 1
+                wait = DatabaseWait(self.places, self._last_sent is not None, self.stopped)
+                if not others or not wait.waited(batch_id):
                     raise
             else:
                 return
@@ -155,26 +171,37 @@ class SqlQueueSink:
                     events=columns.events or self._options.publish,
                     batch=batch,
                     last=last,
-                    databases=self.databases,
+                    down=None if self.databases is None else self.databases.down(),
+                    stores=columns.outcomes,
                 ),
                 lambda _: sent_before,
             )
             self._last_run = run
             rows = needed(rows, columns)
             down = None if self.databases is None else self.databases.down()
-            task = SendTask.of(columns, self._options, self._destinations, down)
+            task = SendTask(
+                columns, self._destinations, down, self._answers, first_try=self._first_try(batch_id)
+            )
             if self._options.transaction_mode == ATOMIC:
                 own_ids = "Id" in columns.names and not columns.received
                 self._stage(rows, task, run, own_ids=own_ids)
             else:
                 self._send(rows, task.send, batch_id)
-            self._cleaner.clean_when_due(self._destinations.having_outboxes())
+            outboxes = self._destinations.having_outboxes()
+            self._cleaner.clean_when_due([each for each in outboxes if each not in (down or ())])
+            self._last_sent = batch_id
         except BaseException:
             self._destinations.forget()
             raise
         finally:
             if kept is not df:
                 kept.unpersist()
+
+    def _first_try(self, batch_id: int) -> bool:
+        """Whether a batch was surely not tried before: this process has sent another one since it began, and not this one."""
+        first = self._last_sent is not None and self._last_tried != batch_id
+        self._last_tried = batch_id
+        return first
 
     def _send(self, rows: DataFrame, send: ArrowMap, batch_id: int) -> None:
         sent = self._told(rows.mapInArrow(send, SENT_COLUMNS).collect(), batch_id, "sent")
@@ -218,8 +245,8 @@ class SqlQueueSink:
         repeated = f" repeated={sent.repeated}" if sent.repeated or not atomic else ""
         return f"sent={sent.sent}{repeated}{sent.others}"
 
-    def __getstate__(self) -> SinkOptions:
-        return self._options
+    def __getstate__(self) -> _State:
+        return self._state
 
     #: Other databases of which some may be down, and messages for them wait. A job sets it, which looks
     #: whether they are back.
@@ -229,15 +256,23 @@ class SqlQueueSink:
     #: What the last batch was staged for. While it is None, an error is the configuration's and final.
     _last_run: Run | None
     _said_untyped: bool
+    #: What reads the addresses of a handler's messages, where these are not the destinations of others.
+    _answers: Places | None
+    #: The batch that was sent last, and the one that was tried last.
+    _last_sent: int | None
+    _last_tried: int | None
 
-    def __setstate__(self, options: SinkOptions) -> None:
+    def __setstate__(self, state: _State) -> None:
+        options, away, answers_at_home = self._state = state
         self._options = options
-        self._destinations = Destinations(options)
+        self._destinations = Destinations(options, away)
+        self._answers = Places(options, options) if answers_at_home else None
         self._cleaner = OutboxCleaner(options)
         self._patience = Retry(f"sending by {options.sender or 'a sink'}")
         self._counts: dict[int, Sent] = {}
         self._last_run = None
         self._said_untyped = False
+        self._last_sent = self._last_tried = None
         self.databases = None
         self.stopped = lambda: False
 

@@ -43,7 +43,7 @@ class _Sending:
         named = () if options.queue is None else (options.queue,)
         events = columns.events or options.publish
         prepare(options, self.destinations, named, delays=columns.delays, events=events)
-        return SendTask.of(columns, options, self.destinations)
+        return SendTask(columns, self.destinations)
 
     def done(self, messages: Sequence[WriterCommitMessage | None], which: str) -> None:
         """Log what the tasks did, and clean the outbox if it is time.
@@ -135,4 +135,4 @@ class SqlQueueStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _committed(task: SendTask, batches: Iterator[pa.RecordBatch]) -> _Committed:
-    return _Committed(task.sent(batches), task.builder.untyped.number)
+    return _Committed(*task.sent(batches))

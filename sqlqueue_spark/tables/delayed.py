@@ -40,13 +40,15 @@ class Due(NamedTuple):
     """A message that is due and locked: how its table finds it, and its headers in two parts.
 
     The first ``before`` characters of the headers are not read. ``rest`` follows them, with the header that
-    says where the message goes. ``due`` is as the engine needs it.
+    says where the message goes. ``due`` is as the engine needs it. ``id`` is the Id of the row that the message
+    becomes; None for a new one.
     """
 
     row: str
     before: int
     rest: str
     due: object = None
+    id: str | None = None
 
 
 class Forwarded(NamedTuple):
@@ -148,14 +150,14 @@ class DelayedTable(OpenTable):
         """Lock the next messages that are due, stepping over those that another mover holds."""
         return [Due(*row) for row in self.execute("delayed_due", zone=self.zone, count=count)]
 
-    def lock_parked(self, ending: str, since: str | None, count: int) -> list[Due]:
+    def lock_waiting(self, ending: str, since: object, count: int) -> list[Due]:
         """Lock the next messages that wait for a database, in the order in which they are given up.
 
-        :param ending: how their headers end, or how that end begins.
+        :param ending: how the last of their headers begin.
         :param since: the ``due`` of the last one so far; None at first.
         """
         found = self.execute("delayed_parked", ending=ending, since=since or _EARLIEST, count=count)
-        return [Due(row, before, "}", due) for row, before, due in found]
+        return [Due(row, before, "}", due, id_) for row, before, due, id_ in found]
 
     def awaited(self, ending: str) -> list[str]:
         """How headers of messages that wait for databases end, each end once; ``ending`` begins an end."""

@@ -9,7 +9,7 @@ import pytest
 
 from sqlqueue_spark.administration import delayed_tables, outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
-from sqlqueue_spark.messages.message import FORWARD_DESTINATION, format_time
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, RETRIES, format_time
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, prepare, seal, stage
 from tests.support.delayed import DelayedRows, headers_of, in_an_hour, move, mover
@@ -104,10 +104,15 @@ def test_a_table_that_is_missing_is_an_error_with_the_remedy(engine, queue):
     assert queue.count() == 0
 
 
-def test_a_header_that_would_send_it_elsewhere_is_refused(engine, waiting):
-    headers = json.dumps({FORWARD_DESTINATION: "billing"})
-    with pytest.raises(ConfigurationError, match=FORWARD_DESTINATION):
-        send(options(engine), batch([1], DeliverAt=in_an_hour(), Headers=headers))
+def test_a_header_that_would_send_it_elsewhere_does_not_go_out(engine, queue, waiting):
+    """It was for another hop."""
+    headers = json.dumps({FORWARD_DESTINATION: "billing", RETRIES: "3"})
+    assert send(options(engine), batch([1], DeliverAt=in_an_hour(), Headers=headers)) == (1, 0)
+    assert send(options(engine), batch([2], Headers=headers)) == (1, 0)
+    (later,), (now,) = waiting.rows(), queue.rows()
+    assert "orders" in later.headers[FORWARD_DESTINATION]
+    assert not {FORWARD_DESTINATION, RETRIES} & json.loads(now.headers).keys()
+    assert RETRIES not in later.headers
 
 
 @pytest.mark.parametrize(

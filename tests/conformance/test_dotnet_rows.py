@@ -19,7 +19,7 @@ from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.reading.peek import plan_peek
-from sqlqueue_spark.send import Destinations, FrameColumns, MessageBuilder, Sender, Sent
+from sqlqueue_spark.send import Destinations, FrameColumns, Sender, Sent, builder_of
 from tests.support import dotnet
 from tests.support.driver import streaming
 from tests.support.messages import Row
@@ -176,7 +176,7 @@ def sent_on(engine, row):
     batch = pa.RecordBatch.from_pylist(
         [{"Id": str(row.id), "RowVersion": row.row_version, "Headers": row.headers, "Body": row.body}]
     )
-    builder = MessageBuilder(columns=FrameColumns.of([*names.items()], given), options=given)
+    builder = builder_of(FrameColumns.of([*names.items()], given), Destinations(given).places)
     (composed,) = builder.compose([batch])
     (message,) = composed.rows(range(1)).to_pylist()
     return message["headers"], message["body"]

@@ -45,7 +45,7 @@ def test_an_added_id_is_seen_with_time_and_writer(engine, rows):
         with connection.transaction():
             assert outbox.seen(["a", "b", "c", "theirs"]) == {"a", "b", "theirs"}
     (_, dispatched, version, age, operations) = rows.rows()[0]
-    assert (dispatched, version, operations) == (True, "sqlqueue 0.2.0", "[]")
+    assert (dispatched, version, operations) == (True, "sqlqueue 0.3.0", "[]")
     assert 0 <= age < 60
 
 
@@ -159,7 +159,7 @@ def test_a_column_of_any_collation_tells_ids_apart(sqlserver, collation):
         outbox.add(["b-1"])
         asked = ["Order-i", "order-I", "Order-i ", "a-1", "b-1"]
         assert outbox.seen(asked) == {"Order-i", "a-1", "b-1"}
-        assert outbox.seen_of(asked, "sqlqueue 0.2.0") == {"Order-i", "a-1", "b-1"}
+        assert outbox.seen_of(asked, "sqlqueue 0.3.0") == {"Order-i", "a-1", "b-1"}
         assert outbox.add_new(["a-1", "c-1"]) == {"c-1"}
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -11,8 +10,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Destinations, FrameColumns, MessageBuilder, Sender
-from sqlqueue_spark.send.outbox_keys import FAILED, day_key
+from sqlqueue_spark.send import Destinations, FrameColumns, Sender, builder_of
 from tests.support import messages
 from tests.support.driver import at_step
 from tests.support.messages import message_ids, row_id
@@ -79,7 +77,7 @@ def forward(given, *batches: pa.RecordBatch) -> tuple[int, int, int]:
     """
     destinations = Destinations(given)
     columns = FrameColumns(names={name: name for name in batches[0].schema.names})
-    builder = MessageBuilder(columns=columns, options=given, destinations=destinations)
+    builder = builder_of(columns, destinations.places)
     with Sender(given, destinations) as sender:
         done = sender.send(builder.compose(batches))
     return done.sent, done.repeated, done.failed
@@ -130,34 +128,6 @@ def test_a_message_that_failed_is_not_sent_in_the_replay(given, billing, error):
     assert (billing.count(), error.count()) == (0, 1)
 
 
-def failing_days(remembered):
-    """The keys that say on which days messages failed."""
-    return [key for key in remembered.ids() if key.startswith("errors")]
-
-
-def test_an_outbox_says_on_which_day_messages_failed(given, remembered, error, billing):
-    """So that nobody looks for them where none did."""
-    forward(given, rows(range(3)))
-    assert failing_days(remembered) == []
-    for number in (3, 4):
-        forward(given, rows([number], poison=[number]))
-    today = datetime.now(UTC).date()
-    assert failing_days(remembered) == [day_key(FAILED, today)]
-
-
-@pytest.mark.parametrize("days", [-1, 0, 1, 7, 8])
-def test_a_failure_of_an_earlier_day_counts_as_long_as_ids_are_kept(
-    given, engine, remembered, billing, error, days
-):
-    forward(given, rows([1], poison=[1]))
-    (key,) = failing_days(remembered)
-    then = day_key(FAILED, datetime.now(UTC).date() - timedelta(days=days))
-    column = '"MessageId"' if engine.name == "postgresql" else "MessageId"
-    engine.execute(f"UPDATE {remembered.table} SET {column} = '{then}' WHERE {column} = '{key}'")
-    assert forward(given, rows([1])) == (0, 1, 0)
-    assert billing.count() == 0
-
-
 def test_poison_that_was_to_go_to_two_queues_fails_once(given, engine, billing, error):
     """A retry puts it back into the one queue in which it was received."""
     engine.create_queue("shipping")
@@ -168,11 +138,14 @@ def test_poison_that_was_to_go_to_two_queues_fails_once(given, engine, billing, 
 
 
 def test_copies_for_two_queues_that_are_missing_fail_each(given, error):
-    """A retry sends each to the queue that it could not reach."""
+    """A retry puts each back into the queue of its row, and from there it goes to the one queue that it names."""
     batch = rows([1, 1], Destination=["gone", "lost"])
     assert forward(given, batch) == (0, 0, 2)
     assert forward(given, batch) == (0, 2, 0)
-    assert {failed["NServiceBus.ProcessingEndpoint"] for failed in failed_in(error)} == {"gone", "lost"}
+    found = failed_in(error)
+    assert {failed["NServiceBus.ProcessingEndpoint"] for failed in found} == {"orders"}
+    named = {failed["$.store-and-forward.destination"].strip('"').rpartition('"')[2] for failed in found}
+    assert {each.partition("@")[0] for each in named} == {"gone", "lost"}
 
 
 def test_a_message_that_was_sent_does_not_fail_in_the_replay(given, engine, billing, error):
@@ -204,8 +177,9 @@ def test_without_an_error_queue_the_batch_ends(engine, billing, remembered):
     with pytest.raises(ConfigurationError) as caught:
         forward(given, rows(range(5), poison=[3]))
     assert str(caught.value) == (
-        "The headers of a row are not a JSON object of strings: 'not json'; set the option errorQueue, and such rows go there, or "
-        f"filter them. It is the row with RowVersion 3, Id {row_id(3)}, Queue orders."
+        "The headers of the message are not a JSON object of strings; they stand in the header sqlqueue.RawHeaders, and the body is "
+        "as it was: 'not json'. Set the option errorQueue, and such rows go there, or filter them. It is the row "
+        f"with RowVersion 3, Id {row_id(3)}, Queue orders."
     )
     assert billing.count() == 0
 
@@ -229,12 +203,12 @@ def test_cut_connections_lose_and_double_no_poison(given, engine, billing, error
 
 @pytest.mark.parametrize("to", ["gone", "a@b@c@d"])
 def test_a_destination_that_is_missing_fails_its_messages_alone(given, engine, billing, error, to):
-    """A retry sends them where they could not go."""
+    """A retry puts them back into the queue in which they were received."""
     batch = rows(range(4), Destination=["billing", to, "billing", to])
     assert forward(given, batch) == (2, 0, 2)
     assert forward(given, batch) == (0, 4, 0)
     assert (ids_in(billing), sent_to(error)) == (message_ids([0, 2]), [1, 3])
-    assert {failed["NServiceBus.ProcessingEndpoint"] for failed in failed_in(error)} == {to}
+    assert {failed["NServiceBus.ProcessingEndpoint"] for failed in failed_in(error)} == {"orders"}
 
 
 def test_a_destination_that_appears_between_two_tries_gets_nothing_twice(given, engine, billing, error):
@@ -262,7 +236,7 @@ def test_a_table_that_refuses_one_message_fails_only_that_one(postgresql):
     assert (billing.count(), sent_to(error)) == (39, [17])
     (failed,) = failed_in(error)
     assert "check constraint" in failed["NServiceBus.ExceptionInfo.Message"]
-    assert failed[FAILED_QUEUE] == '"public"."billing"'
+    assert failed[FAILED_QUEUE] == '"public"."orders"'
 
 
 def test_headers_of_one_hop_do_not_follow_to_the_error_queue(given, error):

@@ -9,6 +9,7 @@ from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
+from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support import tampering
 from tests.support.messages import message_ids
@@ -93,13 +94,13 @@ def test_a_table_that_lost_a_column_refuses_once(sqlserver):
 
 
 def test_the_driver_looks_again_once_a_minute(engine, queue, sink, monkeypatch):
-    looks, where = list[str](), Destinations.where
+    looks, find = list[str](), queues.find
 
-    def noted(self, address):
-        looks.append(address)
-        return where(self, address)
+    def noted(connection, table):
+        looks.append(table.table)
+        return find(connection, table)
 
-    monkeypatch.setattr(Destinations, "where", noted)
+    monkeypatch.setattr(queues, "find", noted)
     sink.send(range(2, 3))
     sink.now += 59
     sink.send(range(3, 4))
@@ -126,7 +127,7 @@ def test_a_table_that_is_gone_is_said_within_a_minute(engine, queue, sink):
 
 
 def test_what_was_found_travels_to_the_workers(engine, queue, sink):
-    sink.found.clock = Destinations(sink.options).clock
+    sink.found._clock = Destinations(sink.options)._clock
     there = pickle.loads(pickle.dumps(sink.found))  # noqa: S301 -- as Spark sends it
     with Sender(sink.options, there) as sender:
         assert sender.send(composed(sink.options, batch(range(2, 4)))) == Sent(sent=2)

@@ -12,7 +12,8 @@ from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.messages.delayed_retry_headers import retries_of
 from sqlqueue_spark.messages.message import RETRIES, parse_headers
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import message_builder, outcome_delivery
+from sqlqueue_spark.send.compose import message_builder
+from sqlqueue_spark.send.deliver import chunk_work
 from tests.support import death_steps
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import Crash, at_step, crash
@@ -118,7 +119,7 @@ def test_a_wrong_clock_of_the_job_does_not_move_a_delay(engine, tables, by):
     now = datetime.now(UTC)
     with (
         mock.patch.object(message_builder, "datetime", ahead(by)),
-        mock.patch.object(outcome_delivery, "datetime", ahead(by)),
+        mock.patch.object(chunk_work, "datetime", ahead(by)),
     ):
         send(sending(engine), batch([1], DelayDeliveryFor=timedelta(hours=1)))
         settle(options(engine), outcome(2, fails=failure(RetryAfter=timedelta(hours=1))))

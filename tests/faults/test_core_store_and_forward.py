@@ -7,8 +7,8 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.parked import end_of
-from sqlqueue_spark.send.parking import release
+from sqlqueue_spark.messages.waiting_headers import begin_of
+from sqlqueue_spark.send.waiting.waiting_rows import put_back
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.delayed import DelayedTable
 from tests.support import death_steps
@@ -104,7 +104,7 @@ def test_each_message_arrives_once_if_the_job_dies_and_the_database_goes_down_or
 
 @pytest.mark.parametrize("step", death_steps.RELEASE_STEPS)
 def test_messages_go_back_once_if_the_job_dies_meanwhile(engine, outgoing, billing, gate, step, monkeypatch):
-    monkeypatch.setattr("sqlqueue_spark.send.parking._PORTION", 5)
+    monkeypatch.setattr("sqlqueue_spark.send.waiting.waiting_rows._PORTION", 5)
     store(outgoing, range(MANY))
     gate.shut()
     with running(engine, outgoing, gate.url, **FEW) as job:
@@ -197,14 +197,14 @@ def test_messages_that_are_parked_while_the_driver_looks_are_put_back_at_its_nex
     engine, outgoing, billing, gate, monkeypatch
 ):
     def release_and_park(*given):
-        back = release(*given)
+        back = put_back(*given)
         if parking:
             store(outgoing, [parking.pop()])
             gate.shut()
             assert job.trigger()
         return back
 
-    monkeypatch.setattr("sqlqueue_spark.send.databases_down.release", release_and_park)
+    monkeypatch.setattr("sqlqueue_spark.send.waiting.databases_down.put_back", release_and_park)
     with running(engine, outgoing, gate.url) as job:
         parking = [0]
         job.databases.look()
@@ -226,7 +226,7 @@ def test_messages_that_somebody_held_when_the_driver_looked_are_put_back_at_a_la
         gate.open()
         with connect(Target.of(job.home)) as other:
             table = delayed.table_of(Table(table="outgoing", schema=engine.default_schema))
-            assert len(DelayedTable(other, table).lock_parked(end_of(None), None, 10)) == 1
+            assert len(DelayedTable(other, table).lock_waiting(begin_of(None), None, 10)) == 1
             assert job.databases.look() == 0
             other.rollback()
         assert sum(job.databases.look() for _ in range(30)) == 1

@@ -17,8 +17,8 @@ from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, RemoteDatabases, Sender, Sent, prepare
-from sqlqueue_spark.spark.send_task import counted
-from sqlqueue_spark.spark.stored_sink import StoredTask
+from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.spark.send_task import SendTask, counted
 from tests.machine.query import Crash, Query, Setup, watching
 from tests.machine.remote import Remote
 from tests.machine.world import DELAYED, DESTINATIONS, ENDPOINT, ERROR, SENDER, SOURCES, World
@@ -38,7 +38,7 @@ _TYPES = {
     "Body": pa.binary(),
     "RowVersion": pa.int64(),
 }
-_COLUMNS = FrameColumns(names={name: name for name in (*_TYPES, "Queue")})
+_COLUMNS = FrameColumns(names={name: name for name in (*_TYPES, "Queue", "Failure")})
 
 
 class TaskDied(BaseException):
@@ -60,7 +60,7 @@ class ForwardingQuery(Query):
         #: Where those go that a sender stores himself.
         self._goes: dict[int, str] = {}
         self._databases: RemoteDatabases | None = None
-        self._destinations_here: tuple[Destinations, Destinations] | None = None
+        self._destinations_here: Destinations | None = None
         world.says = self._says
 
     # -- where messages go -------------------------------------------------------------------------
@@ -174,8 +174,8 @@ class ForwardingQuery(Query):
         super()._start()
         if starting:
             home, other = self._sinks()
-            self._databases = RemoteDatabases(other, home, SOURCES[0])
-            self._destinations_here = Destinations(home), Destinations(other)
+            self._databases = RemoteDatabases(Places(home, other), SOURCES[0])
+            self._destinations_here = Destinations(home, other)
             self._look()
 
     def _look(self) -> int:
@@ -195,7 +195,7 @@ class ForwardingQuery(Query):
         network = self.world.network
         before, stayed, unanswered = set(self.arrived()), self._stays(), network.unanswered
         try:
-            self._forward(messages)
+            self._forward(batch, messages)
         finally:
             more = self._stays() - stayed
             unsure = set(self.arrived()) if network.unanswered > unanswered else before
@@ -204,22 +204,16 @@ class ForwardingQuery(Query):
     def _stays(self) -> Counter[int]:
         return self.world.in_table(DELAYED) + self.world.in_table(ERROR)
 
-    def _forward(self, messages: list[dict[str, Any]]) -> None:
+    def _forward(self, batch: int, messages: list[dict[str, Any]]) -> None:
         """Send a batch as the job's sink does, in two tasks."""
         assert self._databases is not None
         assert self._destinations_here is not None
-        home, other = self._sinks()
-        here, there = self._destinations_here
-        prepare(home, here, [self.options.queue], again=self._wrote)
-        self._wrote = True
-        task = StoredTask(
-            columns=_COLUMNS,
-            home=home,
-            destinations=here,
-            other=other,
-            other_destinations=there,
-            down=self._databases.down(),
-        )
+        home, _ = self._sinks()
+        here, down = self._destinations_here, self._databases.down()
+        prepare(home, here, (), again=self._wrote, down=down)
+        first_try = self._wrote and self._tried != batch
+        self._wrote, self._tried = True, batch
+        task = SendTask(_COLUMNS, here, down, Places(home, home), first_try=first_try)
         done = Sent()
         half = max(1, -(-len(messages) // 2))
         for part in (messages[:half], messages[half:]):
@@ -227,14 +221,14 @@ class ForwardingQuery(Query):
                 done += self._run(task, part)
         self._databases.note(done)
 
-    _wrote = False
+    _wrote, _tried = False, -1
 
     @staticmethod
-    def _run(task: StoredTask, rows: list[dict[str, Any]]) -> Sent:
+    def _run(task: SendTask, rows: list[dict[str, Any]]) -> Sent:
         columns = {name: pa.array([row[name] for row in rows], type_) for name, type_ in _TYPES.items()}
-        frame = pa.table({**columns, "Queue": [SOURCES[0]] * len(rows)})
+        frame = pa.table({**columns, "Queue": [SOURCES[0]] * len(rows), "Failure": pa.nulls(len(rows))})
         for _ in range(_MOST_TASKS):
-            own: StoredTask = pickle.loads(pickle.dumps(task))  # noqa: S301 -- as Spark sends it
+            own: SendTask = pickle.loads(pickle.dumps(task))  # noqa: S301 -- as Spark sends it
             try:
                 return counted(
                     [FrameRow(row) for each in own.send(iter(frame.to_batches())) for row in each.to_pylist()]
@@ -246,7 +240,8 @@ class ForwardingQuery(Query):
     def _sinks(self) -> tuple[SinkOptions, SinkOptions]:
         """The options of the sink: those for the stream's own database, and those for the others."""
         urls = tuple(self.remotes[to].url for to in DESTINATIONS)
-        return _sinks(self.world.url, urls, self.options.queue, self.options.outbox)
+        waits = "1ms" if self.setup.gives_up else "1d"
+        return _sinks(self.world.url, urls, self.options.queue, self.options.outbox, waits)
 
     # -- others ------------------------------------------------------------------------------------
 
@@ -290,7 +285,7 @@ class ForwardingQuery(Query):
 
 @cache
 def _sinks(
-    url: str, others: tuple[str, str], local_queue: str, outbox: str
+    url: str, others: tuple[str, str], local_queue: str, outbox: str, give_up_after: str
 ) -> tuple[SinkOptions, SinkOptions]:
     source = {"url": url, "queue": SOURCES[0], "lockTimeout": "20ms"}
     sink = {
@@ -299,6 +294,7 @@ def _sinks(
         "endpoint": ENDPOINT,
         "errorQueue": ERROR,
         "outbox": outbox,
+        "giveUpAfter": give_up_after,
         "lockTimeout": "20ms",
     }
     job = StoreAndForwardOptions.parse({"checkpoint": "none", "localQueue": local_queue})

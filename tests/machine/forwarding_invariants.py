@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from sqlqueue_spark.send.databases_down import _ALL_AGAIN as ALL_AGAIN
+from sqlqueue_spark.send.waiting.databases_down import _ALL_AGAIN as ALL_AGAIN
 from tests.machine.forwarding import NOWHERE, ForwardingQuery
 from tests.machine.forwarding_rules import retry_errors
 from tests.machine.invariants import drain, say
@@ -17,8 +17,9 @@ def finish(world: World, query: ForwardingQuery) -> None:
     """
     drain(world, query)
     if query.setup.gives_up:
-        world.tell("(at last) what is parked is given up")
+        world.tell("(at last) what waits comes back and is given up, as its database is still down")
         world.move_back()
+        drain(world, query)
     check_places(world, query)
     for remote in query.remotes.values():
         remote.open()
@@ -83,6 +84,7 @@ def check_places(world: World, query: ForwardingQuery) -> None:
         n
         for n in error
         if n in ledger.moved_back
+        or (query.setup.gives_up and query.goes_to(n) is not None)
         or (query.remotes.get(query.goes_to(n) or "") and query.remotes[query.goes_to(n) or ""].was_dropped)
     }
     say(query, "in error without a reason", set(error) - reasons - _failing(world, query))

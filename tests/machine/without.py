@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
 from unittest import mock
 
 from sqlqueue_spark import fail_points
@@ -23,11 +23,10 @@ from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling
 from sqlqueue_spark.receive.holding.replay import Wanted
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.send.composed import Composed
-from sqlqueue_spark.send.destinations import Destination
-from sqlqueue_spark.send.outcomes import Keys, Outcomes
-from sqlqueue_spark.send.routes import Routes
-from sqlqueue_spark.tables.insert import Why
+from sqlqueue_spark.send.deliver import chunk_work, delivery
+from sqlqueue_spark.send.deliver.chunk_work import AtHome, Chunk
+from sqlqueue_spark.send.deliver.destinations import Rows
+from sqlqueue_spark.send.deliver.routes import Addressed
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
@@ -119,20 +118,19 @@ def one_source_a_stage() -> Iterator[None]:
 @contextlib.contextmanager
 def keys_of_final_addresses() -> Iterator[None]:
     """The outbox knows what goes to the option ``queue`` by its id alone, and what goes elsewhere by id and table."""
-    placed, own = Routes.placed, [""]
 
-    def remember(self: Routes, chunk: Composed) -> Any:
-        own[0] = self.options.queue or ""
-        return placed(self, chunk)
+    def by_id(chunk: Chunk, addressed: Sequence[Addressed], *, remembered: bool = True) -> dict[int, str]:
+        assert remembered
+        own = "" if chunk.rows is None else chunk.rows.places.away.queue or ""
+        found = {}
+        for each in addressed:
+            for at in each.positions:
+                id_ = chunk.sends.ids[at]  # type: ignore[union-attr] # it has messages
+                copy = hashlib.sha256(each.known_as.encode()).hexdigest()[:16]
+                found[at] = id_ if each.known_as.partition("@")[0] == own else f"{id_}>{copy}"
+        return found
 
-    def keys(self: Composed, address: str, positions: Sequence[int], _: object = None) -> list[str]:
-        ids = [self.ids[at] for at in positions]
-        if address.partition("@")[0] == own[0]:
-            return ids
-        copy = hashlib.sha256(address.encode()).hexdigest()[:16]
-        return [f"{each}>{copy}" for each in ids]
-
-    with mock.patch.object(Routes, "placed", remember), mock.patch.object(Composed, "keys", keys):
+    with mock.patch.object(chunk_work, "send_keys", by_id):
         yield
 
 
@@ -248,14 +246,12 @@ def queues_off_the_list() -> Iterator[None]:
 @contextlib.contextmanager
 def origins_of_outcomes() -> Iterator[None]:
     """The outbox knows that a message was handled, and not that it has failed."""
+    origins = vars(AtHome)["origins"].func
 
-    def only_handled(self: Outcomes, queue: Callable[[str], str]) -> Keys:
-        found = keys(self, queue)
-        unheard_of = [f"{each}!{uuid.uuid4()}" for each in found.origins]
-        return Keys([each[-200:] for each in unheard_of], found.ids)
+    def forgotten(self: AtHome) -> Sequence[str]:
+        return [f"{each}!{uuid.uuid4()}"[-200:] for each in origins(self)]
 
-    keys = Outcomes.keys
-    with mock.patch.object(Outcomes, "keys", only_handled):
+    with mock.patch.object(AtHome, "origins", property(forgotten)):
         yield
 
 
@@ -263,46 +259,39 @@ def origins_of_outcomes() -> Iterator[None]:
 def ids_of_handled_messages() -> Iterator[None]:
     """The outbox knows a message that was handled by its row alone."""
 
-    def only_origins(self: Outcomes, queue: Callable[[str], str]) -> Keys:
-        found = keys(self, queue)
-        return Keys(found.origins, [f"{each}!"[-200:] for each in found.origins])
+    def only_origins(self: AtHome) -> Sequence[str]:
+        return [f"{each}!"[-200:] for each in self.origins]
 
-    keys = Outcomes.keys
-    with mock.patch.object(Outcomes, "keys", only_origins):
+    with mock.patch.object(AtHome, "ids", property(only_origins)):
         yield
 
 
 @contextlib.contextmanager
 def outcomes_at_once() -> Iterator[None]:
     """What an outcome sends to each destination is committed by itself."""
+    write = delivery.write
 
-    def each_alone(
-        self: Routes, connection: Connection, to: Destination, chunk: Composed, positions: Sequence[int]
-    ) -> list[Why[int]]:
-        done = insert(self, connection, to, chunk, positions)
+    def each_alone(connection: Connection, rows: Rows) -> None:
+        write(connection, rows)
         connection.commit()
         fail_points.step(fail_points.ROWS_INSERTED)
-        return done
 
-    insert = Routes.insert
-    with mock.patch.object(Routes, "insert", each_alone):
+    with mock.patch.object(delivery, "write", each_alone):
         yield
 
 
 @contextlib.contextmanager
 def tables_of_copies() -> Iterator[None]:
     """The outbox knows the copy of an event by its place among the copies, not by the table that it goes to."""
+    keys = chunk_work.send_keys
 
-    def by_place(
-        self: Composed, address: str, positions: Sequence[int], final: Callable[[str], str] = str
-    ) -> list[str]:
-        if positions and self.is_copy(positions[0]):
-            places = [to for to, its in self.destinations() if self.is_copy(its[0])]
-            address = f"copy {places.index(self.destination(positions[0]))}"
-        return keys(self, address, positions, final)
+    def by_place(chunk: Chunk, addressed: Sequence[Addressed], *, remembered: bool = True) -> dict[int, str]:
+        copies = [each for each in addressed if each.positions and chunk.sends.is_copy(each.positions[0])]  # type: ignore[union-attr] # it has messages
+        others = [each for each in addressed if each not in copies]
+        placed = [replace(each, known_as=f"copy {number}") for number, each in enumerate(copies)]
+        return keys(chunk, [*others, *placed], remembered=remembered)
 
-    keys = Composed.keys
-    with mock.patch.object(Composed, "keys", by_place):
+    with mock.patch.object(chunk_work, "send_keys", by_place):
         yield
 
 

@@ -9,12 +9,12 @@ from psycopg import sql
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.send import parking
-from sqlqueue_spark.send.databases_down import RemoteDatabases
-from sqlqueue_spark.send.outcomes import Decided, Keys, Outcomes
-from sqlqueue_spark.send.parking import Parking
+from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.deliver.chunk_work import AtHome, Chunk, Decision
+from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.waiting import waiting_rows
+from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
 
 _INSERT = """
@@ -26,26 +26,26 @@ FROM {} AS d JOIN unnest({}::tid[], {}::uuid[], {}::int[], {}::text[]) AS m (pla
 
 @contextlib.contextmanager
 def parked_by_an_earlier_try() -> Iterator[None]:
-    """A batch that runs again does not know what it has parked, and sends it."""
+    """A batch that runs again does not ask home what it knows before it sends elsewhere."""
 
-    def nothing(_: Parking, __: object) -> set[int]:
-        return set()
+    def nothing(_: Sender, chunk: Chunk) -> Chunk:
+        return chunk
 
-    with mock.patch.object(Parking, "parked_before", nothing):
+    with mock.patch.object(Sender, "_without_known", nothing):
         yield
 
 
 @contextlib.contextmanager
 def origins_of_parked_messages() -> Iterator[None]:
-    """A message that is parked adds no key to the outbox."""
-    decide = Outcomes.decide
+    """A message that waits adds no key to the outbox."""
+    decide = AtHome.decide
 
-    def forget(self: Outcomes, keys: Keys, known: Collection[str]) -> Decided:
-        found = decide(self, keys, known)
-        parked = {keys.origins[at] for its in self.parked(found.accepted).values() for at in its}
-        return found._replace(origins=[each for each in found.origins if each not in parked])
+    def forget(self: AtHome, known: Collection[str]) -> Decision:
+        found = decide(self, known)
+        waiting = {self.origins[at] for at, each in self.chunk.failed.items() if each.waits_for is not None}
+        return replace(found, keys=[each for each in found.keys if each not in waiting])
 
-    with mock.patch.object(Outcomes, "decide", forget):
+    with mock.patch.object(AtHome, "decide", forget):
         yield
 
 
@@ -71,7 +71,7 @@ def putting_back_at_once() -> Iterator[None]:
             fail_points.step(fail_points.PARKED_SENT)
             self.connection.execute(f"DELETE FROM {table} WHERE ctid = ANY ({place}::tid[])")
 
-    with mock.patch.object(parking, "DelayedTable", InTwo):
+    with mock.patch.object(waiting_rows, "DelayedTable", InTwo):
         yield
 
 
@@ -80,8 +80,8 @@ def parked_by_an_earlier_process() -> Iterator[None]:
     """The driver looks only for messages that its own process has parked."""
     begin = RemoteDatabases.__init__
 
-    def forget(self: RemoteDatabases, options: SinkOptions, home: ConnectionOptions, queue: str) -> None:
-        begin(self, options, home, queue)
+    def forget(self: RemoteDatabases, places: Places, queue: str) -> None:
+        begin(self, places, queue)
         self._awaited.clear()
 
     with mock.patch.object(RemoteDatabases, "__init__", forget):

@@ -18,7 +18,7 @@ from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send.delayed_mover import DelayedMover
+from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of

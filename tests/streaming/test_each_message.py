@@ -17,6 +17,7 @@ from sqlqueue_spark.handling import Publish, Reply, Send, each_message
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.declared import jobs
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering
+from sqlqueue_spark.send.compose.places import Places
 from tests.support import dotnet
 from tests.support.delayed import DelayedRows, move
 from tests.support.messages import body, message_id, row_id
@@ -261,7 +262,8 @@ def test_the_job_delivers_what_is_due_while_it_runs(spark, postgresql, queues, t
     past = datetime.now(UTC) - timedelta(minutes=1)
     send(SinkOptions.parse({**sink, "queue": "shipping"}), batch([1], DeliverAt=past))
     source = SourceOptions.parse({"url": postgresql.url, "queue": "orders"})
-    with delivering(source, SinkOptions.parse(sink)) as delivery:
+    given = SinkOptions.parse(sink)
+    with delivering(source, Places(given, given)) as delivery:
         eventually(lambda: waiting.count() == 0)
         eventually(lambda: delivery.details() == " delivered=1")
     assert (sent_to(shipping), delivery.details()) == ([1], "")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlqueue_spark.administration import delayed_tables
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send.delayed_mover import DelayedMover, Moved
+from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover, Moved
 from tests.support.engines import Engine
 
 

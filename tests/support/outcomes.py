@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, OutcomeBuilder, Sender, Sent, prepare, seal, stage
-from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.send.compose.outcomes import Outcomes
 from tests.support import messages
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, row_id
@@ -91,7 +91,7 @@ def _builder(given: SinkOptions, destinations: Destinations) -> OutcomeBuilder:
         outgoing={each.name: each.name for each in _OUTGOING},
         failure={each.name: each.name for each in _FAILURE},
     )
-    return OutcomeBuilder(columns=columns, options=given, destinations=destinations)
+    return OutcomeBuilder(columns=columns, places=destinations.places, answers=destinations.places)
 
 
 def composed_outcomes(

@@ -14,7 +14,8 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import Composed, Destinations, FrameColumns, MessageBuilder, Sender, Sent
+from sqlqueue_spark.send import Composed, Destinations, FrameColumns, Sender, Sent, builder_of
+from sqlqueue_spark.send.compose.outcomes import Outcomes
 from tests.support import driver
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, message_id
@@ -70,15 +71,14 @@ def options(engine: Engine, **more: str) -> SinkOptions:
 
 def composed(
     given: SinkOptions, *batches: pa.RecordBatch, destinations: Destinations | None = None
-) -> list[Composed]:
+) -> list[Composed | Outcomes]:
     """The chunks that a task makes of these record batches; each of them may have other columns."""
     return [
         chunk
         for each in batches
-        for chunk in MessageBuilder(
-            columns=FrameColumns(names={name: name for name in each.schema.names}),
-            options=given,
-            destinations=destinations,
+        for chunk in builder_of(
+            FrameColumns(names={name: name for name in each.schema.names}),
+            (destinations or Destinations(given)).places,
         ).compose([each])
     ]
 

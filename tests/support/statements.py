@@ -14,8 +14,8 @@ from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
-from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.sender import Sender
+from sqlqueue_spark.send.deliver.destinations import Destinations
+from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.tables import database_facts, database_tables, ddl, queues, rights
 from sqlqueue_spark.tables.database_facts import OpenTransaction
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded, Waiting
@@ -455,7 +455,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "delayed_due": (
         lambda c: delayed(c).lock_due(2_000),
-        [Answer("UPDLOCK, READPAST", "wiww", [["7", 0, "{}", NOW]])],
+        [Answer("UPDLOCK, READPAST", "wiwww", [["7", 0, "{}", NOW, None]])],
         [DUE],
     ),
     "delayed_awaited": (
@@ -464,9 +464,9 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [',"sqlqueue.WaitsFor":"sink.url"}'],
     ),
     "delayed_parked": (
-        lambda c: delayed(c).lock_parked(',"sqlqueue.WaitsFor":"sink.url"}', None, 2_000),
-        [Answer("UPDLOCK, READPAST", "wiw", [["7", 0, NOW]])],
-        [Due("7", 0, "}", NOW)],
+        lambda c: delayed(c).lock_waiting(',"sqlqueue.WaitsFor":"sink.url"', None, 2_000),
+        [Answer("UPDLOCK, READPAST", "wiww", [["7", 0, NOW, ID]])],
+        [Due("7", 0, "}", NOW, ID)],
     ),
     "delayed_send": (
         lambda c: delayed(c).send(TABLE, ["Id", "Headers"], [Forwarded(DUE, 0, "{}")], [ID]),

@@ -12,8 +12,8 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.pipeline.declared import store_and_forward
 from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
-from sqlqueue_spark.spark.send_task import counted
-from sqlqueue_spark.spark.stored_sink import StoredTask
+from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.spark.send_task import SendTask, counted
 from tests.support import messages
 from tests.support.delayed import DelayedRows
 from tests.support.driver import Message, Stream, watched_connections
@@ -92,15 +92,17 @@ class StoreAndForward(Stream):
         found = store_and_forward.StoreAndForward.of(source, given, of_job)
         self.home, self.other = found.home, found.other
         self.databases = found.remote
+        #: What the job adds to the columns of the source where it has no handler.
+        self.nothing = "Outgoing" if of_job.local_queue is None else "Failure"
         self.sent = Sent()
 
     def restart_databases(self) -> None:
         """What the job knows of databases is gone with its process."""
-        self.databases = type(self.databases)(self.other, self.home, self.table.address)
+        self.databases = type(self.databases)(Places(self.home, self.other), self.table.address)
 
     def note_down(self) -> None:
         """Batches have parked messages: the next look tries every database."""
-        self.databases.note(Sent(parked=1))
+        self.databases.note(Sent(waiting=1))
         self.databases.look()
 
     def crash(self, *, noticed: bool = True) -> None:
@@ -110,8 +112,8 @@ class StoreAndForward(Stream):
     def write(self, messages: list[Message]) -> None:
         """Send a batch as the job's sink does, in two tasks."""
         super().write(messages)
-        destinations = Destinations(self.home)
-        prepare(self.home, destinations, [] if self.home.queue is None else [self.home.queue])
+        destinations = Destinations(self.home, self.other)
+        prepare(self.home, destinations, (), down=self.databases.down())
         done = Sent()
         half = max(1, -(-len(messages) // 2))
         for part in (messages[:half], messages[half:]):
@@ -121,20 +123,19 @@ class StoreAndForward(Stream):
         self.databases.note(done)
 
     def task(self, destinations: Destinations, queue: str, rows: Sequence[Message]) -> Sent:
-        given = StoredTask(
-            columns=FrameColumns(names={name: name for name in (*_COLUMNS, "Queue")}),
-            home=self.home,
-            destinations=destinations,
-            other=self.other,
-            other_destinations=Destinations(self.other),
-            down=self.databases.down(),
+        given = SendTask(
+            FrameColumns(names={name: name for name in (*_COLUMNS, "Queue", self.nothing)}),
+            destinations,
+            self.databases.down(),
+            Places(self.home, self.home),
         )
-        task: StoredTask = pickle.loads(pickle.dumps(given))  # noqa: S301 -- as Spark sends it
+        task: SendTask = pickle.loads(pickle.dumps(given))  # noqa: S301 -- as Spark sends it
         columns: dict[str, Any] = {name: [row[name] for row in rows] for name in _COLUMNS}
         frame = pa.table(
             {
                 **columns,
                 "Queue": [queue] * len(rows),
+                self.nothing: pa.nulls(len(rows)),
                 "Body": pa.array(columns["Body"], pa.binary()),
                 "CorrelationId": pa.array(columns["CorrelationId"], pa.string()),
                 "ReplyToAddress": pa.array(columns["ReplyToAddress"], pa.string()),

@@ -1,39 +1,53 @@
-"""Which received messages have their outcome now: the short way, where nothing is known, decides as the long one does."""
+"""What of a chunk is written: the short way, where nothing is known, decides as the long one does."""
 
-from dataclasses import replace
+from unittest import mock
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlqueue_spark.messages.failure_headers import Failure
-from sqlqueue_spark.send.composed import FailedMessage
-from sqlqueue_spark.send.outcomes import TIMES, Keys, Outcomes
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send import Destinations
+from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.send.compose.outcomes import TIMES, Outcomes
+from sqlqueue_spark.send.compose.places import Place
+from sqlqueue_spark.send.deliver.chunk_work import AtHome, Chunk
+from sqlqueue_spark.send.deliver.routes import Addressed, Routes
 
 IDS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)
+OPTIONS = SinkOptions.parse({"url": "postgresql://h/d", "endpoint": "Sales", "errorQueue": "error"})
+FAILURE = Failure(exception_type="ValueError")
 
 
-def outcomes_of(ids, failing=()):
+def work_of(ids, *, handled, failing=()):
+    """The work at home of rows that send a message each, of their own id, to the queue billing."""
+    destinations = Destinations(OPTIONS)
     texts = pa.array(ids, pa.string())
-    found = Outcomes(
-        queues=pa.array(["orders"] * len(ids)), origins=texts, ids=texts, row_ids=texts, headers=texts, bodies=texts.cast(pa.binary()),
-        times=pa.RecordBatch.from_pylist([{}] * len(ids), TIMES), sends=None, owners=(), failed={},
+    sends = Composed(id_column=texts, addresses=pa.array(["billing"] * len(ids)), make=lambda: None)
+    rows = Outcomes(
+        handled=handled, places=destinations.places, queues=pa.array(["orders"] * len(ids)),
+        row_versions=pa.array(range(len(ids)), pa.int64()), row_ids=pa.array(["row"] * len(ids)), ids=texts,
+        headers=texts, bodies=texts.cast(pa.binary()), times=pa.RecordBatch.from_pylist([{}] * len(ids), TIMES),
+        sends=sends, owners=range(len(ids)),
     )  # fmt: skip
-    failed = FailedMessage(
-        failure=Failure(exception_type="ValueError", message=""),
-        to=None,
-        queue="orders",
-        endpoint="orders",
-        id="a",
+    place = destinations.places.destination("billing")
+    to = Addressed(
+        positions=range(len(ids)), place=Place(place.target, place.table), known_as="billing@[public]"
     )
-    return replace(found, failed=dict.fromkeys(failing, failed))
+    chunk = Chunk(rows=rows, sends=sends, addressed=[to], failed=dict.fromkeys(failing, FAILURE))
+    return AtHome(Routes(destinations, mock.Mock(), False), chunk, asks=True)
 
 
-@given(ids=IDS, by_id=st.booleans(), data=st.data())
-def test_the_short_way_decides_as_the_long_one(ids, by_id, data):
+@given(ids=IDS, handled=st.booleans(), data=st.data())
+def test_the_short_way_decides_as_the_long_one(ids, handled, data):
     """That something else is known changes nothing, but takes the long way."""
     failing = data.draw(st.sets(st.sampled_from(range(len(ids)))))
-    outcomes = replace(outcomes_of(ids, failing), by_id=by_id)
-    keys = Keys([f"origin {at}" for at in range(len(ids))], [f"id {each}" for each in ids])
-    short, long = (outcomes.decide(keys, known) for known in (set(), {"another"}))
-    assert list(map(list, short)) == list(map(list, long))
+    with mock.patch.object(AtHome, "_final", lambda _, queue: queue, create=True):
+        short, long = (work_of(ids, handled=handled, failing=failing).decide(known) for known in ((), {"x"}))
+    assert [list(short.rows), list(short.messages), set(short.keys), short.repeated] == [
+        list(long.rows),
+        list(long.messages),
+        set(long.keys),
+        long.repeated,
+    ]

@@ -19,7 +19,6 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.pipeline.declared import jobs
-from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.spark.datasource import SqlQueueDataSource
 from sqlqueue_spark.spark.readers import SCHEMA
 from tests.support.asking_server import asking
@@ -103,7 +102,7 @@ def receive(url):
 
 
 def send(url):
-    return SqlQueueSink(url=url, queue="orders", outbox="none").__getstate__()
+    return SqlQueueSink(url=url, queue="orders", outbox="none").places.home
 
 
 @pytest.mark.parametrize("way", [peek, receive, send])
@@ -132,7 +131,7 @@ def test_another_database_of_a_destination_does_not_get_it(given_for):
     own, other = given_for
     options = {"endpoint.Billing.url": other.url(), "endpoint.Shipping*.url": f"{own.url()}&application_name=x"}  # fmt: skip
     sink = SqlQueueSink(url=own.url(), queue="orders", outbox="none", options=options)
-    targets = Destinations(sink.__getstate__()).everywhere()
+    targets = sink.places.everywhere()
     assert [target.password for target in targets] == [SECRET, None, None]
     for target in targets:
         with pytest.raises(ConfigurationError, match=REFUSED):
@@ -150,7 +149,7 @@ def test_it_is_handed_on_to_workers_that_have_another_environment():
     program = """
 import pickle, sys
 reader, stream, sink = pickle.load(sys.stdin.buffer)
-print(reader._options.password, stream._options.password, sink.__getstate__().password)
+print(reader._options.password, stream._options.password, sink.places.home.password)
 """
     elsewhere = {
         name: value for name, value in os.environ.items() if name not in ("SQLQUEUE_URL", "SQLQUEUE_PASSWORD")
@@ -169,7 +168,7 @@ print(reader._options.password, stream._options.password, sink.__getstate__().pa
 def test_the_sink_of_a_job_has_what_the_job_has_read():
     """A sink with a login of its own on the same server is given no password of another login."""
     options = SinkOptions.parse({"url": URL, "user": "other", "queue": "orders", "outbox": "none"})
-    assert SqlQueueSink.of(options).__getstate__() == options
+    assert SqlQueueSink.of(options).places.home == options
 
 
 def test_a_command_sends_it_to_no_other_server(given_for):

@@ -17,10 +17,9 @@ import pytest
 
 import sqlqueue_spark
 from sqlqueue_spark import errors, handling
-from sqlqueue_spark.engines.connect import Target
-from sqlqueue_spark.errors import ConnectionLost, WrongBody, type_name
+from sqlqueue_spark.errors import WrongBody, type_name
 from sqlqueue_spark.messages.failure_headers import RAW_HEADERS, Failure, failed_headers, poison
-from sqlqueue_spark.send.parking import DatabaseDown
+from sqlqueue_spark.send.deliver.routes import DatabaseDown
 from tests.support import dotnet, messages
 from tests.support.pages import page
 
@@ -232,7 +231,7 @@ def test_an_error_of_a_user_has_its_own_name():
 
 
 def test_an_error_of_an_inner_module_has_the_name_of_its_public_base():
-    error = DatabaseDown(Target(url="postgresql://here"), ConnectionLost("It is gone."))
+    error = DatabaseDown("It is gone.")
     assert Failure.of(error).exception_type == "sqlqueue_spark.errors.ConnectionLost"
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlqueue_spark.messages.message import ONE_HOP, format_headers, parse_headers, without_headers
-from sqlqueue_spark.send.header_shapes import _HOPS, alike
+from sqlqueue_spark.send.compose.header_shapes import _HOPS, alike
 
 NAMES = ["NServiceBus.MessageId", "a", "b", ",", "$.store-and-forward", *sorted(ONE_HOP)]
 #: What could be taken for the place where a header begins or ends.

@@ -15,7 +15,9 @@ from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.messages.outgoing import format_time_span, parse_time_span
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import FrameColumns, MessageBuilder
+from sqlqueue_spark.send import FrameColumns, MessageBuilder, builder_of
+from sqlqueue_spark.send.compose.outcomes import Outcomes
+from sqlqueue_spark.send.compose.places import Places
 from tests.support import messages as sent
 from tests.support.sending import Outgoing
 
@@ -44,13 +46,17 @@ def compose(*rows, types=None, **more):
     options = SinkOptions.parse({name: value for name, value in given.items() if value is not None})
     schema = pa.schema([(name, {**TYPES, **(types or {})}.get(name, pa.string())) for name in rows[0]])
     batch = pa.RecordBatch.from_pylist(list(rows), schema)
-    (chunk,) = MessageBuilder(
-        columns=FrameColumns(names={each: each for each in rows[0]}), options=options
+    (made,) = builder_of(
+        FrameColumns(names={each: each for each in rows[0]}), Places(options, options)
     ).compose([batch])
+    chunk = made.sends if isinstance(made, Outcomes) else made
+    assert chunk is not None
     addresses = {at: address for address, positions in chunk.destinations() for at in positions}
-    made = chunk.rows(range(len(chunk)))
-    assert made.schema == OUTGOING
-    return [Message(chunk.ids[at], addresses[at], Outgoing(**row)) for at, row in enumerate(made.to_pylist())]
+    written = chunk.rows(range(len(chunk)))
+    assert written.schema == OUTGOING
+    return [
+        Message(chunk.ids[at], addresses[at], Outgoing(**row)) for at, row in enumerate(written.to_pylist())
+    ]
 
 
 def headers_of(*rows, **more):
@@ -219,7 +225,9 @@ def test_a_large_body_is_neither_parsed_nor_copied():
     before = pa.total_allocated_bytes()
     tracemalloc.start()
     try:
-        (chunk,) = MessageBuilder(columns=columns, options=options).compose([batch])
+        (chunk,) = MessageBuilder(columns=columns, options=options, places=Places(options, options)).compose(
+            [batch]
+        )
         rows = chunk.rows([0])
         _, most = tracemalloc.get_traced_memory()
     finally:
@@ -449,7 +457,10 @@ def test_headers_of_one_hop_end_with_it(quick, order):
     assert passed.row.headers.startswith("{" + ",".join(members) + ',"NServiceBus.MessageIntent":"Send"')
     assert HOPS.keys().isdisjoint(json.loads(passed.row.headers))
     (new,) = compose(row)
-    assert json.loads(new.row.headers).items() >= {**HOPS, **kept}.items()
+    stored = {name: value for name, value in HOPS.items() if name.startswith("$.store-and-forward.")}
+    written = json.loads(new.row.headers)
+    assert written.items() >= {**stored, **kept}.items()  # a new message may be one for such a queue
+    assert (HOPS.keys() - stored.keys()).isdisjoint(written)
 
 
 @pytest.mark.parametrize("text", [json.dumps(HOPS), json.dumps(HOPS, separators=(",", ":"))])
@@ -500,7 +511,7 @@ def test_a_delayed_message_that_has_arrived_is_passed_on(to, queue):
 @pytest.mark.parametrize("to", ["Shipping", '"other"."orders"', "@nowhere"])
 def test_a_delayed_message_on_its_way_is_not_passed_on(to):
     row = in_transit(to, "orders@[public]")
-    assert refusal({**row, "Headers": "{}"}, row) == (
+    assert refusal({**row, "Headers": "{}", "RowVersion": 6}, row) == (
         f"A row is a delayed message on its way to {to!r}, not one for the queue 'orders@[public]', so it is not passed on; "
         "see why it cannot be moved there (is there such a queue, and may this login insert into it?), set the "
         "option errorQueue, and such rows go there, or filter them by "
@@ -522,9 +533,8 @@ RECEIVED = {
 @pytest.mark.parametrize(
     "odd, said",
     [
-        ({"Headers": "poison"}, "The headers of a row are not a JSON object of strings: "),
+        ({"Headers": "poison"}, "The headers of the message are not a JSON object of strings; "),
         ({"Headers": '{"NServiceBus.MessageId":"other"}'}, "A row has the MessageId 'm' and the header "),
-        ({"MessageId": None, "Id": None}, "A row has no message id, "),
         ({"Destination": None}, "A row's Destination is NULL and there is no option queue; "),
     ],
 )
@@ -534,8 +544,7 @@ def test_a_refusal_names_the_received_row(odd, said, at):
     rows[at] |= odd
     found = refusal(*rows, queue=None)
     assert found.startswith(said)
-    row = "None" if "Id" in odd else ROW
-    assert found.endswith(f". It is the row with RowVersion {at}, Id {row}, Queue orders.")
+    assert found.endswith(f". It is the row with RowVersion {at}, Id {ROW}, Queue orders.")
 
 
 def test_a_row_is_named_among_all_of_its_chunk():
@@ -547,7 +556,7 @@ def test_a_row_is_named_among_all_of_its_chunk():
     schema = pa.schema([(name, TYPES.get(name, pa.string())) for name in names])
     batches = pa.Table.from_pylist(rows, schema).to_batches(max_chunksize=10)
     options = SinkOptions.parse({"url": "postgresql://h/d", "endpoint": "Sales", "queue": "Billing"})
-    composer = MessageBuilder(columns=FrameColumns(names={name: name for name in names}), options=options)
+    composer = builder_of(FrameColumns(names={name: name for name in names}), Places(options, options))
     with pytest.raises(ConfigurationError, match=rf"It is the row with RowVersion 17, Id {ROW}\.$"):
         list(composer.compose(batches))
 
@@ -664,7 +673,7 @@ def test_messages_without_a_type_are_counted(headers, more, untyped):
     """But for those that endpoints exchange among themselves. They are counted when they are made, each once."""
     options = SinkOptions.parse({"url": "postgresql://h/d", "queue": "Billing", "outbox": "none", **more})
     batch = pa.RecordBatch.from_pydict({"Headers": pa.array(headers), "Body": [b"{}"] * len(headers)})
-    builder = MessageBuilder(columns=FrameColumns(names={n: n for n in ("Headers", "Body")}), options=options)
+    builder = builder_of(FrameColumns(names={n: n for n in ("Headers", "Body")}), Places(options, options))
     (chunk,) = builder.compose([batch])
     assert builder.untyped.number == 0
     for _ in range(2):

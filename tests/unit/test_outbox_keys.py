@@ -5,10 +5,8 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.send.destinations import Destination, place
-from sqlqueue_spark.send.outbox_keys import earlier_keys, keys
+from sqlqueue_spark.send.deliver.outbox_keys import earlier_keys, keys
 from sqlqueue_spark.tables.queues import QueueTable
 
 PLAIN = "10000000-0000-4000-8000-00000000002a"
@@ -78,20 +76,6 @@ def test_one_id_has_a_key_for_each_address():
     addresses = ["orders@[public]", "orders@[dbo]", "Orders@[dbo]", "orders@[dbo]@[shop]"]
     found = [of(each, address=address)[0] for each, address in itertools.product((PLAIN, "Order"), addresses)]
     assert len(set(found)) == 8
-
-
-def test_two_addresses_of_one_table_are_one_place():
-    """A server says that both spellings are its database's name; its messages' keys are the same, so they are sorted out once."""
-    spelled = {"orders@[dbo]@[Bill]": "Bill", "orders@[dbo]@[BILL]": "BILL"}
-    target = Target(url="mssql://host/shop")
-    found = {
-        address: Destination(target=target, table=table(catalog, "Bill"), columns=())
-        for address, catalog in spelled.items()
-    }
-    placed = place(zip(spelled, ([0, 2], [1]), strict=True), found.__getitem__)
-    assert [(each.destination.table.address, each.positions) for each in placed] == [
-        ("orders@[dbo]@[Bill]", [0, 1, 2])
-    ]
 
 
 def test_an_address_leaves_out_the_own_catalog():

@@ -74,7 +74,7 @@ def test_values_are_written_as_options():
         user=None,
         options={"endpoint.Billing*.url": "postgresql://other/d"},
     )
-    assert sink.__getstate__() == SinkOptions.parse(
+    assert sink.places.home == SinkOptions.parse(
         {
             "url": "postgresql://h/d",
             "endpoint": "Sales",
@@ -96,13 +96,13 @@ def test_values_are_written_as_options():
 )
 def test_an_option_may_stand_in_either_place(named, options):
     """An argument wins."""
-    assert SqlQueueSink(queue=named, options={**NEEDED, **options}).__getstate__().queue == "b"
+    assert SqlQueueSink(queue=named, options={**NEEDED, **options}).places.home.queue == "b"
 
 
 def test_names_with_dots_may_be_unpacked():
     dotted: dict[str, Any] = {"endpoint.Billing.schema": "billing"}
     sink = SqlQueueSink(options=NEEDED, **dotted)
-    assert sink.__getstate__().endpoint_schemas == {"billing": "billing"}
+    assert sink.places.home.endpoint_schemas == {"billing": "billing"}
 
 
 def test_a_misspelled_argument_is_explained():

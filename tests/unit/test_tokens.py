@@ -115,7 +115,10 @@ def test_missing_azure_identity_has_a_remedy(monkeypatch, new_process):
 def test_a_token_goes_only_to_its_own_database():
     given = {"url": "mssql://h/d", "queue": "orders", "endpoint": "Sales", "accessTokenProvider": "vault:get"}
     options = SinkOptions.parse({**given, "endpoint.billing.url": "mssql://me:own@other/d"})
-    providers = [Destinations(options).where(each)[0].access_token_provider for each in ("orders", "billing")]
+    providers = [
+        Destinations(options).places.destination(each).target.access_token_provider
+        for each in ("orders", "billing")
+    ]
     assert providers == ["vault:get", None]
 
 

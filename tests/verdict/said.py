@@ -191,10 +191,10 @@ def _sending(connection: Connection, tables: Tables) -> Iterator[Callable[[], ob
     ids = [f"{number:036}" for number in range(2_000)]
     yield lambda: Inserter(connection, tables.queue, columns_of(connection, tables.queue)).insert(_messages())
     yield lambda: outbox.seen(ids)
-    yield lambda: outbox.seen_of(ids, "sqlqueue 0.2.0")
+    yield lambda: outbox.seen_of(ids, "sqlqueue 0.3.0")
     yield lambda: outbox.add(f"new {number}" for number in range(2_000))
     yield lambda: outbox.add_new(ids)
-    yield lambda: outbox.may_hold("sqlqueue 0.2.0")
+    yield lambda: outbox.may_hold("sqlqueue 0.3.0")
     yield lambda: outbox.clean(timedelta(days=7))
     yield outbox.report
 
@@ -246,7 +246,7 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
     yield table.first_due_in
     yield table.waiting
     yield lambda: table.awaited(',"sqlqueue.WaitsFor":')
-    yield lambda: table.lock_parked(',"sqlqueue.WaitsFor":', None, 2_000)
+    yield lambda: table.lock_waiting(',"sqlqueue.WaitsFor":', None, 2_000)
     yield move
 
 

@@ -23,9 +23,9 @@ import click
 
 from sqlqueue_spark.administration.completion import endpoint_names, queue_names
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_error_queue, handled, subscribe
-from sqlqueue_spark.pipeline.declared.pipeline_options import agreed
+from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
 from sqlqueue_spark.pipeline.declared.transform import ForwardOptions, load_function, transformed
 from sqlqueue_spark.pipeline.delta.archive import ArchiveOptions, archive_until_stopped
@@ -40,6 +40,7 @@ from sqlqueue_spark.pipeline.running.queue_stream import as_outgoing
 from sqlqueue_spark.pipeline.running.readiness import make_ready
 from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
 from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.spark.sink import SqlQueueSink
 
 _ERROR_QUEUE = "Address of the queue where messages go that {}."
 _FUNCTION: dict[str, Any] = {"metavar": "MODULE:FUNCTION"}
@@ -127,14 +128,14 @@ def forward(sections: Sections) -> Run:
     """
     source, sink = agreed(sections["source"], sections["sink"])
     options = ForwardOptions.parse(sections["forward"])
-    own, there = SourceOptions.parse(source), SinkOptions.parse(sink)
+    own, places = SourceOptions.parse(source), places_of(source, sink)
     return Run(
         title=f"forward {own.title}",
-        make_ready=lambda create: make_ready(own, there, create=create),
+        make_ready=lambda create: make_ready(own, places, create=create),
         start=lambda spark: send_until_stopped(
             spark,
             source,
-            there,
+            SqlQueueSink.of(places.home, places.away),
             lambda messages, queue: as_outgoing(transformed(messages, options), queue),
             options,
             doing="forwarding",
@@ -151,12 +152,12 @@ def handle(sections: Sections) -> Run:
     """Handle each message of a queue table by a Python function, and send what it answers, each once."""
     source, sink = agreed({**_FEW_AT_FIRST, **sections["source"]}, sections["sink"])
     options = HandleOptions.parse(sections["handle"])
-    own, there = SourceOptions.parse(source), SinkOptions.parse(sink)
-    check_error_queue(there)
+    own, places = SourceOptions.parse(source), places_of(source, sink)
+    check_error_queue(places.home)
 
     def ready(create: bool) -> None:
-        make_ready(own, there, create=create, retries=options.delayed_retries > 0)
-        for line in subscribe(own, there, options.subscribe, create=create):
+        make_ready(own, places, create=create, retries=options.delayed_retries > 0)
+        for line in subscribe(own, places.home, options.subscribe, create=create):
             click.echo(plain(line))
 
     return Run(
@@ -165,7 +166,7 @@ def handle(sections: Sections) -> Run:
         start=lambda spark: send_until_stopped(
             spark,
             source,
-            there,
+            SqlQueueSink.of(places.home, places.away),
             lambda messages, queue: handled(messages, options, queue),
             options,
             doing="handling",

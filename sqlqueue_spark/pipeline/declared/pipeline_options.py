@@ -10,12 +10,14 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import camel, said
+from sqlqueue_spark.send.compose.places import Places
 
 #: One of source and sink may say these for both.
 _SHARED = ("transactionMode", "stream")
 #: The sink takes these from the source where it names no database of its own.
 DATABASE = ("url", "defaultSchema", "legacyAddresses", "lockTimeout", "commandTimeout")
 LOGIN = ("user", "password", "accessToken", "accessTokenProvider")
+_OF_A_DATABASE = {name.lower() for name in (*DATABASE, *LOGIN)}
 
 
 def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -37,6 +39,34 @@ def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str
     return here, there
 
 
+#: Options of the sink for what stays or fails. They hold in the database of the queue.
+_AT_HOME = frozenset({"queue", "errorqueue", "auditqueue", "delayedendpoint", "storeandforward"})
+
+
+def sides(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The sink's options for the database of the queue, and those for the database of ``sink.url``.
+
+    Options that say where a database is, how to log in, or how its queues are named hold for one of them.
+    """
+    here = {name: value for name, value in source.items() if _names_a_place(name)}
+    both = {name: value for name, value in sink.items() if not _names_a_place(name)}
+    there = {name: value for name, value in sink.items() if name.lower() not in _AT_HOME}
+    return {**here, **both}, there
+
+
+def places_of(source: Mapping[str, str], sink: Mapping[str, str]) -> Places:
+    """Where a job sends to whose options are :func:`agreed`."""
+    there = SinkOptions.parse(sink)
+    if SourceOptions.parse(source).url == there.url:
+        return Places(there, there)
+    return Places(SinkOptions.parse(sides(source, sink)[0]), there)
+
+
+def _names_a_place(name: str) -> bool:
+    lowered = name.lower()
+    return lowered in _OF_A_DATABASE or lowered.startswith(("queue.", "endpoint."))
+
+
 def _check(source: SourceOptions, sink: SinkOptions) -> None:
     for name in ("transaction_mode", "stream"):
         ours, theirs = getattr(source, name), getattr(sink, name)
@@ -52,14 +82,14 @@ def _check(source: SourceOptions, sink: SinkOptions) -> None:
                 "in the source's own transaction and so to its database alone; leave it out at the sink, or "
                 "take receiveOnly with an outbox."
             )
-    if source.url == sink.url:
-        _check_ends(source, sink)
+    _check_ends(source, sink)
 
 
 def _check_ends(source: SourceOptions, sink: SinkOptions) -> None:
     """Refuse a sink that leads back into a queue of the source."""
     dialect = dialect_of(source.url)
-    naming, there = source.naming(dialect), sink.naming(dialect).table
+    naming = source.naming(dialect)
+    there = (sink if source.url == sink.url else source).naming(dialect).table
     named = [naming.table(each) for each in (source.queues if source.queue is None else (source.queue,))]
 
     def own(queue: str | None) -> Table | None:
@@ -70,7 +100,7 @@ def _check_ends(source: SourceOptions, sink: SinkOptions) -> None:
         matches = pattern and to.schema == naming.default_schema and re.fullmatch(pattern, to.table)
         return to if matches else None
 
-    if to := own(sink.queue):
+    if source.url == sink.url and (to := own(sink.queue)):
         raise ConfigurationError(
             f"Source and sink are the same queue {to}, so its messages would go round for ever, or be "
             "dropped as sent before; name another queue for the sink."

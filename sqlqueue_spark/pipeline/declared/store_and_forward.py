@@ -7,8 +7,7 @@ While a database is down, messages for it wait in the table QUEUE.Delayed.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import click
@@ -18,25 +17,22 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
-from sqlqueue_spark.handling import ReceivedMessage
-from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
+from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import address, option
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
-from sqlqueue_spark.pipeline.declared.pipeline_options import DATABASE, LOGIN
-from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
+from sqlqueue_spark.pipeline.declared.pipeline_options import sides
+from sqlqueue_spark.pipeline.declared.transform import function_name
 from sqlqueue_spark.pipeline.running.batch_report import Totals
-from sqlqueue_spark.pipeline.running.readiness import at, make_ready
+from sqlqueue_spark.pipeline.running.readiness import make_ready
 from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
 from sqlqueue_spark.plain_text import logger, plain
-from sqlqueue_spark.send import Destinations, RemoteDatabases
-from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
+from sqlqueue_spark.send import RemoteDatabases
+from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.spark.sink import SqlQueueSink
 
 log = logger(__name__)
 
-_Handler = Callable[[ReceivedMessage], object]
-#: Options of the sink that hold for one of its databases alone. All others hold for both.
-_OF_A_DATABASE = {name.lower() for name in (*DATABASE, *LOGIN)}
 #: Options without which the sink cannot work: what each is, and how to give it.
 _NEEDED = {
     "url": "the other database; give it as sink.url in the configuration, or as SQLQUEUE_SINK_URL",
@@ -44,8 +40,6 @@ _NEEDED = {
     "endpoint has: --endpoint Shop.Forward",
     "errorQueue": "where a message goes that cannot be delivered; name a queue: --error-queue error",
 }
-#: Options for messages that stay or fail. They hold in the database of the queue.
-_AT_HOME = frozenset({"queue", "errorqueue", "auditqueue", "delayedendpoint", "storeandforward"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,18 +80,16 @@ class StoreAndForward:
         """:raises ConfigurationError: the options cannot be those of a store-and-forward job."""
         own = SourceOptions.parse(source)
         _check_given({name.lower() for name in sink}, options)
-        here = {name: value for name, value in source.items() if _names_a_place(name)}
-        there = {name: value for name, value in sink.items() if not _names_a_place(name)}
         stays = {} if options.local_queue is None else {"queue": options.local_queue}
-        home = SinkOptions.parse({**here, **there, **stays})
-        other = SinkOptions.parse({name: each for name, each in sink.items() if name.lower() not in _AT_HOME})
+        here, there = sides(source, {**sink, **stays})
+        home, other = SinkOptions.parse(here), SinkOptions.parse(there)
         if own.queue is None:
             raise ConfigurationError(
                 "A store-and-forward job has one queue, in whose table of delayed messages they wait; give "
                 "the option queue, and start a job for each queue."
             )
         _check(own, own.queue, home, other)
-        remote = RemoteDatabases(other, home, own.queue)
+        remote = RemoteDatabases(Places(home, other), own.queue)
         return cls(source=source, options=options, own=own, home=home, other=other, remote=remote)
 
     def make_ready(self, create: bool) -> None:
@@ -106,10 +98,11 @@ class StoreAndForward:
         :param create: create what is missing first, and print a line for each; in the other databases the
             outbox, except in those that are down.
         """
-        make_ready(self.own, self.home, create=create, retries=True)
-        for target in Destinations(self.other).everywhere() if create else ():
+        places = Places(self.home, self.other)
+        make_ready(self.own, Places(self.home, self.home), create=create, retries=True)
+        for target in places.everywhere()[1:] if create else ():
             try:
-                made = outbox_tables.create(at(target, self.other), self.other.sender or "")
+                made = outbox_tables.create(places.at(target), self.other.sender or "")
             except ConnectionLost as error:
                 log.warning("not_created outbox=%s: %s", self.other.sender, error)
             else:
@@ -118,21 +111,16 @@ class StoreAndForward:
         self.remote.look()
 
     def run_until_stopped(self, spark: SparkSession) -> Totals:
+        sink = SqlQueueSink.of(self.home, self.other, answers_at_home=True)
+        sink.databases = self.remote
         return send_until_stopped(
             spark,
             self.source,
-            self.home,
+            sink,
             lambda messages, queue: with_outcomes(messages, self.options, queue),
             self.options,
             doing="storing and forwarding",
-            queues=StoreAndForwardSink(self.home, self.other, self.remote),
         )
-
-
-def _names_a_place(name: str) -> bool:
-    """Whether an option says where a database is, how to log in, or how its queues are named."""
-    lowered = name.lower()
-    return lowered in _OF_A_DATABASE or lowered.startswith(("queue.", "endpoint."))
 
 
 def _check_given(sink: set[str], options: StoreAndForwardOptions) -> None:
@@ -200,18 +188,7 @@ def store_and_forward(
 def with_outcomes(messages: DataFrame, options: StoreAndForwardOptions, queue: str | None) -> DataFrame:
     """The messages of a stream with the outcomes of the handler; parameters as of :func:`handled`."""
     if options.handler is not None:
-        return handled(messages, options, queue, _for_those_that_stay(load_function(options.handler)))
+        return handled(messages, options, queue)
     received = messages.withColumn("Queue", F.lit(queue))
     nothing = "Outgoing" if options.local_queue is None else "Failure"
     return received.withColumn(nothing, F.lit(None))
-
-
-def _for_those_that_stay(function: _Handler) -> _Handler:
-    """The function, which is not called for messages that go to another database."""
-
-    @functools.wraps(function)
-    def handle(message: ReceivedMessage) -> object:
-        headers = message.headers
-        return None if headers.get(STORED_FOR) or headers.get(STORED_EVENT) else function(message)
-
-    return handle

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from sqlqueue_spark.engines.connect import Target, connect
-from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.options import RECEIVE_ONLY, SinkOptions, SourceOptions
+from sqlqueue_spark.engines.connect import connect, one_each
+from sqlqueue_spark.errors import ConnectionLost
+from sqlqueue_spark.options import RECEIVE_ONLY, SourceOptions
 from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.receive.claiming.queue_list import tables_of
 from sqlqueue_spark.send import Destinations, RemoteDatabases
-from sqlqueue_spark.send.delayed_mover import DelayedMover, Moved
+from sqlqueue_spark.send.compose.places import Place, Places
+from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover, Moved
 from sqlqueue_spark.tables import delayed
 
 log = logger(__name__)
@@ -44,7 +44,7 @@ class DelayedDelivery:
         while True:
             try:
                 mover.run(self.stopping.wait, self._count)
-            except SqlQueueError as error:
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the next try may succeed
                 log.warning("delivery_stopped table=%s: %s", delayed.table_of(mover.owner), error)
             if self.stopping.wait(_AGAIN_SECONDS):
                 return
@@ -55,23 +55,26 @@ class DelayedDelivery:
 
 
 @contextmanager
-def delivering(source: SourceOptions, sink: SinkOptions) -> Iterator[DelayedDelivery]:
+def delivering(source: SourceOptions, places: Places) -> Iterator[DelayedDelivery]:
     """While the block runs, deliver what is due in the delayed tables of the source's queues and the sink.
 
     Without an error queue nothing is delivered: a message that cannot reach its queue must go there.
     """
     delivery = DelayedDelivery()
-    error_queue = sink.error_queue or source.error_queue
-    there = _owners(source, sink)
+    error_queue = places.home.error_queue or source.error_queue
+    there = _owners(source, places)
     if error_queue is None:
         for owner in there:
             log.warning(
                 "not_delivering table=%s: this job delivers what is due with the option errorQueue alone; "
                 "else see that the endpoint of that name runs, or: sqlqueue delayed run",
-                delayed.table_of(owner),
+                delayed.table_of(owner.table),
             )
         there = []
-    movers = [DelayedMover(options=sink, owner=owner, error_queue=error_queue or "") for owner in there]
+    movers = [
+        DelayedMover(options=places.at(each.target), owner=each.table, error_queue=error_queue or "")
+        for each in there
+    ]
     with _beside([partial(delivery.run, each) for each in movers], delivery.stopping.set):
         yield delivery
 
@@ -106,23 +109,23 @@ def _beside(works: Sequence[Callable[[], None]], stop: Callable[[], None]) -> It
             thread.join(_SECONDS_TO_END)
 
 
-def parking_for(source: SourceOptions, sink: SinkOptions) -> RemoteDatabases | None:
-    """The other databases of a job whose messages may wait for them; None where a batch waits instead.
+def waiting_for(source: SourceOptions, places: Places) -> RemoteDatabases | None:
+    """The other databases of a job for which rows may wait; None where a batch waits instead.
 
-    Messages wait in the table of delayed messages of the job's queue. This needs one database for source and
-    sink, an outbox, and an error queue for messages that have waited too long.
+    Rows wait in the table of delayed messages of the job's queue. This needs an outbox at home, and an error
+    queue for rows that have waited too long.
     """
-    if source.queue is None or not sink.endpoint_urls or sink.store_and_forward is not None:
+    home = places.home
+    if source.queue is None or len(places.everywhere()) == 1:
         return None
-    together = Target.of(source).url == Target.of(sink).url and source.transaction_mode == RECEIVE_ONLY
-    if not together or not sink.uses_outbox or sink.error_queue is None:
+    if not home.uses_outbox or home.error_queue is None or source.transaction_mode != RECEIVE_ONLY:
         return None
-    with connect(Target.of(sink)) as connection, connection.transaction():
+    with connect(places.at_home) as connection, connection.transaction():
         owner = source.naming(connection.dialect).table(source.queue)
         if delayed.find(connection, owner) is not None:
-            return RemoteDatabases(sink, sink, source.queue)
+            return RemoteDatabases(places, source.queue)
     log.warning(
-        "not_parking queue=%s: while a database is down a batch waits for it; messages could wait instead "
+        "rows_do_not_wait queue=%s: while a database is down a batch waits for it; rows could wait instead "
         "and hold no others up, after: sqlqueue delayed create %s",
         source.queue,
         for_shell(str(owner)),
@@ -130,10 +133,20 @@ def parking_for(source: SourceOptions, sink: SinkOptions) -> RemoteDatabases | N
     return None
 
 
-def _owners(source: SourceOptions, sink: SinkOptions) -> list[Table]:
-    """The owners of delayed tables: the sink, and the job's queues where they are in its database."""
-    target = Target.of(sink)
-    own = Destinations(sink).owner_of_delayed(target)
-    with connect(target) as connection, connection.transaction():
-        owners = [*(tables_of(connection, source) if source.url == sink.url else ()), own]
-        return [each for each in dict.fromkeys(owners) if delayed.find(connection, each)]
+def _owners(source: SourceOptions, places: Places) -> list[Place]:
+    """The owners of delayed tables: the job's queues, and the sink in each of its databases."""
+    found: list[Place] = []
+    with one_each() as connected:
+        for target in places.everywhere():
+            try:
+                connection = connected(target)
+            except ConnectionLost as error:
+                log.warning("not_delivering database=%s: %s", places.option_of(target), error)
+                continue
+            with connection.transaction():
+                owners = [] if target != places.at_home else tables_of(connection, source)
+                owners = [*owners, Destinations(places.home, places.away).sends_later(target).table]
+                found += [
+                    Place(target, each) for each in dict.fromkeys(owners) if delayed.find(connection, each)
+                ]
+    return found

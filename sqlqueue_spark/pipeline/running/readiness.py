@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 
 import click
 
@@ -20,6 +19,7 @@ from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.receive.claiming.queue_list import opened, shown, tables_of
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
+from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.tables import delayed, queues, rights
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
@@ -32,7 +32,7 @@ _REHEARSAL_MS = 1_000
 
 def make_ready(
     source: SourceOptions,
-    sink: SinkOptions | None = None,
+    sink: SinkOptions | Places | None = None,
     *,
     create: bool,
     retries: bool = False,
@@ -52,7 +52,9 @@ def make_ready(
         check_ready(source, sink, retries=retries)
 
 
-def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retries: bool = False) -> None:
+def check_ready(
+    source: SourceOptions, sink: SinkOptions | Places | None = None, *, retries: bool = False
+) -> None:
     """Check that the queues and the outbox of the options are there, and that the login may use them.
 
     This changes nothing, and waits for no lock. A destination that only the messages name is not known yet.
@@ -60,6 +62,7 @@ def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retri
     :param retries: whether failed messages of the source's queue wait in a table to be tried again later.
     :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
     """
+    sink = _places(sink)
     with one_each() as connected:
         own = connected(Target.of(source))
         naming = source.naming(own.dialect)
@@ -71,8 +74,8 @@ def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retri
                 _check_rights(own, queues.get(own, source.error_queue, naming).table, SENDER)
             for queue in received if retries else ():
                 delayed.get(own, queue.table.table)
-            if sink is not None and sink.delayed_endpoint is not None:
-                delayed.get(own, Destinations(sink).owner_of_delayed(own.target))
+            if sink is not None and sink.home.delayed_endpoint is not None:
+                delayed.get(own, Destinations(sink.home).sends_later(own.target).table)
         if sink is not None:
             _check_sink(sink, connected)
 
@@ -97,33 +100,31 @@ def check_visible(source: SourceOptions) -> None:
 
 
 def create_missing(
-    source: SourceOptions, sink: SinkOptions | None = None, *, retries: bool = False
+    source: SourceOptions, sink: SinkOptions | Places | None = None, *, retries: bool = False
 ) -> list[str]:
     """Create the missing tables of the options; returns a line for each. ``retries`` as above."""
+    sink = _places(sink)
     # A pattern names no queue that could be missing.
     received = list(source.queues) if source.queue is None else [source.queue]
     wanted = filter(None, [*received, source.error_queue])
     made = [("queue", each) for each in queue_tables.create(source, list(wanted))]
     waiting = (received or _matching(source)) if retries else []
-    if sink is not None and sink.delayed_endpoint is not None:
-        waiting.append(sink.delayed_endpoint)
+    if sink is not None and sink.home.delayed_endpoint is not None:
+        waiting.append(sink.home.delayed_endpoint)
     made += [("table", delayed_tables.create(source, owner)) for owner in waiting]
     if sink is not None:
-        if sink.publish:
-            made.append(("table", event_subscriptions.create(sink)))
-        for address in _addresses(sink):
-            there = at(Destinations(sink).where(address)[0], sink)
+        if sink.away.publish:
+            made.append(("table", event_subscriptions.create(sink.away)))
+        targets = dict.fromkeys([sink.at_home] if _needs_home(sink) else [])
+        for address, place in _named(sink):
+            there = sink.at(place.target)
             made += [("queue", each) for each in queue_tables.create(there, [address])]
-            if sink.uses_outbox:
-                made.append(("outbox", outbox_tables.create(there, sink.sender or "")))
+            targets[place.target] = None
+        if sink.home.uses_outbox:
+            made += [
+                ("outbox", outbox_tables.create(sink.at(each), sink.home.sender or "")) for each in targets
+            ]
     return [f"created {kind}={each.table}" for kind, each in made if each.new]
-
-
-def at(target: Target, sink: SinkOptions) -> SinkOptions:
-    return replace(
-        sink, url=target.url, user=target.user, password=target.password, access_token=target.access_token,
-        access_token_provider=target.access_token_provider,
-    )  # fmt: skip
 
 
 def _matching(source: SourceOptions) -> list[str]:
@@ -131,28 +132,49 @@ def _matching(source: SourceOptions) -> list[str]:
         return [shown(connection, table) for table in tables_of(connection, source)]
 
 
-def _addresses(sink: SinkOptions) -> list[str]:
-    named = (sink.queue, sink.error_queue, sink.audit_queue, sink.store_and_forward)
-    return [each for each in named if each is not None]
+def _places(sink: SinkOptions | Places | None) -> Places | None:
+    """Where a sink sends to whose rows are received in its own database."""
+    return Places(sink, sink) if isinstance(sink, SinkOptions) else sink
 
 
-def _check_sink(sink: SinkOptions, connected: Callable[[Target], Connection]) -> None:
-    destinations = Destinations(sink)
-    addresses = _addresses(sink)
-    if sink.transaction_mode == ATOMIC:
-        check_one_database(sink, destinations, addresses)
-    for address in addresses:
-        found = destinations.find(address, connected)
+def _named(sink: Places) -> list[tuple[str, Place]]:
+    """The addresses that the options name, and what they mean."""
+    home = sink.home
+    found = [] if sink.away.queue is None else [(sink.away.queue, sink.destination(sink.away.queue))]
+    found += [(each, sink.beside(each)) for each in (home.error_queue, home.audit_queue) if each is not None]
+    if home.store_and_forward is not None:
+        found.append((home.store_and_forward, sink.received(home.store_and_forward)))
+    return found
+
+
+def _needs_home(sink: Places) -> bool:
+    """Whether the job has an outbox at home, although no option may name a queue there: what fails belongs there."""
+    return sink.home.uses_outbox and (
+        sink.home.error_queue is not None or sink.at_home == Target.of(sink.away)
+    )
+
+
+def _check_sink(sink: Places, connected: Callable[[Target], Connection]) -> None:
+    destinations = Destinations(sink.home, sink.away)
+    if sink.home.transaction_mode == ATOMIC:
+        check_one_database(destinations, [] if sink.away.queue is None else [sink.away.queue])
+    targets = dict.fromkeys([sink.at_home] if _needs_home(sink) else [])
+    for address, place in _named(sink):
+        if sink.is_stored(place):
+            continue
+        found = destinations.at(place, address, connected)
         connection = connected(found.target)
         with connection.transaction():
             _check_rights(connection, found.table, SENDER)
-    if sink.publish:
-        destinations.subscribers.check(connected)
-    for target in destinations.databases() if sink.uses_outbox else ():
+        targets[place.target] = None
+    if sink.away.publish:
+        destinations.subscribers().check(connected)
+    for target in targets if sink.home.uses_outbox else ():
         connection = connected(target)
-        check_outbox(sink, destinations, connection)
+        options = sink.at(target)
+        check_outbox(options, connection)
         with connection.rehearsal(_REHEARSAL_MS):
-            OutboxTable(connection, sink.sender or "", sink.default_schema).add_new([str(uuid.uuid4())])
+            OutboxTable(connection, options.sender or "", options.default_schema).add_new([str(uuid.uuid4())])
 
 
 def _check_rights(connection: Connection, table: QueueTable, role: str) -> None:

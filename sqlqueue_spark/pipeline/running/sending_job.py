@@ -17,10 +17,10 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 
 from sqlqueue_spark.engines.registry import dialect_of
-from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
-from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, parking_for, watched
+from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, waiting_for, watched
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, send
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import logger, plain
@@ -38,33 +38,30 @@ _STEP_SECONDS = 0.2
 def send_until_stopped(
     spark: SparkSession,
     source: Mapping[str, str],
-    sink: SinkOptions,
+    queues: SqlQueueSink,
     transform: Callable[[DataFrame, str | None], DataFrame],
     options: SendingOptions,
     *,
     doing: str,
     slows_down: bool = False,
-    queues: SqlQueueSink | None = None,
 ) -> Totals:
     """Send what a transform makes of a queue's messages, and print how it goes.
 
-    :param source: options of the source; ``sink`` has those of the sink, and ``options`` those of the job.
+    :param source: options of the source; ``queues`` is the sink, and ``options`` are those of the job.
     :param transform: makes of the stream what the sink sends. It is also given the queue's canonical address,
         or None where the column ``Queue`` holds it.
     :param doing: begins the first line.
-    :param queues: the sink; by default the one of the options.
     """
     own = SourceOptions.parse(source)
     with stoppable(source) as (stopping, stop_file, done_file):
         queue = None if own.queue is None else str(own.naming(dialect_of(own.url)).table(own.queue))
         messages = transform(read_queue(spark, stopping), queue)
         # A wrong column fails now rather than with the first batch.
-        FrameColumns.of(messages.dtypes, sink)
-        if queues is None:
-            queues = SqlQueueSink.of(sink)
-            queues.databases = parking_for(own, sink)
+        FrameColumns.of(messages.dtypes, queues.places.home)
+        if queues.databases is None:
+            queues.databases = waiting_for(own, queues.places)
         queues.stopped = stop_file.exists
-        with delivering(own, sink) as delivery, watched(queues.databases):
+        with delivering(own, queues.places) as delivery, watched(queues.databases):
             sink_of_query = SlowDown(queues, stop_file) if slows_down else queues
             query = send(messages, sink_of_query, options.checkpoint, available_now=options.available_now)
             click.echo(plain(f"{doing} queue={own.title}"))

@@ -87,11 +87,11 @@ ORDER BY due
 -- Locks the next messages that are due, in the order in which they are due.
 -- in: the zone of delayed_zone, how many
 -- out: which row, how many characters of its headers stand before the one that says where it goes, the rest
---     of them, NULL
+--     of them, NULL, its id
 -- SKIP LOCKED steps over rows that another mover holds, and no session waits. Bodies stay where they are, and
 -- so does the beginning of the headers: the header in question stands at their end, where the transport
 -- writes it. Where it stands in another form, nothing stands before it and the rest is all.
-SELECT d.ctid::text, greatest(w.place - 1, 0), substr(d.headers, w.place), NULL
+SELECT d.ctid::text, greatest(w.place - 1, 0), substr(d.headers, w.place), NULL, d.id::text
 FROM {delayed} AS d
 CROSS JOIN LATERAL (SELECT strpos(d.headers, ',"NServiceBus.SqlServer.ForwardDestination":') AS place) AS w
 WHERE d.due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
@@ -133,12 +133,12 @@ FROM {delayed}
 
 -- name: delayed_parked
 -- Locks the next messages that wait for a database, in the order in which they are given up.
--- in: how their headers end, or how that end begins; the due of the last one so far, an early time at first;
+-- in: how the last of their headers begin; the due of the last one so far, an early time at first;
 --     how many
--- out: which row, how many characters of its headers stand before that end, due
+-- out: which row, how many characters of its headers stand before that end, due, its id
 -- It walks the index on due and looks at each row's headers, once for each time that the database comes back.
 -- Due comes as a text, which the next look gets back as it is. SKIP LOCKED as in delayed_due.
-SELECT d.ctid::text, w.place - 1, d.due::text
+SELECT d.ctid::text, w.place - 1, d.due::text, d.id::text
 FROM {delayed} AS d
 CROSS JOIN LATERAL (SELECT strpos(d.headers, :ending) AS place) AS w
 WHERE d.due >= :since::timestamptz AND w.place > 0

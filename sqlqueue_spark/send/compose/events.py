@@ -14,8 +14,8 @@ import pyarrow as pa
 from sqlqueue_spark.errors import Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, type_names
-from sqlqueue_spark.send.column_values import among
-from sqlqueue_spark.send.header_shapes import Alike
+from sqlqueue_spark.send.compose.column_values import among
+from sqlqueue_spark.send.compose.header_shapes import Alike
 
 
 @dataclass(frozen=True)

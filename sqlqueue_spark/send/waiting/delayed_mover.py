@@ -19,9 +19,9 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import (
+    ConfigurationError,
     ConnectionLost,
     Duplicate,
-    GaveUp,
     LockTimeout,
     RowsHeld,
     SqlQueueError,
@@ -30,10 +30,9 @@ from sqlqueue_spark.errors import (
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ascii_json, parse_headers, without_headers
-from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
-from sqlqueue_spark.messages.parked import waits_for
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.waiting.waiting_rows import row_ids
 from sqlqueue_spark.tables import delayed, queues
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
 from sqlqueue_spark.tables.insert import Column, columns_of, present_columns, refused
@@ -41,8 +40,8 @@ from sqlqueue_spark.tables.queues import QueueTable
 
 log = logger(__name__)
 
-#: Stands for the address of messages that have waited for a database for too long.
-_GIVEN_UP = "\0given up"
+#: Stands for the address of messages whose headers name one that cannot be read.
+_UNREADABLE = "\0"
 #: Most messages that are moved in one transaction, and in the first one, which finds out where most of them go.
 _PORTION, _FIRST_PORTION = 4_000, 100
 #: How long a portion waits for a lock at a destination; its messages are then moved later.
@@ -175,10 +174,6 @@ class DelayedMover:
         """Send these messages to where they go."""
         done = Moved()
         for address, its in self._by_destination(due).items():
-            if address == _GIVEN_UP:
-                # A retry sends them to the owner's queue.
-                done += self._failed_part(table, None, [each.due for each in its], _waited(its[0].due))
-                continue
             try:
                 refusals = refused(table.connection, partial(self._deliver, table, address), its)
             except LockTimeout as error:  # somebody holds the destination: these wait where they are
@@ -224,8 +219,18 @@ class DelayedMover:
 
     def _deliver(self, table: DelayedTable, address: str | None, messages: Sequence[Forwarded]) -> None:
         """Send messages to one destination."""
+        if address == _UNREADABLE:
+            raise ConfigurationError(
+                f"The header {FORWARD_DESTINATION} of a delayed message is no JSON that can be read; correct it, and put the "
+                "message back."
+            )
         try:
-            self._destination(table.connection, address).send(table, messages)
+            to = self._destination(table.connection, address)
+            try:
+                with table.connection.attempt():
+                    to.send(table, messages)
+            except Duplicate:  # a row has the Id already that a message would keep
+                to.send(table, messages, anew=True)
         except SqlQueueError:
             self._found.pop(address or "", None)
             raise
@@ -235,7 +240,7 @@ class DelayedMover:
     ) -> None:
         """Send messages that cannot be delivered to the error queue. A retry sends them to the queue that they could not reach."""
         connection = table.connection
-        if address is None:
+        if address is None or address == _UNREADABLE:
             queue = self.owner.full_address(quoted=connection.dialect.quoted_addresses)
             endpoint = self.owner.table
         else:
@@ -252,7 +257,7 @@ class DelayedMover:
             for each in due
         ]
         messages = [Forwarded(each, 0, headers) for each, headers in zip(due, failed, strict=True)]
-        self._destination(connection, self.error_queue).send(table, messages)
+        self._destination(connection, self.error_queue).send(table, messages, anew=True)
         log.warning(
             "not_delivered table=%s rows=%d error_queue=%s: %s",
             table.table,
@@ -304,32 +309,29 @@ class _Destination:
     table: QueueTable
     columns: Sequence[Column]
 
-    def send(self, table: DelayedTable, messages: Sequence[Forwarded]) -> None:
-        """Move messages into the queue."""
+    def send(self, table: DelayedTable, messages: Sequence[Forwarded], *, anew: bool = False) -> None:
+        """Move messages into the queue.
+
+        :param anew: whether all rows get new Ids: what was wrong with a row may be its Id.
+        """
         types = {column.name.lower(): column.type for column in self.columns}
         if types.get("headers", "").startswith("varchar"):  # it keeps only the letters of one code page
             known = table.headers([each.due for each in messages])
             messages = [
                 Forwarded(due, 0, ascii_json(known[due.row][1][:kept] + rest)) for due, kept, rest in messages
             ]
-        ids = [uuid_text(each) for each in new_row_ids(len(messages)).to_pylist()]
+        ids = row_ids([due._replace(id=None) if anew else due for due, *_ in messages])
         table.send(self.table.table, present_columns(self.columns), messages, ids)
-
-
-def _waited(due: Due) -> SqlQueueError:
-    return GaveUp(
-        f"The database of the option {waits_for(due.rest)} was down until the message was given up; see that it can be reached, and put the "
-        "message back."
-    )
 
 
 def _read(due: Due) -> tuple[str | None, str]:
     """The address that a message goes to, and the rest of its headers without the one that says so."""
-    if waits_for(due.rest) is not None:
-        return _GIVEN_UP, due.rest
     member = _MEMBER.match(due.rest) if due.before else None
     if member is not None:
-        return json.loads(member[1], strict=False) or None, due.rest[member.end() :]
+        try:
+            return json.loads(member[1], strict=False) or None, due.rest[member.end() :]
+        except ValueError:  # an escape of JSON that is none
+            return _UNREADABLE, due.rest
     address = None if due.before else (parse_headers(due.rest) or {}).get(FORWARD_DESTINATION)
     if not address:
         return None, due.rest

@@ -60,8 +60,8 @@ _OUTCOMES: Mapping[str, tuple[str, ...]] = {
 }
 #: The columns that say when a message is due.
 _DELAYS = frozenset({"DeliverAt", "DelayDeliveryFor"})
-#: What tells which received row an outcome is one of.
-ORIGIN = ("Queue", "RowVersion", "Id")
+#: What tells which received row a row of the frame was.
+RECEIVED_ROW = ("Queue", "RowVersion", "Id")
 _NOTHING = "void"  # a column of NULLs
 
 
@@ -70,11 +70,13 @@ class FrameColumns:
     """The columns of one frame; ``names`` maps each known name to the frame's own spelling of it.
 
     :param outgoing: the fields of the column Outgoing, and ``failure`` those of the column Failure, in the same way.
+    :param answers: whether these are the fields of messages that a handler answers.
     """
 
     names: Mapping[str, str]
     outgoing: Mapping[str, str] = field(default_factory=dict)
     failure: Mapping[str, str] = field(default_factory=dict)
+    answers: bool = False
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         """A column of the frame by its known name; all NULL where the frame has none."""
@@ -85,6 +87,11 @@ class FrameColumns:
     def received(self) -> bool:
         """Whether the rows were received. If so, ``Id`` is the received row's Id, else it is the Id of the row to send."""
         return "RowVersion" in self.names
+
+    @property
+    def tells_rows(self) -> bool:
+        """Whether each row tells which received row it was, so that it is passed on or has an outcome."""
+        return self.names.keys() >= set(RECEIVED_ROW)
 
     @property
     def outcomes(self) -> bool:
@@ -100,11 +107,6 @@ class FrameColumns:
     def events(self) -> bool:
         """Whether rows of the frame may be events. What a received message sends is looked at only when it is sent."""
         return "EventType" in self.names
-
-    @property
-    def retries(self) -> bool:
-        """Whether a message that has failed may be tried again later."""
-        return "RetryAfter" in self.failure
 
     @classmethod
     def of(cls, columns: Sequence[tuple[str, str]], options: SinkOptions) -> FrameColumns:
@@ -223,7 +225,7 @@ def _check_times(names: Mapping[str, str]) -> None:
 
 def _check_outcomes(columns: FrameColumns, options: SinkOptions) -> None:
     names = columns.names
-    missing = [name for name in (*ORIGIN, "Headers", "Body") if name not in names]
+    missing = [name for name in (*RECEIVED_ROW, "Headers", "Body") if name not in names]
     if missing:
         raise ConfigurationError(
             f"The frame has the column {'Outgoing' if 'Outgoing' in names else 'Failure'}, so each of its rows is the outcome of a "
@@ -240,10 +242,10 @@ def _check_outcomes(columns: FrameColumns, options: SinkOptions) -> None:
             "The column Failure has no field ExceptionType, by which people group failures; give it one, such as the full "
             "name of an exception's class."
         )
-    if columns.retries and options.outbox == NO_OUTBOX and options.transaction_mode != ATOMIC:
+    if options.outbox == NO_OUTBOX and options.transaction_mode != ATOMIC:
         raise ConfigurationError(
-            "Messages that failed are to be tried again later, and without an outbox a batch that Spark runs again would put them back "
-            "twice; set outbox to optimistic, or transactionMode to sendsAtomicWithReceive, or delayedRetries to 0."
+            "The rows of the frame are outcomes of received messages, and without an outbox a batch that Spark runs "
+            "again would have them twice; set outbox to optimistic, or transactionMode to sendsAtomicWithReceive."
         )
     if "Outgoing" not in names:
         _check_together(columns, options)

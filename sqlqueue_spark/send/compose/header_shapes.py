@@ -5,8 +5,8 @@ names in the same order: they have the same *shape*. One regular expression a sh
 such rows and reads the headers that are needed. Then nothing is parsed or written again: the missing headers are added at
 the end of the JSON.
 
-Headers of received rows stay byte for byte, but for those of one hop (:data:`ONE_HOP`), which are taken out, and for an empty
-message id, in whose place the row's id is added. Only headers that are no JSON object of strings are written anew.
+Headers of received rows stay byte for byte, but for an empty message id, in whose place the row's id is added. Only headers
+that are no JSON object of strings are written anew. Headers of one hop (:data:`ONE_HOP`) are taken out of all messages.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     MESSAGE_ID,
     ONE_HOP,
+    ORIGIN,
+    STORED,
     STORED_EVENT,
     STORED_FOR,
     format_headers,
@@ -37,12 +39,14 @@ from sqlqueue_spark.messages.message import (
     without_headers,
 )
 from sqlqueue_spark.messages.outgoing import COMPLETED, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED
-from sqlqueue_spark.send.column_values import mapped_once
+from sqlqueue_spark.send.compose.column_values import mapped_once
 
 #: The headers whose values are read.
 _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
 #: Those of one hop whose values are read.
-_HOPS = (FORWARD_DESTINATION, STORED_FOR, STORED_EVENT)
+_HOPS = (FORWARD_DESTINATION, STORED_FOR, STORED_EVENT, ORIGIN, STORED)
+#: Headers of one hop that a new message may have: it may be one for a store-and-forward queue.
+OF_STORING = frozenset({STORED_FOR, STORED_EVENT})
 #: A character of a header as .NET writes most of them: all ASCII, and nothing escaped. A value may also have the slash and the
 #: quotation mark, which .NET escapes; a name may not. (Addresses have quotation marks on PostgreSQL.)
 _PLAIN = r"[\x20\x21\x23-\x2e\x30-\x5b\x5d-\x7e]"
@@ -121,15 +125,18 @@ class Alike:
         return pc.binary_join_element_wise(b"{", members, b"}", b"").cast(pa.string())
 
 
-def alike(column: pa.Array, *, received: bool, poison: bool = False) -> list[Alike]:
+def alike(
+    column: pa.Array, *, received: bool, poison: bool = False, lost: AbstractSet[str] = ONE_HOP
+) -> list[Alike]:
     """Group the rows of a column by the headers that they have. A row's headers are JSON, a map or NULL.
 
-    :param received: whether the rows were received. Then their headers stay as they are, but for those of one hop.
+    :param received: whether the rows were received. Then their headers stay as they are.
+    :param lost: the headers that do not go out.
     :param poison: whether rows whose headers are poison make a group of their own.
     :raises Unsendable: the headers of a row are poison, and there is no group for them.
     """
     if not pa.types.is_string(column.type):
-        return _parsed(enumerate(column.to_pylist()), received, poison)
+        return _parsed(enumerate(column.to_pylist()), received, poison, lost)
     positions = pa.array(range(len(column)), pa.int32())
     groups: list[Alike] = []
     odd: list[tuple[int, str | None]] = []
@@ -143,14 +150,14 @@ def alike(column: pa.Array, *, received: bool, poison: bool = False) -> list[Ali
             if values[0].is_valid:
                 its, others = values.is_valid(), values.is_null()
                 groups.append(
-                    shape.alike(positions.filter(its), column.filter(its), values.filter(its), received)
+                    shape.alike(positions.filter(its), column.filter(its), values.filter(its), lost)
                 )
                 positions, column = positions.filter(others), column.filter(others)
                 continue
         odd.append((positions[0].as_py(), text))
         positions, column = positions[1:], column[1:]
     odd += zip(positions.to_pylist(), column.to_pylist(), strict=True)
-    return groups + _parsed(odd, received, poison)
+    return groups + _parsed(odd, received, poison, lost)
 
 
 def poisoned(groups: Iterable[Alike]) -> dict[int, str]:
@@ -198,21 +205,22 @@ class _Shape:
         # The empty group is there because an expression without any group cannot be asked what it found.
         return cls(tuple(names), asked, rf"\A\{{{','.join(written)}\}}(?P<end>)\z")
 
-    def alike(self, positions: pa.Array, texts: pa.Array, values: pa.Array, received: bool) -> Alike:
+    def alike(self, positions: pa.Array, texts: pa.Array, values: pa.Array, lost: AbstractSet[str]) -> Alike:
         """The rows of this shape as a group.
 
         :param values: what the expression found in each row.
+        :param lost: the headers that do not go out.
         """
         asked = {name: _unescaped(pc.struct_field(values, group)) for name, group in self.asked.items()}
         kept = frozenset(self.names)
-        if received and not kept.isdisjoint(ONE_HOP):
-            kept -= ONE_HOP
-            texts, hops = self._without_hops(texts)
+        if not kept.isdisjoint(lost):
+            kept -= lost
+            texts, hops = self._without(texts, lost)
             asked |= {name: _unescaped(values) for name, values in hops.items()}
         return Alike(positions=positions, names=COMPLETED & kept, texts=texts, bare=not kept, asked=asked)
 
-    def _without_hops(self, texts: pa.Array) -> tuple[pa.Array, dict[str, pa.Array]]:
-        """The JSON without the headers of one hop, and the values of those of them that are read.
+    def _without(self, texts: pa.Array, lost: AbstractSet[str]) -> tuple[pa.Array, dict[str, pa.Array]]:
+        """The JSON without these headers, and the values of those of them that are read.
 
         The texts are split where a name begins, which takes a sixth of what an expression takes. Within a value of a text that has this
         shape each quotation mark has a backslash before it, so that ``,"`` stands before a name alone.
@@ -220,7 +228,7 @@ class _Shape:
         kept: list[Any] = []
         hops: dict[str, pa.Array] = {}
         rest = pc.binary_slice(texts.cast(pa.binary()), len(f'{{"{self.names[0]}":"'), -len('"}'))
-        runs = [(of_hop, list(run)) for of_hop, run in itertools.groupby(self.names, ONE_HOP.__contains__)]
+        runs = [(of_hop, list(run)) for of_hop, run in itertools.groupby(self.names, lost.__contains__)]
         for (of_hop, run), (_, after) in itertools.zip_longest(runs, runs[1:], fillvalue=(False, [None])):
             values, rest = _split(rest, after[0])
             if not of_hop:
@@ -252,7 +260,9 @@ def _unescaped(values: pa.Array) -> pa.Array:
     return pc.replace_substring(pc.replace_substring(values, "\\/", "/"), '\\"', '"')
 
 
-def _parsed(rows: Iterable[tuple[int, Any]], received: bool, poison: bool) -> list[Alike]:
+def _parsed(
+    rows: Iterable[tuple[int, Any]], received: bool, poison: bool, hops: AbstractSet[str]
+) -> list[Alike]:
     """Read rows one by one, and group them; as :func:`alike`.
 
     :param rows: the headers of each row, behind the row's position.
@@ -266,7 +276,7 @@ def _parsed(rows: Iterable[tuple[int, Any]], received: bool, poison: bool) -> li
                 raise _unreadable(given, position, received)
             unread.append((position, given))
             continue
-        lost = {name for name in headers if _lost(name, headers[name], received)}
+        lost = {name for name, value in headers.items() if name in hops or (name == MESSAGE_ID and not value)}
         names = frozenset(headers) - lost
         text = _text(given, headers, lost, received)
         groups.setdefault((COMPLETED & names, not names), []).append((position, headers, text))
@@ -297,11 +307,6 @@ def _parsed(rows: Iterable[tuple[int, Any]], received: bool, poison: bool) -> li
             )
         )
     return alike
-
-
-def _lost(name: str, value: str, received: bool) -> bool:
-    """Whether a header does not go out: that of an earlier hop, and a message id that is none."""
-    return (received and name in ONE_HOP) or (name == MESSAGE_ID and not value)
 
 
 def _text(given: Any, headers: Mapping[str, str], lost: AbstractSet[str], received: bool) -> str:

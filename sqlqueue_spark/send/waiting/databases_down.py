@@ -1,53 +1,80 @@
-"""What happens on the driver while another database is down: messages for it wait, or else their batch does.
+"""What happens on the driver while another database is down: rows for it wait, or else their batch does.
 
-Where messages can be parked, no batch and no task tries the database. One look tries it now and then. When it answers, the look puts back
-into their queue the messages that wait for it. Where messages cannot be parked, the batch waits, and the log says so once.
+A database is down when it does not take what the job must write. Where rows can wait, no batch and no task
+tries it. A probe does what the job does, and rolls back. When the probe succeeds, the rows that wait for the
+database go back into their queue. Where rows cannot wait, the batch does, and the log says so once.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
-from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
-from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+from sqlqueue_spark.errors import ConnectionLost, LockTimeout, QueueError, RowsHeld, SqlQueueError
+from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.outbox_lookups import check_outbox
-from sqlqueue_spark.send.parking import awaited, release
+from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox
 from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.waiting.waiting_rows import awaited, put_back
 from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logger(__name__)
 
-#: Each so many looks try every database: messages may wait of which this driver does not know, because somebody held them at its last
-#: look, or because another job of the queue has parked them.
+#: Each time after so many looks every database is tried: rows may wait of which this driver does not know, because they
+#: were held at its last look, or because another job of the queue has put them there.
 _ALL_AGAIN = 30
 #: How often a batch that waits looks whether it is to stop.
 _STEP_SECONDS = 0.2
+#: How long a probe waits for the locks of others.
+_PROBE_MS = 1_000
+
+
+def why_down(target: Target, options: SinkOptions, *, again: bool, had_outbox: bool) -> SqlQueueError | None:
+    """Why a database does not take what a sink must write; None where it does. The probe is rolled back.
+
+    :param again: whether the database was reached before, and ``had_outbox`` whether its outbox was seen.
+    :raises ConfigurationError: it refuses the login, and was never reached.
+    :raises QueueError: it has no outbox, and none was ever seen.
+    """
+    try:
+        with connect(target, again=again) as connection:
+            if options.uses_outbox:
+                check_outbox(options, connection)
+                with connection.rehearsal(_PROBE_MS):
+                    outbox = OutboxTable(connection, options.sender or "", options.default_schema)
+                    outbox.add_new([str(uuid.uuid4())])
+    except (ConnectionLost, LockTimeout, RowsHeld) as error:
+        return error
+    except QueueError as error:
+        if not had_outbox:
+            raise
+        return error
+    return None
 
 
 class RemoteDatabases:
-    """Tries the databases that a sink sends to, which are others than that in which its messages are received.
+    """Tries the databases that a sink sends to, other than home, where its rows are received.
 
-    :param options: the sink's.
-    :param home: where the messages are received, in the queue at the address ``queue``.
+    :param places: where the sink sends to.
+    :param queue: the address of the queue in which rows are received.
     """
 
-    def __init__(self, options: SinkOptions, home: ConnectionOptions, queue: str) -> None:
-        self._options = options
-        self._home = home
+    def __init__(self, places: Places, queue: str) -> None:
+        self._places = places
+        self._options = places.away
         self._queue = queue
-        self._destinations = Destinations(options)
         self._lock = threading.Lock()
         self._down: dict[Target, str] = {}
         self._down_since: dict[Target, float] = {}
-        named = {each: self._destinations.option_of(each) for each in self._destinations.everywhere()}
-        self._names = {target: name for target, name in named.items() if target != Target.of(home)}
-        #: Those for which messages may wait. At first all: an earlier process may have parked some.
+        named = {each: places.option_of(each) for each in places.everywhere()}
+        self._names = {target: name for target, name in named.items() if target != places.at_home}
+        #: Those for which rows may wait. At first all: an earlier process may have let some wait.
         self._awaited = set(self._names)
         self._reached: set[Target] = set()
         #: Whether messages may wait for a database that no option leads to any more.
@@ -62,8 +89,8 @@ class RemoteDatabases:
         with self._lock:
             return dict(self._down)
 
-    def is_down(self, target: Target, error: ConnectionLost) -> bool:
-        """Note that a database does not answer; False where it is none that messages wait for."""
+    def is_down(self, target: Target, error: SqlQueueError) -> bool:
+        """Note that a database is down; False where it is none that rows wait for."""
         name = self._names.get(target)
         if name is None:
             return False
@@ -72,21 +99,20 @@ class RemoteDatabases:
             self._down[target] = name
             self._down_since.setdefault(target, time.monotonic())
         if not known:
-            log.warning("database_down database=%s retry_interval=%gs: messages for it wait: %s", name,
+            log.warning("database_down database=%s retry_interval=%gs: rows for it wait: %s", name,
                         self._options.retry_interval.total_seconds(), error)  # fmt: skip
         return True
 
     def note(self, sent: Sent) -> None:
-        """Note what became of a batch: if messages were parked, the next look tries every database.
+        """Note what became of a batch: if rows wait, the next look tries every database.
 
-        It comes at once where none was known to be down, so that the next batch does not find that out again.
-
-        A task that dies may have parked messages. Spark runs it again, and then it only says that it repeats them.
+        It comes at once where none was known to be down, so that the next batch does not find that out again. A task that
+        dies may have let rows wait. Spark runs it again, and then it only says that it repeats them.
         """
-        if sent.parked or sent.repeated:
+        if sent.waiting or sent.repeated:
             with self._lock:
                 self._awaited |= self._names.keys()
-                new = sent.parked and not self._down
+                new = sent.waiting and not self._down
             if new:
                 self._woken.set()
 
@@ -116,14 +142,14 @@ class RemoteDatabases:
                 raise
         if self._renamed:
             # No option leads to these any more: what waits for them goes wherever its address leads now.
-            with connect(Target.of(self._home), again=True) as connection:
+            with connect(self._places.at_home, again=True) as connection:
                 others = awaited(connection, self._table(connection)).difference(self._names.values())
             back += sum(map(self._put_back, sorted(others)))
             self._renamed = False
         return back
 
     def watch(self, stopping: threading.Event) -> None:
-        """Look again and again, until somebody stops it, and :meth:`wake` is called."""
+        """Look again and again, until it is to stop and :meth:`wake` is called."""
         while True:
             self._woken.wait(self._options.retry_interval.total_seconds())
             self._woken.clear()
@@ -148,10 +174,9 @@ class RemoteDatabases:
 
     def _answers(self, target: Target) -> bool:
         name = self._names[target]
-        try:
-            with connect(target, again=target in self._reached) as connection:
-                check_outbox(self._options, self._destinations, connection)
-        except ConnectionLost as error:
+        reached = target in self._reached
+        error = why_down(target, self._places.at(target), again=reached, had_outbox=reached)
+        if error is not None:
             self.is_down(target, error)
             return False
         self._reached.add(target)
@@ -163,36 +188,42 @@ class RemoteDatabases:
         return True
 
     def _put_back(self, name: str) -> int:
-        with connect(Target.of(self._home), again=True) as connection:
-            back = release(connection, self._table(connection), name)
+        with connect(self._places.at_home, again=True) as connection:
+            back = put_back(connection, self._table(connection), name)
         if back:
             log.warning("put_back queue=%s database=%s rows=%d", self._queue, name, back)
         return back
 
     def _table(self, connection: Connection) -> queues.QueueTable:
         with connection.transaction():
-            return queues.get(connection, self._queue, self._home.naming(connection.dialect)).table
+            return queues.get(connection, self._queue, self._places.home.naming(connection.dialect)).table
 
 
 @dataclass(frozen=True)
 class DatabaseWait:
     """Waits for the databases of ``endpoint.<name>.url``; for its own one a sink waits in any case, and not for long.
 
+    :param places: where the sink sends to.
+
     :param stopped: whether the program is asked to stop.
     """
 
-    options: SinkOptions
+    places: Places
+    #: Whether the sink has sent before, so that what is missing now was there.
+    reached: bool = False
     stopped: Callable[[], bool] = lambda: False
+
+    @property
+    def options(self) -> SinkOptions:
+        return self.places.away
 
     def waited(self, batch_id: int) -> bool:
         """Wait for a database that is down, for ``giveUpAfter`` at most; False where none is down, or it has not come back."""
-        destinations = Destinations(self.options)
-        own = Target.of(self.options)
-        waited = False
-        for target in destinations.everywhere():
-            if target == own or (error := _lost(target)) is None:
+        places, waited = self.places, False
+        for target in places.everywhere():
+            if target == places.at_home or (error := self._lost(target)) is None:
                 continue
-            name = destinations.option_of(target)
+            name = places.option_of(target)
             log.warning("batch_waits batch=%d database=%s retry_interval=%gs: it is down: %s",
                         batch_id, name, self.options.retry_interval.total_seconds(), error)  # fmt: skip
             if not self._comes_back(target):
@@ -209,17 +240,13 @@ class DatabaseWait:
                 if self.stopped():
                     return False
                 time.sleep(_STEP_SECONDS)
-            if _lost(target) is None:
+            if self._lost(target) is None:
                 return True
         return False
 
-
-def _lost(target: Target) -> ConnectionLost | None:
-    """Why no connection can be had; None where one can, or where it is no passing trouble."""
-    try:
-        connect(target, again=True).close()
-    except ConnectionLost as error:
-        return error
-    except SqlQueueError:
-        return None
-    return None
+    def _lost(self, target: Target) -> SqlQueueError | None:
+        """Why a database takes nothing; None where it does, or where it is no passing trouble."""
+        try:
+            return why_down(target, self.places.at(target), again=True, had_outbox=self.reached)
+        except SqlQueueError:
+            return None

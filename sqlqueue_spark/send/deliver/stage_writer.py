@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
-
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send.composed import Composed
-from sqlqueue_spark.send.delivery import acknowledged
-from sqlqueue_spark.send.destinations import Destinations, Rows
-from sqlqueue_spark.send.outbox_lookups import has_sent, undecided, unsent
-from sqlqueue_spark.send.outcome_delivery import placed, rows_beside
-from sqlqueue_spark.send.outcomes import Decided, Outcomes
-from sqlqueue_spark.send.preflight import rehearse
-from sqlqueue_spark.send.sender import Sender
+from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.send.compose.outcomes import Outcomes
+from sqlqueue_spark.send.deliver.chunk_work import AtHome, Decision, Elsewhere
+from sqlqueue_spark.send.deliver.delivery import together
+from sqlqueue_spark.send.deliver.destinations import Destinations
+from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known, has_sent
+from sqlqueue_spark.send.deliver.preflight import rehearse
+from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import fitted
+from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_table import table_of
 
@@ -99,83 +98,35 @@ class _StageWriter(Sender):
         self._committing = False
         self._retry = Retry(f"staging by {options.sender}")
 
-    def _sent(self, chunk: Composed, _: Container[int] | None = None) -> Sent:
-        return self._put(lambda connection: self._messages(chunk, connection))
-
-    def _outcomes_sent(self, outcomes: Outcomes) -> Sent:
-        return self._put(lambda connection: self._outcomes(outcomes, connection))
-
-    def _put(self, rows_of: Callable[[Connection], tuple[list[Rows], Sent]]) -> Sent:
-        own = Target.of(self._options)
+    def _delivered(self, target: Target, work: AtHome | Elsewhere) -> tuple[Decision, Sent]:
         return self._retry.retried(
-            lambda: self._attempt(rows_of),
+            lambda: self._staged(work),
             lambda _: not self._committing,
-            on_failure=lambda error: self._gave_way(own, error),
+            on_failure=lambda error: self._gave_way(target, error),
         )
 
-    def _attempt(self, rows_of: Callable[[Connection], tuple[list[Rows], Sent]]) -> Sent:
+    def _staged(self, work: AtHome | Elsewhere) -> tuple[Decision, Sent]:
         self._committing = False
-        connection = self._connected(Target.of(self._options))
-        rows, sent = rows_of(connection)
+        connection = self._connected(self._home)
+        known = set()
+        if has_sent(self._destinations, connection):
+            outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
+            earlier = earlier_known(self._routes, work, connection, outbox)
+            with connection.transaction():
+                known = outbox.seen(work.asked()) | earlier()
+        decision = work.decide(known)
+        rows = [part for to, its in work.messages(decision) for part in work.message_rows(to, its)]
+        rows += work.beside(decision)
+        sent = work.counted(decision)
         with connection.transaction():
             messages = {
                 replace(to.table.table, catalog=to.table.database).to_text(): fitted(
                     connection, to.columns, its
                 )
-                for to, its in rows
+                for to, its in together(rows)
             }
             Stage(connection, table_of(self._options)).add(self.task, messages)
             fail_points.step(fail_points.ROWS_STAGED)
             self._committing = True
         self.staged.update({name: len(its) for name, its in messages.items()})
-        return sent
-
-    def _messages(self, chunk: Composed, connection: Connection) -> tuple[list[Rows], Sent]:
-        """The rows of a chunk by destination, but for those that the outbox knows."""
-        routes = self._routes
-        chunk, placed = routes.placed(chunk)
-        if has_sent(self._options, self._destinations, connection):
-            placed = unsent(routes, chunk, connection, placed)
-        done = chunk.counted(positions for _, positions in placed)
-        rows = [part for to, positions in placed for part in routes.parted(to, chunk.rows(positions))]
-        told = acknowledged(routes, chunk, placed)
-        done += Sent(acknowledged=sum(its.num_rows for _, its in told))
-        return _by_table([*rows, *told]), done + Sent(repeated=len(chunk) - done.sent - done.failed)
-
-    def _outcomes(self, outcomes: Outcomes, connection: Connection) -> tuple[list[Rows], Sent]:
-        """The rows of a chunk of outcomes by destination, but for the outcomes that the outbox knows."""
-        routes = self._routes
-        outcomes = routes.reachable(outcomes)
-        accepted: Sequence[int] = range(len(outcomes))
-        if has_sent(self._options, self._destinations, connection):
-            accepted = undecided(routes, outcomes, connection)
-        positions = outcomes.sent_by(accepted)
-        rows: list[Rows] = []
-        sent = Sent()
-        if positions and outcomes.sends is not None:
-            sends = outcomes.sends
-            sent = sends.counted([positions])
-            rows = [
-                part
-                for to, its in placed(routes, outcomes, positions)
-                for part in routes.parted(to, sends.rows(its))
-            ]
-        others, beside = rows_beside(routes, outcomes, Decided(accepted))
-        return _by_table([*rows, *others]), sent + beside
-
-    def _connected(self, _: Target) -> Connection:
-        """The database of the stage holds all tables, too."""
-        own = Target.of(self._options)
-        if own not in self._connections:
-            self._connections[own] = connect(own, again=True)
-        return self._connections[own]
-
-
-def _by_table(rows: Iterable[Rows]) -> list[Rows]:
-    """The rows with those of one table together."""
-    together: dict[str, Rows] = {}
-    for to, its in rows:
-        name = to.table.address
-        before = together.get(name)
-        together[name] = (to, its if before is None else pa.concat_batches([before[1], its]))
-    return list(together.values())
+        return decision, sent

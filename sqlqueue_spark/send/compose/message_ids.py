@@ -10,8 +10,8 @@ from sqlqueue_spark.errors import Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.messages.outgoing import new_row_ids
-from sqlqueue_spark.send.column_values import in_order, mapped, told
-from sqlqueue_spark.send.header_shapes import Alike
+from sqlqueue_spark.send.compose.column_values import in_order, mapped, told
+from sqlqueue_spark.send.compose.header_shapes import Alike
 
 _UUID = r"\A[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\z"
 

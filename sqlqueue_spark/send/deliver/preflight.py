@@ -5,16 +5,15 @@ What an atomic pipeline has staged is tried out before the stage is sealed, whil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
 from sqlqueue_spark.engines.connect import Connection, Target, one_each
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.databases_down import RemoteDatabases
-from sqlqueue_spark.send.destinations import Destinations, check_one_database
-from sqlqueue_spark.send.outbox_lookups import check_outbox, has_sent
+from sqlqueue_spark.send.deliver.destinations import Destinations, check_one_database
+from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, has_sent, look_for_versions
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch
 from sqlqueue_spark.tables.stage_table import table_of
@@ -35,7 +34,8 @@ def prepare(
     events: bool = False,
     batch: Batch = NO_BATCH,
     last: Run | None = None,
-    databases: RemoteDatabases | None = None,
+    down: Collection[Target] | None = None,
+    stores: bool = True,
 ) -> Run:
     """Find the tables that these addresses mean, that of the error queue, and the outbox in each of their databases.
 
@@ -46,66 +46,86 @@ def prepare(
     :param events: whether messages are published; then the table of subscriptions must be there.
     :param batch: the batch to send.
     :param last: what this returned for the sink's last batch.
-    :param databases: those of which some may be down, and messages for them wait.
+    :param stores: whether what is written for an error or audit queue elsewhere may be stored in the queue of its rows.
+    :param down: the databases that are down, where rows for them wait; None where they do not.
     :returns: what an atomic pipeline's batch is staged for.
 
     :raises QueueError: a queue table or an outbox table is missing; the text says which.
     :raises ConfigurationError: an address or a name is impossible, or no atomic source holds the stage of an atomic
         pipeline.
     """
-    error_queue = options.error_queue
-    own = [each for each in (error_queue, options.audit_queue) if each is not None]
-    addresses = [*addresses, *own]
     destinations.forget_if_old()
-    if options.transaction_mode == ATOMIC:
-        check_one_database(options, destinations, addresses if error_queue is None else own)
+    addresses = list(addresses)
+    if options.transaction_mode == ATOMIC and options.error_queue is None:
+        check_one_database(destinations, addresses)
     run = Run(batch=batch)
 
     def check(opened: Connection) -> None:
-        if options.uses_outbox:
-            check_outbox(options, destinations, opened)
+        check_outbox(options, opened)
+        look_for_versions(options, destinations, opened)
 
-    with one_each(again=again, opened=check) as connected:
+    remembers: Callable[[Connection], object] = check if options.uses_outbox else id
+    with one_each(again=again, opened=remembers) as connected:
         if options.transaction_mode == ATOMIC:
             run = _enter(options, connected(Target.of(options)), batch, last)
-            has_sent(options, destinations, connected(Target.of(options)))
+            has_sent(destinations, connected(Target.of(options)))
         elif options.stream and last is None:
             _look_back(options, connected(Target.of(options)), batch)
         try:
-            _find(options, destinations, addresses, connected, databases)
+            for each in filter(None, (options.error_queue, options.audit_queue)):
+                _find_beside(destinations, each, connected, stores=stores)
+            for each in addresses:
+                _find(destinations, each, connected, down)
             if events:
-                destinations.subscribers.check(connected)
-            for target in destinations.databases() if delays else ():
-                destinations.find_delayed(target, destinations.owner_of_delayed(target), connected)
+                destinations.subscribers().check(connected)
+            if delays:
+                destinations.find_waiting(connected)
         except QueueError as error:
             raise QueueError(f"{error} Nothing of this batch was sent.") from error
     return run
 
 
-def _find(
-    options: SinkOptions,
-    destinations: Destinations,
-    addresses: Iterable[str],
-    connected: Callable[[Target], Connection],
-    databases: RemoteDatabases | None,
+def _find_beside(
+    destinations: Destinations, queue: str, connected: Callable[[Target], Connection], *, stores: bool
 ) -> None:
-    """Find the tables at these addresses, but for those whose database is down while messages for it may wait.
+    """Find an error or audit queue, which may lie elsewhere only where what is written for it can be stored."""
+    places = destinations.places
+    if places.beside(queue).target == places.at_home:
+        destinations.beside(queue, connected)
+    elif not stores and places.home.store_and_forward is None:
+        raise ConfigurationError(
+            f"The queue {queue!r} lies in another database, and nothing passes on what is written for it; name a queue of "
+            "this database as storeAndForward, from which a store-and-forward job sends it on."
+        )
+
+
+def _find(
+    destinations: Destinations,
+    address: str,
+    connected: Callable[[Target], Connection],
+    down: Collection[Target] | None,
+) -> None:
+    """Find a destination, but for one whose database is down while rows for it wait.
 
     Where there is an error queue, the tasks find out too what is missing: messages fail then.
     """
-    for address in addresses:
-        if options.error_queue is None or address in (options.error_queue, options.audit_queue):
-            destinations.find(address, connected)
-            continue
-        with suppress(QueueError, ConfigurationError):
-            target, _ = destinations.where(address)
-            if databases is not None and target in databases.down():
-                continue
-            try:
-                destinations.find(address, connected)
-            except ConnectionLost as error:
-                if databases is None or not databases.is_down(target, error):
-                    raise
+    places = destinations.places
+    if places.home.error_queue is None:
+        place = places.destination(address)
+        if places.is_stored(place):
+            destinations.received(places.home.store_and_forward or "", connected)
+        else:
+            destinations.at(place, address, connected)
+        return
+    with suppress(QueueError, ConfigurationError):
+        place = places.destination(address)
+        if down is not None and place.target in down:
+            return
+        try:
+            destinations.at(place, address, connected)
+        except ConnectionLost:
+            if down is None or place.target == places.at_home:
+                raise
 
 
 def rehearse(

@@ -1,53 +1,60 @@
 """Makes the copies of events, one for each table that has subscribed, with the same message id in each.
 
-Events have no destination until somebody looks who has subscribed. Then a chunk becomes one or more chunks whose messages all have one.
+An event has no destination until the table of subscriptions is read. Then a chunk becomes one or more chunks
+whose messages all have one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.send.chunks import CHUNK_BYTES
-from sqlqueue_spark.send.composed import Composed
-from sqlqueue_spark.send.outcomes import Outcomes
-from sqlqueue_spark.send.routes import Routes
+from sqlqueue_spark.send.compose.chunks import CHUNK_BYTES
+from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import CHUNK
 
+#: Gives the addresses that have subscribed to each of some types.
+Subscribers = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
+
 
 class _Group(NamedTuple):
-    """Messages that go to one address, or messages that are no events; ``sources`` are their positions in ascending order."""
+    """Messages that go to one address, or messages that are no events; ``sources`` are their positions, ascending."""
 
     sources: pa.Array
     destinations: pa.Array
     published: bool
 
 
-def with_copies(routes: Routes, chunk: Composed | Outcomes) -> tuple[Sequence[Composed | Outcomes], Sent]:
-    """A chunk with copies in the place of its events, as one or more chunks, and how many events went to nobody.
+def with_copies(
+    chunk: Composed | Outcomes, subscribers: Subscribers, written: int
+) -> tuple[Sequence[Composed | Outcomes], Sent]:
+    """A chunk with copies in the place of its events, as one or more chunks, and how many events have no subscriber.
 
-    A chunk of sends is cut between the tables of the subscribers, a chunk of outcomes between received messages: each has at most as
-    many copies as a transaction should, and all that an outcome sends stays together.
+    A chunk of messages is cut between the tables of the subscribers, a chunk of outcomes between received rows: each has at
+    most as many copies as a transaction should, and all that a row sends stays together.
 
+    :param written: the most rows that one statement writes.
     :raises QueueError: there is no table of subscriptions; or a queue that has subscribed is gone, and there is no error queue.
     """
     sends = chunk.sends if isinstance(chunk, Outcomes) else chunk
     if sends is None or sends.events is None:
         return [chunk], Sent()
-    groups, nobody = _groups(routes, sends)
+    groups, unsubscribed = _groups(sends, subscribers)
     fail_points.step(fail_points.SUBSCRIBERS_FOUND)
-    done = Sent(unsubscribed=nobody)
+    done = Sent(unsubscribed=unsubscribed)
+    bytes_each = max(1, sends.size // max(1, len(sends)))
+    most = max(1, min(CHUNK, written, CHUNK_BYTES // bytes_each))
     if isinstance(chunk, Outcomes):
-        return list(_cut(_outcomes(chunk, sends, groups), _most(routes, sends))), done
-    packed = _packed(groups, _most(routes, sends))
+        return list(_cut(_outcomes(chunk, sends, groups), most)), done
+    packed = _packed(groups, most)
     # The rows of the first group need no new Ids.
     return [
         sends.copied(*_columns(each), keeps_ids=not number and len(each) == 1)
@@ -55,18 +62,18 @@ def with_copies(routes: Routes, chunk: Composed | Outcomes) -> tuple[Sequence[Co
     ], done
 
 
-def _groups(routes: Routes, chunk: Composed) -> tuple[list[_Group], int]:
-    """The messages of a chunk by where they go, those that are no events first; and how many events go to nobody."""
+def _groups(chunk: Composed, subscribers: Subscribers) -> tuple[list[_Group], int]:
+    """The messages of a chunk by where they go, those that are no events first; and how many events go nowhere."""
     assert chunk.events is not None
     events = chunk.events.without(sorted(chunk.failed)) if chunk.failed else chunk.events
     by_topics = events.by_topics()
     wanted = {topic for topics, positions in by_topics if positions for topic in topics}
-    found = routes.subscribers(wanted) if wanted else {}
-    nobody = 0
+    found = subscribers(wanted) if wanted else {}
+    unsubscribed = 0
     to: dict[str, list[int]] = {}
     for topics, positions in by_topics:
         addresses = dict.fromkeys(address for topic in topics for address in found.get(topic, ()))
-        nobody += 0 if addresses else len(positions)
+        unsubscribed += 0 if addresses else len(positions)
         for address in addresses:
             to[address] = sorted([*to[address], *positions]) if address in to else positions
     others = pc.indices_nonzero(events.numbers.is_null()).cast(pa.int32())
@@ -77,7 +84,7 @@ def _groups(routes: Routes, chunk: Composed) -> tuple[list[_Group], int]:
             groups.append(
                 _Group(sources, pa.repeat(pa.scalar(address, pa.string()), len(sources)), published=True)
             )
-    return groups, nobody
+    return groups, unsubscribed
 
 
 def _packed(groups: Sequence[_Group], most: int) -> Iterator[Sequence[_Group]]:
@@ -95,7 +102,7 @@ def _packed(groups: Sequence[_Group], most: int) -> Iterator[Sequence[_Group]]:
 
 
 def _outcomes(outcomes: Outcomes, sends: Composed, groups: Sequence[_Group]) -> Outcomes:
-    """The outcomes, which send the messages of these groups, in the order of the received messages."""
+    """The outcomes, which send the messages of these groups, in the order of the received rows."""
     if not groups:
         return replace(outcomes, sends=None, owners=())
     columns = _columns(groups)
@@ -117,7 +124,7 @@ def _columns(groups: Sequence[_Group]) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def _cut(outcomes: Outcomes, most: int) -> Iterator[Outcomes]:
-    """The outcomes, so many together that they send at most so many messages; each stays whole."""
+    """The outcomes, as many together as send at most this many messages; each stays whole."""
     sends = Counter(outcomes.owners)
     first = count = 0
     for at in range(len(outcomes)):
@@ -126,9 +133,3 @@ def _cut(outcomes: Outcomes, most: int) -> Iterator[Outcomes]:
             first, count = at, 0
         count += sends[at]
     yield outcomes.only(range(first, len(outcomes))) if first else outcomes
-
-
-def _most(routes: Routes, chunk: Composed) -> int:
-    """How many copies of a chunk's messages go out in one transaction."""
-    bytes_each = max(1, chunk.size // max(1, len(chunk)))
-    return max(1, min(CHUNK, Target.of(routes.options).dialect.written, CHUNK_BYTES // bytes_each))

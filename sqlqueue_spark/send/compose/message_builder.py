@@ -5,6 +5,7 @@ Formats: the headers of NServiceBus. A header that is there is never overwritten
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,6 @@ import pyarrow as pa
 
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
-from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import content_types
 from sqlqueue_spark.messages.failure_headers import Failure, poison
@@ -25,6 +25,7 @@ from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
     MESSAGE_ID,
+    ONE_HOP,
     TIME_SENT,
     format_member,
     format_time,
@@ -46,16 +47,14 @@ from sqlqueue_spark.messages.outgoing import (
 )
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send.chunks import chunks
-from sqlqueue_spark.send.column_values import among, in_order, mapped, mapped_once, told
-from sqlqueue_spark.send.composed import Composed, FailedMessage
-from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.events import Events, check_events, parted, typeless
-from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
-from sqlqueue_spark.send.header_shapes import Alike, alike, members, poisoned
-from sqlqueue_spark.send.message_ids import ids_of_rows, message_ids
-from sqlqueue_spark.send.outbox_keys import origins
-from sqlqueue_spark.send.received_in_transit import in_transit
+from sqlqueue_spark.send.compose.chunks import chunks
+from sqlqueue_spark.send.compose.column_values import among, in_order, mapped, mapped_once, told
+from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.send.compose.events import Events, check_events, parted, typeless
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.compose.header_shapes import OF_STORING, Alike, alike, members, poisoned
+from sqlqueue_spark.send.compose.message_ids import ids_of_rows, message_ids
+from sqlqueue_spark.send.compose.places import Places
 
 _READ = {
     "Body": pa.binary(),
@@ -69,7 +68,6 @@ _READ = {
     "DeliverAt": pa.timestamp("us", tz="UTC"),
     "DelayDeliveryFor": pa.duration("us"),
     "EventType": pa.string(),
-    "Queue": pa.string(),
 }
 #: Stands for the destination of an event until it is known who has subscribed to it.
 SUBSCRIBERS = ""
@@ -93,17 +91,22 @@ class MessageBuilder:
     Spark and the database need their part of that. A row that is touched in Python takes as much by itself.
     """
 
+    #: The frame's, and the options of the database in which destinations lie.
     columns: FrameColumns
     options: SinkOptions
-    #: Those that the messages go to. They know how an address is written in full.
-    destinations: Destinations | None = None
+    #: Tells how an address is written in full.
+    places: Places
     #: How many messages were made that have no type; those that endpoints exchange among themselves need none.
     untyped: Count = field(default_factory=Count)
+    #: Whether headers of one hop go out as they are given, as a person may want it.
+    as_given: bool = False
 
-    @functools.cached_property
-    def _addresses(self) -> Destinations:
-        """What knows how an address is written in full."""
-        return self.destinations or Destinations(self.options)
+    @property
+    def _lost(self) -> frozenset[str]:
+        """The headers that do not go out."""
+        if self.as_given:
+            return frozenset()
+        return ONE_HOP if self.columns.received or self.columns.answers else ONE_HOP - OF_STORING
 
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Composed]:
         """Make the messages of a task, in their order, chunk by chunk; a chunk goes out in one transaction.
@@ -111,13 +114,15 @@ class MessageBuilder:
         :raises ConfigurationError: a row cannot be sent as it is; the text says which row and why.
         """
         sized = [self.columns.names[name] for name in ("Headers", "Body") if name in self.columns.names]
-        failed_before: set[str] = set()
         for chunk in chunks(batches, sized, Target.of(self.options).dialect.written):
-            yield self._told_apart(chunk, failed_before)
+            with self.telling_rows_apart(chunk):
+                yield self.composed(chunk)
 
-    def _told_apart(self, batch: pa.RecordBatch, failed_before: set[str]) -> Composed:
+    @contextlib.contextmanager
+    def telling_rows_apart(self, batch: pa.RecordBatch) -> Iterator[None]:
+        """Add to an error which received row it is about."""
         try:
-            return self.composed(batch, failed_before=failed_before)
+            yield
         except Unsendable as error:
             named = [
                 f"{name} {batch.column(own)[error.position].as_py()}"
@@ -132,24 +137,24 @@ class MessageBuilder:
         self,
         batch: pa.RecordBatch,
         new_ids: NewIds | None = None,
-        failed_before: set[str] | None = None,
         groups: Sequence[Alike] | None = None,
     ) -> Composed:
         """Make the messages of one chunk.
 
         :param new_ids: makes the ids of the messages that have none.
-        :param failed_before: the origins that have failed in this task; those of the chunk are added.
-        :param groups: the rows by the headers that they have, where somebody has grouped them already.
+        :param groups: the rows by the headers that they have, where they are grouped already.
         :raises Unsendable: a row cannot be sent as it is.
         """
         read = [self.columns.column(batch, name).cast(type_) for name, type_ in _READ.items()]
         given = pa.RecordBatch.from_arrays(read, list(_READ))
-        headers = self.columns.column(batch, "Headers")
+        may_fail = self.columns.received and self.options.error_queue is not None
         if groups is None:
+            headers = self.columns.column(batch, "Headers")
             groups = alike(
                 headers.cast(pa.string()) if pa.types.is_large_string(headers.type) else headers,
                 received=self.columns.received,
-                poison=self.columns.received and self.options.error_queue is not None,
+                poison=may_fail,
+                lost=self._lost,
             )
         own, nothing = told(given["Id"]), pa.nulls(len(given), pa.string())
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
@@ -170,69 +175,21 @@ class MessageBuilder:
                 "A row's Destination is NULL and there is no option queue; give one, or filter such rows.",
             )
         given = given.set_column(list(_READ).index("Destination"), "Destination", destinations)
-        composed = Composed(
+        failed = {at: poison(text) for at, text in poisoned(groups).items()}
+        for at in () if events is None else events.typeless():
+            if not may_fail:
+                raise typeless(at)
+            failed[at] = Failure.of(typeless(at))
+        return Composed(
             id_column=ids,
             addresses=destinations,
             make=functools.partial(self._rows, given, groups, ids, row_ids, published),
+            failed=failed,
             events=events,
             own_ids=to_send.null_count < len(to_send),
             size=batch.nbytes,
             delayed=pc.any(delayed).as_py(),
-            origins=self._origins(batch, received, ids) if self.columns.received else None,
-            owed=self._owed(headers, given["Queue"]) if self.columns.received else {},
-            received=self._received(batch, received, given["Queue"]),
         )
-        if not self.columns.received:
-            for at in composed.typeless():
-                raise typeless(at)
-            return composed
-        failed = self._failures(composed, given, groups)
-        before = set() if failed_before is None else failed_before
-        return composed.failing_once(failed, self.options.error_queue or "", before)
-
-    def _origins(self, batch: pa.RecordBatch, row_ids: pa.Array, ids: pa.Array) -> pa.Array:
-        """What tells the received rows apart; the message id where a row was not received, but comes from another source."""
-        return pc.coalesce(origins(row_ids, self.columns.column(batch, "RowVersion")), ids)
-
-    def _received(self, batch: pa.RecordBatch, row_ids: pa.Array, queues: pa.Array) -> pa.RecordBatch | None:
-        """Which row each message was received as, where the frame tells of all."""
-        if not self.columns.received or row_ids.null_count or queues.null_count:
-            return None
-        return pa.RecordBatch.from_arrays([queues, self.columns.column(batch, "RowVersion"), row_ids], ORIGIN)
-
-    @staticmethod
-    def _owed(headers: pa.Array, queues: pa.Array) -> dict[int, Owed]:
-        """The acknowledgements that rows ask for which tell where they were received: they are owed there."""
-        if not pa.types.is_string(headers.type):
-            return {}
-        return {at: each for at, each in owed_by(headers).items() if queues[at].is_valid}
-
-    def _failures(
-        self, composed: Composed, given: pa.RecordBatch, groups: Sequence[Alike]
-    ) -> dict[int, FailedMessage]:
-        """The messages that cannot be passed on, by their positions.
-
-        :raises Unsendable: there are such messages, and there is no error queue.
-        """
-        failed: dict[int, FailedMessage] = {}
-        for at, text in poisoned(groups).items():
-            queue = given["Queue"][at].as_py() or composed.destination(at)
-            failed[at] = self._failed(poison(text), queue, composed.ids[at])
-        for at in composed.typeless():
-            error = typeless(at)
-            if self.options.error_queue is None:
-                raise error
-            queue = given["Queue"][at].as_py() or self.options.error_queue
-            failed[at] = self._failed(Failure.of(error), queue, composed.ids[at])
-        for at, wanted, error in in_transit(groups, given["Queue"], self.options):
-            if self.options.error_queue is None:
-                raise error
-            failed[at] = self._failed(Failure.of(error), wanted, composed.ids[at])
-        return failed
-
-    def _failed(self, failure: Failure, queue: str, message_id: str) -> FailedMessage:
-        """A message that has failed for a queue, and cannot be sent anywhere."""
-        return self._addresses.failed(failure, queue=queue, message_id=message_id)
 
     def _rows(
         self,
@@ -360,34 +317,11 @@ class MessageBuilder:
                 "A row has a time of delivery that no table can hold; give a time between the years 1753 and 9999 as DeliverAt, or as the end "
                 "of DelayDeliveryFor.",
             )
-        if FORWARD_DESTINATION in group.names:
-            at = pc.index(due.is_valid(), True).as_py()
-            raise Unsendable(
-                group.positions[at].as_py(),
-                f"A row has a time of delivery and the header {FORWARD_DESTINATION}, which would send it elsewhere; take the header out "
-                "of Headers, and give the address as Destination.",
-            )
-        to = pc.if_else(
-            due.is_valid(), self._first_queues(given["Destination"]), pa.scalar(None, pa.string())
-        )
+        to = pc.if_else(due.is_valid(), given["Destination"], pa.scalar(None, pa.string()))
         own = {FORWARD_DESTINATION: self._full_addresses(to, group.positions, kept=True)}
         if DELIVER_AT not in group.names:
             own[DELIVER_AT] = mapped_once(format_time, due)  # most messages are due at one of a few times
         return own
-
-    def _first_queues(self, destinations: pa.Array) -> pa.Array:
-        """The queue that each message goes into first: that of storing where its destination is in another database."""
-        store = self.options.store_and_forward
-        if store is None:
-            return destinations
-        return mapped_once(lambda each: store if self._is_stored(each) else each, destinations)
-
-    def _is_stored(self, address: str) -> bool:
-        """Whether messages to an address are stored in this database; not where the address cannot be read."""
-        try:
-            return self._addresses.stored_for(address) is not None
-        except ConfigurationError:
-            return False
 
     def _count_untyped(self, group: Alike) -> None:
         if ENCLOSED_MESSAGE_TYPES not in group.names and self.options.message_type is None:
@@ -403,7 +337,7 @@ class MessageBuilder:
         full = []
         for number, address in enumerate(distinct.dictionary.to_pylist()):
             try:
-                full.append(self._addresses.full_address(address))
+                full.append(self.places.full_address(address))
             except ConfigurationError as error:
                 if not (kept or self.columns.received):
                     at = pc.index(distinct.indices, number).as_py()

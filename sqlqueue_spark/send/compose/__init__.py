@@ -1,0 +1,1 @@
+"""Makes messages and outcomes of the rows of a frame; opens nothing."""

@@ -1,0 +1,250 @@
+"""What becomes of received rows: what each of them sends, or why it failed.
+
+A row that is *handled* has one outcome, the first that is committed: all that it sends goes out together, or
+it fails. A row that is *passed on* is a message that goes to its destinations, and known there.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+
+import pyarrow as pa
+
+from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
+from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.messages.audit import audit_headers
+from sqlqueue_spark.messages.delayed_retry_headers import retry_headers
+from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
+from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR, changed_headers
+from sqlqueue_spark.messages.origin import Origin
+from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, uuid_text
+from sqlqueue_spark.messages.outgoing_schema import OUTGOING
+from sqlqueue_spark.messages.waiting_headers import given_up_at, waiting_headers
+from sqlqueue_spark.send.compose.column_values import in_order
+from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.send.compose.places import Places
+
+#: When a received message was processed; NULL where the frame does not tell.
+TIMES = pa.schema([(name, pa.timestamp("us", tz="UTC")) for name in ("ProcessingStarted", "ProcessingEnded")])
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_COLUMNS = ("queues", "row_versions", "row_ids", "ids", "headers", "bodies", "times")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcomes:
+    """A chunk of received rows.
+
+    :param handled: whether they are handled; else they are passed on.
+    :param places: what reads the addresses that they send to.
+    :param queues: the address of the queue of each; with ``row_versions`` and ``row_ids`` it says which row it was.
+    :param ids: the message id of each, ``headers`` and ``bodies`` those of the frame.
+    :param as_received: whether the frame has headers and bodies as they were received.
+    :param times: when each was processed (:data:`TIMES`).
+    :param moved: the origins of those that we have moved, by their positions.
+    :param stored: those that we have stored for another database, and what each is known by there.
+    :param sends: all that they send; None for nothing. ``owners`` has for each of these messages the position of the received
+        one that sends it, in ascending order.
+    :param failed: those that have failed, by their positions. Nothing of what they send goes out.
+    """
+
+    handled: bool
+    places: Places
+    queues: pa.Array
+    row_versions: pa.Array
+    row_ids: pa.Array
+    ids: pa.Array
+    headers: pa.Array
+    bodies: pa.Array
+    times: pa.RecordBatch
+    as_received: bool = True
+    moved: Mapping[int, Origin] = field(default_factory=dict)
+    stored: Mapping[int, str] = field(default_factory=dict)
+    sends: Composed | None = None
+    owners: Sequence[int] = ()
+    failed: Mapping[int, Failure] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def failing(self, failures: Mapping[int, Failure]) -> Outcomes:
+        """The same rows, but these have failed too."""
+        return replace(self, failed={**failures, **self.failed})
+
+    def only(self, kept: Sequence[int]) -> Outcomes:
+        """The rows at these positions alone, which are in ascending order."""
+        its = pa.array(kept, pa.int32())
+        numbers = {at: number for number, at in enumerate(kept)}
+        messages = [at for at, owner in enumerate(self.owners) if owner in numbers]
+        return replace(
+            self,
+            **{name: getattr(self, name).take(its) for name in _COLUMNS},
+            moved={numbers[at]: each for at, each in self.moved.items() if at in numbers},
+            stored={numbers[at]: each for at, each in self.stored.items() if at in numbers},
+            sends=None if self.sends is None or not messages else self.sends.only(messages),
+            owners=[numbers[self.owners[at]] for at in messages],
+            failed={numbers[at]: each for at, each in self.failed.items() if at in numbers},
+        )
+
+    def silent(self) -> Outcomes:
+        """The same rows, which send nothing."""
+        return replace(self, sends=None, owners=())
+
+    def messages_of(self, position: int) -> range:
+        """The positions of the messages that a row sends."""
+        first = bisect.bisect_left(self.owners, position)
+        return range(first, bisect.bisect_right(self.owners, position, first))
+
+    def queue(self, position: int) -> str:
+        """The address of the queue in which a row was received."""
+        return self.queues[position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
+
+    def row_id(self, position: int) -> str:
+        return self.row_ids[position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
+
+    def origin(self, position: int) -> Origin:
+        """What a row is known by."""
+        if position in self.moved:
+            return self.moved[position]
+        return Origin(self.row_id(position).lower(), self.row_versions[position].as_py())
+
+    @cached_property
+    def origin_texts(self) -> pa.Array:
+        """The key of the origin of each row (:attr:`Origin.key`)."""
+        texts = pc.binary_join_element_wise(
+            pc.utf8_lower(self.row_ids), self.row_versions.cast(pa.string()), "-"
+        )
+        if not self.moved:
+            return texts
+        keys = [self.moved[at].key if at in self.moved else None for at in range(len(self))]
+        return pc.coalesce(pa.array(keys, pa.string()), texts)
+
+    @cached_property
+    def owed(self) -> Mapping[int, Owed]:
+        """The acknowledgements that rows ask for which ServiceControl has put back; one that we stored owes none."""
+        return {at: each for at, each in owed_by(self.headers).items() if at not in self.stored}
+
+    def given_up(self, position: int, now: datetime) -> bool:
+        """Whether a row has waited for its database for as long as it may."""
+        end = given_up_at(self._texts[position])
+        return end is not None and end <= now
+
+    def with_received(self, positions: Sequence[int], headers: pa.Array, bodies: pa.Array) -> Outcomes:
+        """The same rows, with these headers and bodies at these positions, which are in ascending order."""
+        if not positions:
+            return self
+        others = sorted(set(range(len(self))).difference(positions))
+        order = [pa.array(its, pa.int32()) for its in (others, positions)]
+        return replace(
+            self,
+            headers=in_order(order, [self.headers.take(order[0]), headers]),
+            bodies=in_order(order, [self.bodies.take(order[0]), bodies]),
+        )
+
+    def error_rows(self, positions: Sequence[int], places: Places) -> pa.RecordBatch:
+        """The rows with which these go to an error queue."""
+        headers = [self._error_headers(at, self.failed[at], places) for at in positions]
+        return lasting(headers, self._bodies_of(positions))
+
+    def copy_error_rows(self, refused: Sequence[tuple[int, str, Failure]], places: Places) -> pa.RecordBatch:
+        """The rows for an error queue of copies of events that were passed on; each names its one destination.
+
+        :param refused: of each copy the position of its row, the full address of its destination, and why it failed.
+        """
+        headers = [
+            changed_headers(
+                self._error_headers(at, failure, places), {STORED_FOR, STORED_EVENT}, {STORED_FOR: to}
+            )
+            for at, to, failure in refused
+        ]
+        return lasting(headers, self._bodies_of([at for at, *_ in refused]))
+
+    def _error_headers(self, position: int, failure: Failure, places: Places) -> str:
+        queue, endpoint = places.written(failure.failed_for or self.queue(position), received=True)
+        row_id = self.row_id(position)
+        return failed_headers(self._texts[position], failure, queue=queue, endpoint=endpoint, row_id=row_id)
+
+    def retry_rows(self, positions: Sequence[int], places: Places, now: datetime) -> pa.RecordBatch:
+        """The rows with which these wait until they are tried again."""
+        delays = [self.failed[at].retry_after or timedelta() for at in positions]
+        rows = new_row_ids(len(positions))
+        headers = [
+            retry_headers(
+                self._texts[at],
+                queue=places.written(self.queue(at), received=True)[0],
+                row_id=self.row_id(at),
+                origin=self.origin(at).moved().header(uuid_text(own.as_py())),
+                now=now,
+                due=now + delay,
+            )
+            for at, delay, own in zip(positions, delays, rows, strict=True)
+        ]
+        milliseconds = [delay // timedelta(milliseconds=1) for delay in delays]
+        return replaced(
+            lasting(headers, self._bodies_of(positions)),
+            id=rows,
+            delay_ms=pa.array(milliseconds, pa.int64()),
+        )
+
+    def waiting_rows(self, positions: Sequence[int], places: Places, now: datetime) -> pa.RecordBatch:
+        """The rows with which these wait for a database that is down; they are given up in their order."""
+        headers, dues = [], []
+        rows = new_row_ids(len(positions))
+        for number, (at, own) in enumerate(zip(positions, rows, strict=True)):
+            failure = self.failed[at]
+            text, due = waiting_headers(
+                self._texts[at],
+                row_id=self.row_id(at),
+                origin=self.origin(at).moved().header(uuid_text(own.as_py())),
+                queue=places.written(self.queue(at), received=True)[0],
+                database=failure.waits_for or "",
+                latest=now + failure.give_up_after,
+            )
+            headers.append(text)
+            dues.append(due + number * timedelta.resolution)
+        waiting = lasting(headers, self._bodies_of(positions))
+        return replaced(waiting, id=rows, due=pa.array(dues, OUTGOING.field("due").type))
+
+    def audit_rows(
+        self, positions: Sequence[int], places: Places, now: datetime, acknowledged: Container[int]
+    ) -> pa.RecordBatch:
+        """The copies of these messages for the audit queue.
+
+        :param now: when those were processed of which the frame does not tell.
+        :param acknowledged: those of which ServiceControl is told.
+        """
+        started, ended = (_moments(self.times[name]) for name in TIMES.names)
+        headers = [
+            audit_headers(
+                self._texts[at],
+                endpoint=places.written(self.queue(at), received=True)[1],
+                row_id=self.row_id(at),
+                started=started[at] or ended[at] or now,
+                ended=ended[at] or now,
+                acknowledged=at in acknowledged,
+            )
+            for at in positions
+        ]
+        return lasting(headers, self._bodies_of(positions))
+
+    def _bodies_of(self, positions: Sequence[int]) -> pa.Array:
+        return self.bodies.take(pa.array(positions, pa.int32()))
+
+    @cached_property
+    def _texts(self) -> Sequence[str | None]:
+        return self.headers.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+
+def _moments(times: pa.Array) -> list[datetime | None]:
+    """Times as Python has them; None for one that it has not, after the year 9999."""
+    moments: list[datetime | None] = []
+    for each in times.cast(pa.int64()).to_pylist():
+        moment = None
+        with contextlib.suppress(OverflowError):
+            moment = None if each is None else _EPOCH + timedelta(microseconds=each)
+        moments.append(moment)
+    return moments

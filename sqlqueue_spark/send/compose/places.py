@@ -1,0 +1,127 @@
+"""An address means one table in one database: which one, and how it is written for others to read.
+
+A text such as ``orders`` means different things in different databases, so nothing is sent to a text. A
+*place* is a database, a schema and a table. An address that a message, a subscription or the option ``queue``
+names is a destination: it lies in the database of ``sink.url``, unless ``endpoint.<name>.url`` names another
+one. What belongs to a received row (its queue, errorQueue, auditQueue, the queue of an acknowledgement) lies
+in the database in which the row was received, its *home*. Only ``endpoint.<name>.url`` leads elsewhere from
+there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+
+
+class Place(NamedTuple):
+    """One table of one database."""
+
+    target: Target
+    table: Table
+
+
+@dataclass
+class Places:
+    """Reads addresses.
+
+    :param home: options of the database in which messages were received; for a sink alone, of its own one.
+    :param away: options of the database in which destinations lie; the same as ``home`` but for ``sink.url``.
+    """
+
+    home: SinkOptions
+    away: SinkOptions
+    #: The name of each database that was reached. On SQL Server it belongs to an address.
+    databases: dict[Target, str] = field(default_factory=dict)
+
+    @property
+    def at_home(self) -> Target:
+        return Target.of(self.home)
+
+    def destination(self, address: str) -> Place:
+        """Where a message goes.
+
+        :raises ConfigurationError: the text is no address.
+        """
+        return self._place(address, self.away, Target.of(self.away))
+
+    def beside(self, address: str) -> Place:
+        """Where the error queue, the audit queue or that of an acknowledgement is. Errors as above."""
+        return self._place(address, self.home, self.at_home)
+
+    def received(self, queue: str) -> Place:
+        """The queue in which messages were received. Errors as above."""
+        return Place(self.at_home, self.home.naming(self.at_home.dialect).table(queue))
+
+    def _place(self, address: str, options: ConnectionOptions, target: Target) -> Place:
+        quoted = target.dialect.quoted_addresses
+        named = Address.parse(address, legacy=options.legacy_addresses, quoted=quoted)
+        url = of_endpoint(self.away.endpoint_urls, named.table)
+        if url is not None:
+            target, options = _elsewhere(target, url), self.away
+        return Place(target, options.naming(target.dialect).table(address))
+
+    def everywhere(self) -> list[Target]:
+        """All databases that the options name, home first."""
+        urls = self.away.endpoint_urls.values()
+        there = Target.of(self.away)
+        return list(dict.fromkeys([self.at_home, there, *(_elsewhere(there, url) for url in urls)]))
+
+    def option_of(self, target: Target) -> str:
+        """The name of the option that leads to a database."""
+        for name, url in self.away.endpoint_urls.items():
+            if url == target.url:
+                return f"endpoint.{name}.url"
+        return "sink.url"
+
+    def at(self, target: Target) -> SinkOptions:
+        """The sink's options as they hold in one of these databases."""
+        options = self.home if target == self.at_home else self.away
+        return replace(
+            options,
+            url=target.url,
+            user=target.user,
+            password=target.password,
+            access_token=target.access_token,
+            access_token_provider=target.access_token_provider,
+        )
+
+    def is_stored(self, place: Place) -> bool:
+        """Whether plain messages to a place are stored at home first, because ``storeAndForward`` says so."""
+        return self.home.store_and_forward is not None and place.target != self.at_home
+
+    def full_address(self, address: str, place: Place | None = None) -> str:
+        """An address as the transport writes it, whatever form the user gave: complete.
+
+        On SQL Server the database belongs to it. The name of a database that was not reached yet is not
+        known, and left out.
+
+        :param place: what it means; by default a destination.
+        :raises ConfigurationError: the text is no address.
+        """
+        target, table = place or self.destination(address)
+        quoted = target.dialect.quoted_addresses
+        if table.catalog is None and not quoted:
+            table = replace(table, catalog=self.databases.get(target))
+        return table.full_address(quoted=quoted)
+
+    def written(self, address: str, *, received: bool) -> tuple[str, str]:
+        """An address in full, and the endpoint whose queue it is; as it is where it cannot be read.
+
+        :param received: whether messages were received there; else it is a destination.
+        """
+        try:
+            place = self.received(address) if received else self.destination(address)
+        except ConfigurationError:  # a person who retries the message names another one
+            return address, address
+        return self.full_address(address, place), place.table.table
+
+
+def _elsewhere(target: Target, url: str) -> Target:
+    """Another database. It has logins of its own, so its url holds the login."""
+    return replace(target, url=url, user=None, password=None, access_token=None, access_token_provider=None)

@@ -1,0 +1,1 @@
+"""Writes messages and outcomes into their databases, each once."""

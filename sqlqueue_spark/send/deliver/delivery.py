@@ -1,0 +1,138 @@
+"""One transaction that writes a chunk's work in one database, so that each message is sent once.
+
+An outbox and the queue tables are written together. The outbox is asked which keys it has, the rows that are
+missing are inserted, and their keys are added. Optimistic: the keys are added last. A unique violation then
+means that a twin was faster: the transaction is rolled back, and the delivery looks again. Pessimistic: the
+keys are added first, so that a twin waits. A retry of any kind writes only what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.errors import Duplicate, SqlQueueError, TryAgain
+from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
+from sqlqueue_spark.send.deliver.chunk_work import AtHome, Decision, Elsewhere
+from sqlqueue_spark.send.deliver.destinations import Destination, Rows
+from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
+from sqlqueue_spark.send.deliver.routes import Routes
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.tables.insert import Inserter, Why, refused
+from sqlqueue_spark.tables.outbox import OutboxTable
+
+
+class RolledBack(SqlQueueError):
+    """The transaction of a chunk is rolled back, because tables refuse some of its messages."""
+
+    def __init__(self, refused: Sequence[Why[int]]) -> None:
+        super().__init__("; ".join(str(error) for _, error in refused))
+        self.refused = refused
+
+
+@dataclass
+class Delivery:
+    """A chunk's work on its way into one database: attempted until it is there, or that is not worth it."""
+
+    routes: Routes
+    options: SinkOptions
+    work: AtHome | Elsewhere
+    #: The error queue, where it lies at home, which must take what it gets; and whether messages may fail at all.
+    error_queue: Destination | None
+    may_fail: bool
+    _committing: bool = False
+    #: The keys that the last attempt found in the outbox, and those found by the last one that met a duplicate.
+    _seen: Collection[str] | None = None
+    _seen_before: Collection[str] | None = None
+
+    def attempt(self, connection: Connection) -> tuple[Decision, Sent]:
+        """Write what is missing in one transaction.
+
+        :raises RolledBack: a destination refuses messages, which may go to the error queue instead.
+        """
+        self._seen, self._committing = None, False
+        outbox = None
+        known: Collection[str] = ()
+        earlier: Callable[[], set[str]] = set
+        if self.options.uses_outbox:
+            outbox = OutboxTable(connection, self.options.sender or "", self.options.default_schema)
+            earlier = earlier_known(self.routes, self.work, connection, outbox)
+        with connection.transaction():
+            if outbox is not None:
+                known = self._seen = outbox.seen(self.work.asked()) | earlier()
+                fail_points.step(fail_points.IDS_CHECKED)
+            decision = self.work.decide(known)
+            self._refuse_lost(known)
+            last = self.options.outbox == OPTIMISTIC
+            if outbox is not None and not last:
+                self._add(outbox, decision)
+            self._insert(connection, decision)
+            fail_points.step(fail_points.ROWS_INSERTED)
+            if outbox is not None and last:
+                self._add(outbox, decision)
+            sent = self.work.counted(decision)
+            self._committing = outbox is None
+        fail_points.step(fail_points.CHUNK_SENT)
+        return decision, sent
+
+    def worth_it(self, error: TryAgain) -> bool:
+        """Whether another attempt may succeed, and can write nothing twice.
+
+        After a duplicate: a twin that was faster has added keys, so the next look must see more than the last one.
+        Without an outbox it is not known what became of a commit whose answer was lost.
+        """
+        if not self.options.uses_outbox:
+            return not isinstance(error, Duplicate) and not self._committing
+        if not isinstance(error, Duplicate):
+            return True
+        before, self._seen_before = self._seen_before, self._seen
+        return before is None or before != self._seen
+
+    def _add(self, outbox: OutboxTable, decision: Decision) -> None:
+        outbox.add(decision.keys)
+        fail_points.step(fail_points.IDS_INSERTED)
+
+    def _refuse_lost(self, known: Collection[str]) -> None:
+        """Refuse messages for another database whose table is not there, but for those that were sent before."""
+        if isinstance(self.work, Elsewhere):
+            lost = [(each.positions, each.error) for each in self.work.lost(known) if each.error is not None]
+            if lost:
+                raise RolledBack(lost)
+
+    def _insert(self, connection: Connection, decision: Decision) -> None:
+        why: list[Why[int]] = []
+        for to, positions in self.work.messages(decision):
+
+            def insert(some: Sequence[int], to: object = to) -> None:
+                for where, rows in self.work.message_rows(to, some):  # type: ignore[arg-type] # bound now
+                    write(connection, (where, rows))
+
+            if not self.may_fail or (self.error_queue is not None and to.to == self.error_queue):
+                insert(positions)
+            else:
+                why += refused(connection, insert, positions)
+        if why:
+            raise RolledBack(why)
+        for rows in self.work.beside(decision):
+            write(connection, rows)
+
+
+def write(connection: Connection, rows: Rows) -> None:
+    """Insert rows into their table, which must lie in the connection's database."""
+    to, messages = rows
+    assert to.target == connection.target, "a place is written over a connection to its own database"
+    Inserter(connection, to.table, to.columns).insert(messages)
+
+
+def together(rows: Sequence[Rows]) -> list[Rows]:
+    """The rows with those of one table together."""
+    found: dict[str, Rows] = {}
+    for to, its in rows:
+        name = to.table.address
+        before = found.get(name)
+        found[name] = (to, its if before is None else pa.concat_batches([before[1], its]))
+    return list(found.values())

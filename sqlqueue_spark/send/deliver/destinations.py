@@ -1,0 +1,195 @@
+"""Finds the tables of places, once for a while, and tells their columns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sqlqueue_spark.engines.connect import Connection, Target
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send.compose.places import Place, Places
+from sqlqueue_spark.send.deliver.subscribers import Subscribers
+from sqlqueue_spark.tables import delayed, queues
+from sqlqueue_spark.tables.database_facts import database
+from sqlqueue_spark.tables.insert import Column, columns_of
+from sqlqueue_spark.tables.queues import QueueTable
+
+#: Gives a connection with no open transaction.
+Connected = Callable[[Target], Connection]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """A queue table that was found, its columns, and the database that it is in."""
+
+    target: Target
+    table: QueueTable
+    columns: tuple[Column, ...]
+
+    @property
+    def known_as(self) -> str:
+        """What an outbox of its database knows a send to it by, beside the id: its final address."""
+        return self.table.address
+
+
+#: A table with the rows (:data:`OUTGOING`) that go there.
+Rows = tuple[Destination, pa.RecordBatch]
+
+#: After so many seconds the driver looks for the destinations again. To look in each batch would cost a
+#: connection, and some statements for each destination.
+_FRESH_SECONDS = 60.0
+
+
+class Destinations:
+    """Finds each table once. The driver hands what it found to the workers, so that they need not look.
+
+    Meanwhile a table may be dropped, renamed or created. An insert names its table, so messages go to the table that
+    has the name then. Where no table has it, the insert fails. Of a table that was created anew only the known columns
+    can be wrong. If it lacks one of them, the insert fails. If it has further columns, they stay empty until the driver
+    looks again.
+
+    :param options: those of the database in which messages were received; for a sink alone, of its own one.
+    :param away: those of the database of ``sink.url``, in which the destinations lie.
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        away: SinkOptions | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.options = options
+        self.places = Places(options, away or options)
+        self._clock = clock
+        self._subscribers: dict[Target, Subscribers] = {}
+        self._found: dict[Place, Destination] = {}
+        self._delayed: dict[Place, Destination] = {}
+        self._facts: dict[tuple[str, Target], bool] = {}
+        self._found_since = 0.0
+
+    def find(self, address: str, connected: Connected) -> Destination:
+        """The table of a destination; this needs no right to read it. Errors as :meth:`at`."""
+        return self.at(self.places.destination(address), address, connected)
+
+    def beside(self, address: str, connected: Connected) -> Destination:
+        """The error queue, the audit queue or that of an acknowledgement. Errors as :meth:`at`."""
+        return self.at(self.places.beside(address), address, connected)
+
+    def received(self, queue: str, connected: Connected) -> Destination:
+        """A queue in which messages were received. Errors as :meth:`at`."""
+        return self.at(self.places.received(queue), queue, connected)
+
+    def at(self, place: Place, address: str, connected: Connected) -> Destination:
+        """The table of a place.
+
+        :param address: as the user or the message gave it.
+        :param connected: gives a connection with no open transaction.
+        :raises QueueError: there is no such table.
+        """
+        found = self._found.get(place)
+        if found is None:
+            target, table = place
+            with connected(target).transaction() as connection:
+                queue = queues.find(connection, table)
+                if queue is None:
+                    raise queues.missing(
+                        connection, table, address, f"to send to{self._told(target)}", "the destination"
+                    )
+                found = Destination(target=target, table=queue, columns=tuple(columns_of(connection, queue)))
+                if target not in self.places.databases:
+                    own = queue.database if queue.foreign is None else database(connection)
+                    self.places.databases[target] = own
+            if not self._found:
+                self._found_since = self._clock()
+            self._found[place] = found
+        return found
+
+    def _told(self, target: Target) -> str:
+        """How a sentence names a database that is not home."""
+        return "" if target == self.places.at_home else f" in the database of {self.places.option_of(target)}"
+
+    def waiting(self, place: Place, connected: Connected) -> Destination:
+        """The table in which the delayed messages of a queue or an endpoint wait; ``connected`` as for :meth:`at`.
+
+        :param place: the queue, or the queue of the endpoint.
+        :raises QueueError: there is no such table.
+        """
+        found = self._delayed.get(place)
+        if found is None:
+            with connected(place.target).transaction() as connection:
+                table = delayed.get(connection, place.table)
+                columns = tuple(columns_of(connection, table))
+                found = Destination(target=place.target, table=table, columns=columns)
+            self._delayed[place] = found
+        return found
+
+    def find_waiting(self, connected: Connected) -> None:
+        """Find the tables of messages with a time of delivery in all databases of the tables that were found."""
+        for target in self.databases():
+            self.waiting(self.sends_later(target), connected)
+
+    def sends_later(self, target: Target) -> Place:
+        """The endpoint in whose table those messages wait in a database that are sent with a time of delivery."""
+        options = self.places.home if target == self.places.at_home else self.places.away
+        name = options.delayed_endpoint or options.sender or "sqlqueue"
+        schema = options.default_schema or target.dialect.default_schema
+        return Place(target, Table(table=name, schema=schema))
+
+    def subscribers(self, places: Places | None = None) -> Subscribers:
+        """Those that have subscribed to events, in the database in which these places lie."""
+        options = (places or self.places).away
+        return self._subscribers.setdefault(Target.of(options), Subscribers(options, self._clock))
+
+    def is_known(self, fact: str, target: Target, look: Callable[[], bool]) -> bool:
+        """Whether something is so in a database.
+
+        :param look: finds it out; it is called once for each database, and again after :meth:`forget`.
+        """
+        if (fact, target) not in self._facts:
+            self._facts[fact, target] = look()
+        return self._facts[fact, target]
+
+    def having_outboxes(self) -> list[Target]:
+        """The databases whose outboxes this sink asks."""
+        if self.options.uses_outbox:
+            asked = [target for target, each in self._subscribers.items() if each.asked]
+            return list(dict.fromkeys([*self.databases(), *asked]))
+        return [target for (_, target), known in self._facts.items() if known]
+
+    def databases(self) -> list[Target]:
+        """The databases of the tables that were found."""
+        return list(dict.fromkeys(found.target for found in self._found.values()))
+
+    def forget_if_old(self) -> None:
+        """Forget after a minute what was found. Only the driver calls it, because a worker's clock is another one."""
+        if self._clock() - self._found_since >= _FRESH_SECONDS:
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget what was found, so that it is looked for again: a table may have been created or altered."""
+        self._found.clear()
+        self._delayed.clear()
+        self._facts.clear()
+        for each in self._subscribers.values():
+            each.forget()
+
+
+def check_one_database(destinations: Destinations, addresses: Iterable[str]) -> None:
+    """Refuse a destination in another database, because one transaction cannot reach it.
+
+    :raises ConfigurationError: a destination lies in another database; the text names it.
+    """
+    places = destinations.places
+    for address in addresses:
+        place = places.destination(address)
+        if place.target != places.at_home and not places.is_stored(place):
+            raise ConfigurationError(
+                f"The destination {address!r} lies in another database, which transactionMode sendsAtomicWithReceive "
+                "cannot reach in one transaction; send to it with receiveOnly and an outbox, or name a queue of this "
+                "database as storeAndForward."
+            )

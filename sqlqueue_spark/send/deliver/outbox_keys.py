@@ -1,0 +1,99 @@
+"""Makes the keys by which an outbox knows a send, and the outcome of a received row.
+
+A send is known by its message id and its final address, and by nothing else. Neither the sink's options nor
+the database's name are part of a key. So a batch that is tried again under other options or in a renamed
+database neither loses nor doubles messages, and one message may go to many queues. As text a key is the id, a
+``>``, and a digest::
+
+    368ab41b-cf63-4e0f-84ba-850c83c7ef95>4qblcojrfl   an id of lower-case hexadecimal digits and hyphens, as most are
+    Order-42>8f99f06ea394950c34cc88b3a1f2ed5d         any other id: the digest covers the id too
+
+The outcome of a received row has keys of the same form: its origin (``<row id>-<RowVersion>``, and how often
+it was moved), and, where it was handled, its id with the queue in the digest. A plain message that failed for
+a queue of another database has the key of its send with another digest. The digest says which of them a key is.
+
+So two ids that a collation takes for the same (by case, accents, trailing blanks) have two keys. And an id
+fits that is too long for the column, or that has characters which a database keeps in no text.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.tables.outbox_ids import (
+    DIGEST_CHARACTERS,
+    LONGEST_ID,
+    MARK,
+    NOT_SHOWN,
+    PLAIN,
+    SHOWN,
+    id_length,
+)
+
+#: Versions that wrote keys of other forms. The column PersistenceVersion tells who wrote a row.
+VERSION_0_1, VERSION_0_2 = "sqlqueue 0.1.0", "sqlqueue 0.2.0"
+
+#: The digest behind a plain id has 50 bits, which tell the addresses of one message apart: the chance that two of a thousand
+#: have the same digest is 1 to 2,000,000,000. The digest behind any other id has 128 bits, which tell the messages of an
+#: outbox apart. With 13 characters for an address each message would write 14 bytes more on PostgreSQL, and cost 2 % more of
+#: the processor.
+_ADDRESS_CHARACTERS = 10
+#: What a key tells beside id and address: a received row has its outcome; a message was handled in this queue,
+#: whatever row it came as; a message has failed for this queue.
+OF_ORIGIN, OF_HANDLED, OF_FAILED = "\0origin", "\0handled", "\0error"
+
+
+def keys(ids: pa.Array, address: str, what: str = "") -> pa.Array:
+    """The keys of messages to one final address (:attr:`QueueTable.address`); each is 1 to 200 characters of ASCII.
+
+    :param what: what they tell beside that: :data:`OF_ORIGIN`, :data:`OF_HANDLED` or :data:`OF_FAILED`.
+    """
+    address += what
+    own = pc.binary_join_element_wise(ids, _address_digest(address), MARK)
+    plain = pc.and_(
+        pc.match_substring_regex(ids, rf"\A{PLAIN}\z"), pc.less_equal(pc.binary_length(own), LONGEST_ID)
+    )
+    if pc.all(plain).as_py():
+        return own
+    odd = pc.invert(plain)
+    return pc.replace_with_mask(own, odd, _of_odd(ids.filter(odd), address))
+
+
+def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:
+    """The keys by which version 0.1.0 may have known a message to a table.
+
+    :param table: the table's full name, with the database's.
+    :param own: whether the table is that of the option ``queue``. Version 0.1.0 knew a message to that table by its id
+        alone, and a message to another table by its id and the table.
+    """
+    if "\0" in message_id or not 0 < id_length(message_id) <= LONGEST_ID:
+        return  # version 0.1.0 could not send such an id
+    if own:
+        yield message_id
+    copy = MARK + hashlib.sha256(table.encode()).hexdigest()[:16]
+    if len(message_id) + len(copy) > LONGEST_ID:
+        message_id = hashlib.sha256(message_id.encode()).hexdigest()
+    yield message_id + copy
+
+
+def _of_odd(ids: pa.Array, address: str) -> pa.Array:
+    shown = pc.utf8_slice_codeunits(pc.replace_substring_regex(ids, NOT_SHOWN, ""), 0, SHOWN)
+    begin = hashlib.sha256(hashlib.sha256(address.encode()).digest())
+    digests = []
+    for each in ids.cast(pa.binary()).to_pylist():
+        digest = begin.copy()
+        digest.update(each)
+        digests.append(digest.hexdigest()[:DIGEST_CHARACTERS])
+    return pc.binary_join_element_wise(shown, pa.array(digests, pa.string()), MARK)
+
+
+@functools.cache
+def _address_digest(address: str) -> str:
+    digest = base64.b32hexencode(hashlib.sha256(address.encode()).digest())
+    return digest.decode().lower()[:_ADDRESS_CHARACTERS]

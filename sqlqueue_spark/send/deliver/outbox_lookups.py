@@ -1,0 +1,97 @@
+"""What the outbox of a sink knows: whether it is there, and what earlier versions of this package wrote into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
+from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.send.deliver.chunk_work import AtHome, Elsewhere, earlier_send_keys
+from sqlqueue_spark.send.deliver.destinations import Destinations
+from sqlqueue_spark.send.deliver.outbox_keys import VERSION_0_1, VERSION_0_2
+from sqlqueue_spark.send.deliver.routes import Routes
+from sqlqueue_spark.tables.outbox import OutboxTable
+
+
+def has_sent(destinations: Destinations, connection: Connection) -> bool:
+    """Whether the outbox of an atomic pipeline has any ids: then the pipeline has also sent in another mode.
+
+    An atomic batch needs no outbox: what it sends goes out with its claim. But a batch that was sent in another mode, and
+    whose rows are still in the queue, may come again in an atomic one: its checkpoint was lost, or is an older one.
+    """
+    options = destinations.options
+    if options.transaction_mode != ATOMIC or options.outbox == NO_OUTBOX:
+        return False
+
+    def look() -> bool:
+        try:
+            outbox = OutboxTable(connection, options.sender or "", options.default_schema)
+        except ConfigurationError:  # no outbox can have such a name
+            return False
+        with connection.transaction():
+            return outbox.exists() and outbox.has_ids()
+
+    return destinations.is_known("ids", connection.target, look)
+
+
+def check_outbox(options: SinkOptions, connection: Connection) -> None:
+    """Look whether the sink's outbox is in the connection's database.
+
+    :raises QueueError: it is not; the text says how to create it.
+    """
+    endpoint = options.sender or ""
+    with connection.transaction():
+        outbox = OutboxTable(connection, endpoint, options.default_schema)
+        if not outbox.exists():
+            raise QueueError(
+                f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create {for_shell(endpoint)}, "
+                "or set outbox to none."
+            )
+
+
+def look_for_versions(options: SinkOptions, destinations: Destinations, connection: Connection) -> None:
+    """Find out which earlier versions may have written into an outbox, for all tasks."""
+    outbox = OutboxTable(connection, options.sender or "", options.default_schema)
+    for version in (VERSION_0_1, VERSION_0_2):
+        _may_hold(destinations, connection, outbox, version)
+
+
+def _may_hold(destinations: Destinations, connection: Connection, outbox: OutboxTable, version: str) -> bool:
+    def look() -> bool:
+        with connection.transaction():
+            return outbox.may_hold(version)
+
+    return destinations.is_known(version, connection.target, look)
+
+
+def earlier_known(
+    routes: Routes, work: AtHome | Elsewhere, connection: Connection, outbox: OutboxTable
+) -> Callable[[], set[str]]:
+    """What gives, in the open transaction, the present keys of work that an earlier version has done."""
+
+    def may_hold(version: str) -> bool:
+        return _may_hold(routes.destinations, connection, outbox, version)
+
+    found: dict[str, dict[str, str]] = {}
+    if may_hold(VERSION_0_2) and isinstance(work, AtHome):
+        found[VERSION_0_2] = work.earlier_origins()
+    if may_hold(VERSION_0_1) and work.keys:
+        found[VERSION_0_1] = earlier_send_keys(work.chunk, work.addressed, _own_table(routes))
+
+    def known() -> set[str]:
+        return {
+            earlier[each] for version, earlier in found.items() for each in outbox.seen_of(earlier, version)
+        }
+
+    return known
+
+
+def _own_table(routes: Routes) -> str | None:
+    """The name of the table of the option ``queue``; None if there is no such option or no such table."""
+    try:
+        queue = routes.places.away.queue
+        return queue and routes.destinations.find(queue, routes.connected).table.name
+    except QueueError:
+        return None

@@ -1,0 +1,62 @@
+"""Reads rows of an unfinished batch again as they were received: a transform may have changed what a frame has of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from sqlqueue_spark.engines.connect import Connection, open_reader
+from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.messages.body import empty_for_null
+from sqlqueue_spark.send.compose.outcomes import Outcomes
+from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.tables import queues
+
+_READ = pa.schema(
+    [("Id", pa.string()), ("Headers", pa.string()), ("Body", pa.binary()), ("RowVersion", pa.int64())]
+)
+
+
+def received_again(
+    connection: Connection, places: Places, rows: Outcomes, positions: Sequence[int]
+) -> Outcomes:
+    """The rows, of which these have the headers and bodies of their queues.
+
+    Their batch is not settled, so they stand in their table, and the claim's locks hide nothing from a plain read. A row
+    that does not stand there (it comes from an archive, say) stays as it is.
+
+    :param connection: one to their database, with no open transaction.
+    """
+    by_queue: dict[str, list[int]] = {}
+    for at in positions:
+        by_queue.setdefault(rows.queue(at), []).append(at)
+    found: dict[int, tuple[str | None, bytes | None]] = {}
+    for queue, its in by_queue.items():
+        with connection.transaction():
+            table = queues.at(connection, places.received(queue).table)
+        if table is not None:
+            found |= _of_queue(connection, table.table, rows, its)
+    there = sorted(found)
+    headers = pa.array([found[at][0] for at in there], pa.string())
+    bodies = empty_for_null(pa.array([found[at][1] for at in there], pa.binary()))
+    return rows.with_received(there, headers, bodies)
+
+
+def _of_queue(
+    connection: Connection, table: queues.QueueTable, rows: Outcomes, positions: Sequence[int]
+) -> dict[int, tuple[str | None, bytes | None]]:
+    versions = {rows.row_versions[at].as_py(): at for at in positions}
+    statement = queues.read_statement(connection.dialect, table)
+    reader = open_reader(connection.target)
+    found = {}
+    try:
+        for batch in reader.batches(statement, (min(versions), max(versions)), _READ):
+            wanted = pc.is_in(batch["RowVersion"], value_set=pa.array(list(versions), pa.int64()))
+            for row in batch.filter(wanted).to_pylist():
+                at = versions[row["RowVersion"]]
+                if row["Id"].lower() == rows.row_id(at).lower():
+                    found[at] = (row["Headers"], row["Body"])
+    finally:
+        reader.close()
+    return found

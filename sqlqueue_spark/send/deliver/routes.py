@@ -1,0 +1,228 @@
+"""Finds the table of each message of a chunk, and who has subscribed to its events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
+from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.send.compose.places import Place, Places
+from sqlqueue_spark.send.deliver.destinations import Connected, Destination, Destinations, check_one_database
+
+log = logger(__name__)
+
+
+class DatabaseDown(ConnectionLost):
+    """A database other than home takes nothing, so rows for it wait."""
+
+
+@dataclass
+class Waiting:
+    """The databases that are down, as a task knows them.
+
+    :param down: each with the name of the option that leads there; those that the task finds are added.
+    """
+
+    down: dict[Target, str]
+
+    def note(self, target: Target, places: Places, error: SqlQueueError) -> None:
+        """Note that a database is down, so that this task tries it no more."""
+        if target not in self.down:
+            self.down[target] = places.option_of(target)
+            log.warning("database_down database=%s: rows for it wait: %s", self.down[target], error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Addressed:
+    """The messages of a chunk that go to one table.
+
+    :param positions: theirs in the chunk, in ascending order.
+    :param place: what their address means; None where it cannot be read.
+    :param known_as: the final address, as far as it can be known.
+    :param to: the table in which they are written; None where it cannot be reached, and ``error`` says why.
+    :param stored_for: the full address in another database for which they are only stored in that table.
+    """
+
+    positions: Sequence[int]
+    place: Place | None
+    known_as: str
+    to: Destination | None = None
+    error: SqlQueueError | None = None
+    stored_for: str | None = None
+
+    def only(self, positions: Collection[int]) -> Addressed:
+        """Those of the messages at these positions."""
+        return replace(self, positions=[at for at in self.positions if at in positions])
+
+
+@dataclass
+class Routes:
+    """Finds tables over the connections of one task.
+
+    :param connected: gives a connection with no open transaction.
+    :param atomic: whether one transaction must reach all of them.
+    :param waiting: the databases that are down; None where rows do not wait for them.
+    """
+
+    destinations: Destinations
+    connected: Connected
+    atomic: bool
+    waiting: Waiting | None = None
+    #: The places that this task could not reach, so that it looks for each only once.
+    _unreachable: dict[object, SqlQueueError] = field(default_factory=dict)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether an outbox may know messages."""
+        return self.atomic or self.destinations.options.uses_outbox
+
+    @property
+    def places(self) -> Places:
+        return self.destinations.places
+
+    def addressed(
+        self,
+        messages: Composed,
+        places: Places,
+        stores: Callable[[Place, Sequence[int]], Iterator[tuple[str, Sequence[int]]]],
+    ) -> list[Addressed]:
+        """The messages of a chunk by table; several addresses may mean one.
+
+        :param places: what reads the addresses.
+        :param stores: gives, for messages to a place, the queues in which they are stored instead, if any.
+        """
+        found: dict[object, Addressed] = {}
+        for address, positions in messages.destinations():
+            for each in self._of(address, positions, places, stores):
+                key = (each.place, each.known_as, each.to and each.to.table.address, each.stored_for)
+                known = found.get(key)
+                if known is not None:
+                    each = replace(each, positions=sorted([*known.positions, *each.positions]))  # noqa: PLW2901
+                found[key] = each
+        return list(found.values())
+
+    def _of(
+        self,
+        address: str,
+        positions: Sequence[int],
+        places: Places,
+        stores: Callable[..., Iterator[tuple[str, Sequence[int]]]],
+    ) -> Iterator[Addressed]:
+        try:
+            place = places.destination(address)
+            if self.atomic:
+                check_one_database(self.destinations, [address])
+        except ConfigurationError as unread:
+            yield Addressed(
+                positions=positions, place=None, known_as=address, error=self._logged(address, unread)
+            )
+            return
+        stored = False
+        for queue, its in stores(place, positions):
+            stored = True
+            to = self.destinations.received(queue, self.connected)
+            full = places.full_address(address, place)
+            known_as = f"{place.table}\0stored"
+            yield Addressed(
+                positions=its, place=Place(to.target, place.table), known_as=known_as, to=to, stored_for=full
+            )
+        if stored:
+            return
+        known_as = str(place.table)
+        try:
+            if self.waiting is not None and place.target in self.waiting.down:
+                yield Addressed(positions=positions, place=place, known_as=known_as)
+                return
+            error = self.why_not(place, address)
+        except DatabaseDown as lost:
+            assert self.waiting is not None
+            self.waiting.note(place.target, self.places, lost)
+            yield Addressed(positions=positions, place=place, known_as=known_as)
+            return
+        if error is not None:
+            yield Addressed(positions=positions, place=place, known_as=known_as, error=error)
+            return
+        to = self.destinations.at(place, address, self.connected)
+        yield Addressed(positions=positions, place=place, known_as=to.known_as, to=to)
+
+    def why_not(self, place: Place, address: str) -> SqlQueueError | None:
+        """Why a table cannot be reached; None where it can, or where its database gives way for now."""
+        if place not in self._unreachable:
+            try:
+                self.destinations.at(place, address, self.connected)
+            except (QueueError, ConfigurationError) as error:
+                if isinstance(error, ConfigurationError) and error.may_pass:
+                    raise
+                self._unreachable[place] = self._logged(address, error)
+        return self._unreachable.get(place)
+
+    def _logged(self, address: str, error: SqlQueueError) -> SqlQueueError:
+        if address not in self._unreachable:
+            log.warning("unreachable destination=%s: %s", address, error)
+            self._unreachable[address] = error
+        return error
+
+    def acknowledged_at(self, queue: str) -> Destination | Place | None:
+        """The queue that gets an acknowledgement, or its place in another database; None where there is none."""
+        try:
+            place = self.places.beside(queue)
+        except ConfigurationError as error:
+            self._logged(queue, error)
+            return None
+        if place.target != self.places.at_home:
+            return place
+        return None if self.why_not(place, queue) else self.destinations.at(place, queue, self.connected)
+
+    def later(self, to: Destination) -> Destination:
+        """The table in which messages for a destination wait until they are due.
+
+        :raises QueueError: there is no such table.
+        """
+        return self.destinations.waiting(self.destinations.sends_later(to.target), self.connected)
+
+    def subscribers(self, topics: Collection[str], places: Places) -> dict[str, list[str]]:
+        """The addresses that have subscribed to each of these types, one for each table: several may mean one.
+
+        :raises QueueError: there is no table of subscriptions; or one of these queues is gone, and there is no error
+            queue.
+        :raises ConfigurationError: likewise, an address cannot be read, or its database cannot be reached from here.
+        """
+        found = self.destinations.subscribers(places).of(topics, self.connected)
+        addresses: dict[object, str] = {}
+        return {
+            topic: [
+                *dict.fromkeys(
+                    addresses.setdefault(self._table_of(each, topic, places), each) for each in its
+                )
+            ]
+            for topic, its in found.items()
+        }
+
+    def _table_of(self, address: str, topic: str, places: Places) -> object:
+        """What tells the table at a subscriber's address apart."""
+        try:
+            place = places.destination(address)
+        except ConfigurationError:
+            if self.places.home.error_queue is None:
+                raise
+            return address
+        if places.is_stored(place):
+            return place
+        try:
+            error = self.why_not(place, address)
+        except SqlQueueError as gone:  # its database gives way: its copies wait
+            if place.target == places.at_home:
+                raise
+            error = gone
+        if error is None:
+            to = self.destinations.at(place, address, self.connected)
+            return to.target, to.table.address
+        if isinstance(error, QueueError) and self.places.home.error_queue is None:
+            raise QueueError(
+                f"{error} It has subscribed to {topic!r}; where it is gone for good, end that with sqlqueue unsubscribe, "
+                "or set the option errorQueue, and only its copies go there."
+            ) from error
+        return place

@@ -1,0 +1,375 @@
+"""Sends chunks of messages and of outcomes: to each other database first, then home, a transaction each.
+
+What a received row sends within home, and what else becomes of it, is one transaction there. A row that is
+passed on to another database is asked for at home before, goes out in a transaction there, and home only
+learns of it where it fails, waits, or owes an acknowledgement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Self, TypeVar
+
+from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    Duplicate,
+    GaveUp,
+    QueueError,
+    SqlQueueError,
+    TryAgain,
+)
+from sqlqueue_spark.messages.failure_headers import Failure
+from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.send.compose.outcomes import Outcomes
+from sqlqueue_spark.send.compose.places import Place, Places
+from sqlqueue_spark.send.deliver.chunk_work import AtHome, Chunk, Decision, Elsewhere, stores_at_home
+from sqlqueue_spark.send.deliver.copies import with_copies
+from sqlqueue_spark.send.deliver.delivery import Delivery, RolledBack
+from sqlqueue_spark.send.deliver.destinations import Destination, Destinations
+from sqlqueue_spark.send.deliver.received_again import received_again
+from sqlqueue_spark.send.deliver.routes import DatabaseDown, Routes, Waiting
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.tables.outbox import OutboxTable
+
+log = logger(__name__)
+
+T = TypeVar("T")
+
+
+class Sender:
+    """Sends messages over connections of its own, one for each database.
+
+    :param waiting: the databases that are down, where rows for them may wait; None where the batch waits instead.
+    :param first_try: whether this batch is surely tried for the first time, so that home need not be asked for each row.
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        destinations: Destinations,
+        waiting: Waiting | None = None,
+        *,
+        first_try: bool = False,
+    ) -> None:
+        self._options = options
+        self._destinations = destinations
+        self._places = destinations.places
+        self._home = destinations.places.at_home
+        self._connections: dict[Target, Connection] = {}
+        self._waiting = waiting
+        self._first_try = first_try
+        self._routes = Routes(destinations, self._connected, options.transaction_mode == ATOMIC, waiting)
+        self._retry = Retry(f"sending by {options.sender or 'a sink'}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def send(self, chunks: Iterable[Composed | Outcomes]) -> Sent:
+        """Send messages, or outcomes, in their order.
+
+        :raises QueueError: a destination or the outbox table is missing, or a destination already has a row with the Id
+            that a row of the frame brings along.
+        :raises TryAgain: the database gave way too often. The outbox knows what was sent, so it is safe to send all again.
+        """
+        done = Sent()
+        for chunk in chunks:
+            parts, unsubscribed = self._copied(chunk)
+            done += unsubscribed
+            for part in parts:
+                done += self._sent(self._retried(self._home, partial(self._addressed, part)))
+        return done
+
+    def _copied(self, chunk: Composed | Outcomes) -> tuple[Sequence[Composed | Outcomes], Sent]:
+        """The chunk with copies in the place of its events. Events whose subscribers cannot be known fail, or wait."""
+        places = self._places_of(chunk)
+        target = Target.of(places.away)
+        try:
+            return self._retried(
+                target,
+                lambda: with_copies(
+                    chunk, partial(self._routes.subscribers, places=places), target.dialect.written
+                ),
+            )
+        except (QueueError, DatabaseDown) as error:
+            if isinstance(chunk, Composed) or chunk.handled or self._options.error_queue is None:
+                raise
+            events = chunk.sends.events.positions() if chunk.sends and chunk.sends.events else ()
+            failure = self._down(target) if isinstance(error, DatabaseDown) else Failure.of(error)
+            lost = {chunk.owners[at]: failure for at in events}
+            left = [at for at in range(len(chunk)) if at not in lost]
+            return [chunk.only(sorted(lost)).failing(dict.fromkeys(range(len(lost)), failure)).silent(),
+                    *([chunk.only(left)] if left else [])], Sent()  # fmt: skip
+
+    def _places_of(self, chunk: Composed | Outcomes) -> Places:
+        return chunk.places if isinstance(chunk, Outcomes) else self._places
+
+    def _addressed(self, part: Composed | Outcomes) -> Chunk:
+        """The chunk, of which it is known where each message goes; what cannot be reached at home has failed."""
+        rows = part if isinstance(part, Outcomes) else None
+        sends = rows.sends if rows is not None else part
+        assert not isinstance(sends, Outcomes)
+        if self._options.error_queue is not None:
+            self._error_queue()
+        if rows is not None:
+            self._check_ends(rows)
+        places = self._places_of(part)
+        addressed = (
+            [] if sends is None else self._routes.addressed(sends, places, partial(self._stores, rows))
+        )
+        failed = dict(rows.failed if rows is not None else part.failed)
+        chunk = Chunk(rows=rows, sends=sends, addressed=addressed, failed=failed)
+        if rows is not None and rows.owed:
+            told = {at: self._routes.acknowledged_at(owed.queue) for at, owed in rows.owed.items()}
+            chunk = replace(chunk, told={at: to for at, to in told.items() if to is not None})
+        if sends is not None and sends.delayed:
+            for each in addressed:
+                if each.to is not None:
+                    self._routes.later(each.to)
+        for each in addressed:
+            if each.error is not None and (each.place is None or each.place.target == self._home):
+                chunk = self._refusing(chunk, each.positions, each.error)
+        return chunk
+
+    def _error_queue(self) -> Destination | None:
+        """The error queue, if it lies at home.
+
+        :raises QueueError: there is no such table.
+        """
+        queue = self._options.error_queue
+        if queue is None or self._places.beside(queue).target != self._home:
+            return None
+        return self._destinations.beside(queue, self._connected)
+
+    def _check_ends(self, rows: Outcomes) -> None:
+        """Refuse an error or audit queue that is the queue itself: what goes there would be received again, for ever."""
+        for queue in rows.queues.unique().to_pylist():
+            received = self._destinations.received(queue, self._connected)
+            for name, address in (
+                ("errorQueue", self._options.error_queue),
+                ("auditQueue", self._options.audit_queue),
+            ):
+                place = None if address is None else self._places.beside(address)
+                if place is None or place.target != self._home:
+                    continue
+                if (
+                    self._destinations.at(place, address or "", self._connected).table.address
+                    == received.table.address
+                ):
+                    raise ConfigurationError(
+                        f"The option {name} names {received.table.name}, in which the messages were received, so they would "
+                        "go round for ever; name another queue."
+                    )
+
+    def _stores(
+        self, rows: Outcomes | None, place: Place, positions: Sequence[int]
+    ) -> Iterator[tuple[str, Sequence[int]]]:
+        """The queues in which messages to a place are stored for another database, if they are."""
+        if place.target == self._home:
+            return
+        if rows is not None and rows.handled:
+            owners = rows.owners
+            for queue, its in stores_at_home(self._places, rows, sorted({owners[at] for at in positions})):
+                senders = set(its)
+                yield queue, [at for at in positions if owners[at] in senders]
+        elif self._places.is_stored(place):
+            yield self._places.home.store_and_forward or "", positions
+
+    def _refusing(self, chunk: Chunk, positions: Sequence[int], error: SqlQueueError | None) -> Chunk:
+        """The chunk, of which these messages have failed.
+
+        :raises SqlQueueError: there is no error queue, or they were for it.
+        """
+        assert error is not None
+        own = self._options.error_queue
+        if own is None:
+            raise error
+        return chunk.refusing(positions, Failure.of(error))
+
+    # -- Where it goes ------------------------------------------------------------------------------------------
+
+    def _sent(self, chunk: Chunk) -> Sent:
+        away = [
+            each for each in chunk.addressed if each.place is not None and each.place.target != self._home
+        ]
+        delayed = Sent()
+        if away:
+            chunk = self._without_known(chunk)
+            targets = dict.fromkeys(each.place.target for each in away if each.place is not None)
+            chunk = self._waiting_for(chunk, [each for each in targets if self._is_down(each)])
+            for target in targets:
+                try:
+                    chunk, more = self._sent_elsewhere(chunk, target)
+                    delayed += more
+                except DatabaseDown as error:
+                    assert self._waiting is not None
+                    self._waiting.note(target, self._places, error)
+                    chunk = self._waiting_for(chunk, [target])
+        return delayed + self._at_home(chunk)
+
+    def _without_known(self, chunk: Chunk) -> Chunk:
+        """The chunk, of which those have failed before anything is sent that home knows: nothing of them goes out."""
+        if not self._options.uses_outbox or (chunk.rows is None and self._options.error_queue is None):
+            return chunk
+        work = AtHome(self._routes, chunk, asks=True)
+
+        def known() -> set[str]:
+            connection = self._connected(self._home)
+            outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
+            with connection.transaction():
+                return outbox.seen(work.origins)
+
+        found = self._retried(self._home, known)
+        if not found:
+            return chunk
+        gone = {row for row, origin in enumerate(work.origins) if origin in found}
+        return replace(chunk, known=gone)
+
+    def _sent_elsewhere(self, chunk: Chunk, target: Target) -> tuple[Chunk, Sent]:
+        """Send what goes to another database, but for rows that have failed or wait."""
+        delayed = Sent()
+        while True:
+            left = [
+                at
+                for each in chunk.addressed
+                if each.place is not None and each.place.target == target
+                for at in each.positions
+                if chunk.goes(at)
+            ]
+            if not left:
+                return chunk, delayed
+            positions = set(left)
+            addressed = [
+                each.only(positions) for each in chunk.addressed if each.place and each.place.target == target
+            ]
+            work = Elsewhere(self._routes, chunk, addressed)
+            try:
+                decision, sent = self._delivered(target, work)
+            except RolledBack as error:
+                for its, why in error.refused:
+                    chunk = self._refusing(chunk, its, why)
+                continue
+            new = set(decision.messages)
+            return replace(chunk, sent={**chunk.sent, **{at: at in new for at in left}}), delayed + sent
+
+    def _at_home(self, chunk: Chunk) -> Sent:
+        """Write the outcomes, and what goes to home. What is refused fails, and the rest is tried again."""
+        while True:
+            work = AtHome(self._routes, self._original(chunk), asks=not self._first_try)
+            if work.has_nothing():
+                return work.counted(work.decide(()))
+            self._retried(self._home, work.find_tables)
+            try:
+                return self._delivered(self._home, work)[1]
+            except RolledBack as error:
+                for its, why in error.refused:
+                    chunk = self._refusing(chunk, its, why)
+
+    def _original(self, chunk: Chunk) -> Chunk:
+        """The chunk with rows as they were received, where they fail or wait: a frame may have changed them."""
+        rows = chunk.rows
+        if rows is None or rows.as_received:
+            return chunk
+        wanted = sorted({*chunk.failed, *(chunk.owners[at] for at in chunk.refused)})
+        if not wanted:
+            return chunk
+        connection = self._connected(self._home)
+        return replace(chunk, rows=received_again(connection, self._places, rows, wanted))
+
+    # -- Databases that are down --------------------------------------------------------------------------------
+
+    def _is_down(self, target: Target) -> bool:
+        return self._waiting is not None and target in self._waiting.down
+
+    def _down(self, target: Target) -> Failure:
+        database = self._places.option_of(target)
+        return Failure(
+            exception_type="DatabaseDown", waits_for=database, give_up_after=self._options.give_up_after
+        )
+
+    def _waiting_for(self, chunk: Chunk, targets: Sequence[Target]) -> Chunk:
+        """The chunk, of which the rows wait that go to these databases, or are given up where they have waited too long."""
+        rows = chunk.rows
+        if rows is None or not targets:
+            return chunk
+        now = datetime.now(UTC)
+        failures: dict[int, Failure] = {}
+        for each in chunk.addressed:
+            if each.place is None or each.place.target not in targets:
+                continue
+            for at in each.positions:
+                row = chunk.owners[at]
+                if not chunk.goes(at) or row in failures:
+                    continue
+                failures[row] = self._down(each.place.target)
+                if rows.given_up(row, now):
+                    name = self._places.option_of(each.place.target)
+                    failures[row] = Failure.of(GaveUp(
+                        f"The database of the option {name} was down until the message was given up, and the message may "
+                        "have arrived before; see that it can be reached, and put the message back."
+                    ))  # fmt: skip
+        return chunk.failing(failures)
+
+    # -- Connections --------------------------------------------------------------------------------------------
+
+    def _connected(self, target: Target) -> Connection:
+        if target not in self._connections:
+            again = target in self._destinations.databases()
+            try:
+                connection = connect(target, again=again)
+            except ConnectionLost as error:
+                if target == self._home or self._waiting is None:
+                    raise
+                raise DatabaseDown(str(error)) from error
+            level = re.sub(r"\B(?=[A-Z])", "_", self._options.isolation_level).lower()
+            try:
+                with connection.transaction():
+                    connection.execute(connection.dialect.statement(f"isolation_{level}"))
+            except BaseException:
+                connection.close()
+                raise
+            self._connections[target] = connection
+        return self._connections[target]
+
+    def _delivered(self, target: Target, work: AtHome | Elsewhere) -> tuple[Decision, Sent]:
+        """Attempt a delivery until it succeeds or another attempt is not worth it."""
+        delivery = Delivery(
+            self._routes, self._options, work, self._error_queue(), self._options.error_queue is not None
+        )
+        try:
+            return self._retried(target, lambda: delivery.attempt(self._connected(target)), delivery.worth_it)
+        except Duplicate as error:
+            raise QueueError(
+                f"{error} If the rows have Ids of their own, one of these is taken: leave the column Id out, and each row "
+                "gets a new one; what makes a message go out once is its MessageId."
+            ) from error
+
+    def _retried(
+        self, target: Target, work: Callable[[], T], worth_it: Callable[[TryAgain], bool] = lambda _: True
+    ) -> T:
+        """Do something in a database, again where it gives way; not where rows for it wait instead."""
+        return self._retry.retried(
+            work,
+            lambda error: not isinstance(error, DatabaseDown) and worth_it(error),
+            on_failure=partial(self._gave_way, target),
+        )
+
+    def _gave_way(self, target: Target, error: TryAgain) -> None:
+        if isinstance(error, ConnectionLost):
+            lost = self._connections.pop(target, None)
+            if lost is not None:
+                lost.close()
+        elif isinstance(error, Duplicate):
+            log.info("twin_won: %s", error)

@@ -1,0 +1,68 @@
+"""Puts rows back into their queue that have waited for a database, when it takes messages again.
+
+What waits is the received row, as its outcome: the outbox knows it by its origin. The row that goes back keeps
+that origin and is received as any other. A portion goes back in one transaction, so a message is in one place,
+whatever dies.
+"""
+
+from __future__ import annotations
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
+from sqlqueue_spark.messages.waiting_headers import begin_of, waits_for
+from sqlqueue_spark.tables import delayed
+from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
+from sqlqueue_spark.tables.insert import columns_of, present_columns
+from sqlqueue_spark.tables.queues import QueueTable
+
+#: Most messages that go back in one transaction.
+_PORTION = 2_400
+
+
+def awaited(connection: Connection, queue: QueueTable) -> set[str]:
+    """The databases that messages of a queue wait for, as the messages name them.
+
+    :param connection: one with no open transaction.
+    """
+    with connection.transaction():
+        found = delayed.find(connection, queue.table)
+        ends = [] if found is None else DelayedTable(connection, found.table).awaited(begin_of(None))
+    return {name for each in ends if (name := waits_for(each)) is not None}
+
+
+def put_back(connection: Connection, queue: QueueTable, database: str) -> int:
+    """Put back into a queue what waits for a database; returns how many messages that were.
+
+    A message that another session holds stays for the next time.
+
+    :param connection: one with no open transaction.
+    :param database: as the messages name it.
+    """
+    most = min(_PORTION, connection.dialect.chunk)
+    with connection.transaction():
+        found = delayed.find(connection, queue.table)
+        columns = present_columns(columns_of(connection, queue))
+    if found is None:
+        return 0
+    table = DelayedTable(connection, found.table)
+    since = None
+    total = 0
+    while True:
+        with connection.transaction():
+            waiting = table.lock_waiting(begin_of(database), since, most)
+            if waiting:
+                messages = [Forwarded(each, each.before, "}") for each in waiting]
+                table.send(queue.table, columns, messages, row_ids(waiting))
+                fail_points.step(fail_points.PARKED_SENT)
+        if not waiting:
+            return total
+        fail_points.step(fail_points.PARKED_RELEASED)
+        total += len(waiting)
+        since = waiting[-1].due
+
+
+def row_ids(due: list[delayed.Due]) -> list[str]:
+    """The Ids of the rows that messages become: those that they bring along, else new ones."""
+    new = iter(new_row_ids(len(due)).to_pylist())
+    return [each.id or uuid_text(next(new)) for each in due]
