@@ -35,8 +35,8 @@ class RowSet:
 
     @classmethod
     def of(cls, rows: Iterable[int]) -> Self:
-        """The set of these rows, which must be ascending."""
-        return cls((row, row) for row in rows)
+        """The set of these rows, in whatever order they come."""
+        return cls((row, row) for row in sorted(rows))
 
     def append(self, first: int, last: int | None = None) -> None:
         """Add the rows ``first`` to ``last`` (or just ``first``), all above what is there."""

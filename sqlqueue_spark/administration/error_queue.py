@@ -96,7 +96,7 @@ class ErrorQueue:
 
         :raises TryAgain: some rows were gone although they were locked; the batch must not be committed.
         """
-        numbers = RowSet.of(sorted(row.row_version for row in rows))
+        numbers = RowSet.of(row.row_version for row in rows)
         if rows and (deleted := self.admin.delete(numbers)) != len(rows):
             raise TryAgain(
                 f"Of {len(rows)} locked rows of {self.admin.name} only {deleted} were there to delete; "

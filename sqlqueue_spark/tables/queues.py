@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlqueue_spark.engines.connection import Connection, Row, rows_awaited
 from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect
@@ -350,21 +350,20 @@ class Queue:
         return deleted
 
     def ids(self, row_versions: Sequence[int]) -> dict[int, str]:
-        """The row ids of those of these rows that are there, by RowVersion.
+        """The row ids of those of these rows that are there, by RowVersion, in RowVersion order.
 
         :raises QueueError: a row has no id.
         """
         runs = RowSet.of(row_versions)
-        found: dict[int, Any] = dict(
-            self._execute("ids", "checking rows of", **self.connection.dialect.bind(runs))
-        )
-        for row_version, row_id in found.items():
+        found = self._execute("ids", "checking rows of", **self.connection.dialect.bind(runs))
+        found.sort(key=_ROW_VERSION)
+        for row_version, row_id in found:
             if row_id is None:
                 raise QueueError(
                     f"The row with RowVersion {row_version} of {self.name} has no Id, by which its "
                     "batch would be known again after a crash; give it one, or delete it."
                 )
-        return {row_version: row_id.lower() for row_version, row_id in found.items()}
+        return {row_version: row_id.lower() for row_version, row_id in found}
 
     def identity(self) -> str | None:
         """The identity of the table that has the name now: another table may get it while a stream runs."""

@@ -1,5 +1,7 @@
 """A batch that was logged but not done is the same batch again, less what others took meanwhile."""
 
+import json
+
 import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
@@ -113,3 +115,29 @@ def test_an_offset_that_is_not_ours_is_refused(engine, queue, offset):
             stream.receiver.latest(offset, 10)
         stream.crash()
         assert queue.count() == 5
+
+
+def test_rows_that_lie_in_any_order_are_replayed(postgresql):
+    """The queue has no index that gives them by their numbers."""
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} DROP CONSTRAINT orders_seq_key")
+    tampering.insert_at(postgresql, queue, 3, 1, 4, 2)
+    with streaming(postgresql, queue) as stream:
+        assert stream.construct()
+        assert [*stream.end(1)["witnesses"]] == ["1", "2", "3", "4"]
+        stream.crash()
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([[1, 2, 3, 4]], 0)
+
+
+def test_witnesses_in_any_order_are_looked_for(engine, queue):
+    """As earlier versions wrote them into a checkpoint where rows lay in any order."""
+    queue.insert(4)
+    with streaming(engine, queue) as stream:
+        assert stream.construct()
+        stream.crash()
+        written = stream.end(1)
+        written["witnesses"] = {number: written["witnesses"][number] for number in "3142"}
+        stream.offsets = [json.dumps(written)]
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([[1, 2, 3, 4]], 0)

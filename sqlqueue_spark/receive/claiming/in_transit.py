@@ -127,7 +127,7 @@ class Forwarder:
                     stay.update(row.row_version for row in its)
         fail_points.step(fail_points.TRANSIT_INSERTED)
         if moved:
-            queue.delete(RowSet.of(sorted(row.row_version for row in moved)))
+            queue.delete(RowSet.of(row.row_version for row in moved))
             fail_points.step(fail_points.TRANSIT_DELETED)
             log.info("forwarded queue=%s rows=%d", queue.table.name, len(moved))
         return stay, len(moved)

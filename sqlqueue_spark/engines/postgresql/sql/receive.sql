@@ -214,7 +214,7 @@ RETURNING id::text AS "Id",
 
 -- name: ids
 -- Returns the row ids of some rows, to prove that a claim still has the same rows.
--- in: the first and the last seq of each run     out: seq, id
+-- in: the first and the last seq of each run     out: seq, id; the rows come in any order
 -- OFFSET 0 makes the server look up each run by itself; for a plain join the planner may walk the whole
 -- table.
 SELECT q.seq::bigint, q.id::text
@@ -223,7 +223,7 @@ CROSS JOIN LATERAL (SELECT seq, id FROM {queue} WHERE seq BETWEEN run.first AND 
 
 -- name: headers_of
 -- Reads the headers of some rows, and locks nothing.
--- in: the first and the last seq of each run     out: seq, headers
+-- in: the first and the last seq of each run     out: seq, headers; the rows come in any order
 -- OFFSET 0 as in ids.
 SELECT q.seq::bigint, q.headers::text
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
@@ -232,7 +232,7 @@ CROSS JOIN LATERAL (SELECT seq, headers FROM {queue} WHERE seq BETWEEN run.first
 -- name: lock_in_transit
 -- Locks those of some rows that are free, and reads them whole.
 -- in: the first and the last seq of each run
--- out: seq, id, correlation id, reply-to address, time of expiry, headers, body
+-- out: seq, id, correlation id, reply-to address, time of expiry, headers, body; the rows come in any order
 -- SKIP LOCKED steps over rows that others hold. The tables have no optional columns here.
 SELECT q.seq::bigint, q.id::text, NULL::text, NULL::text, nullif(q.expires::timestamp, 'infinity'),
     q.headers::text, q.body
