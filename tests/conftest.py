@@ -25,6 +25,7 @@ from sqlqueue_spark.engines import database_retry
 from tests.support import extended_events, mariadb, versions
 from tests.support.engines import Engine, QueueTable
 from tests.support.in_memory import keep_temporary_files_in_memory
+from tests.support.odd_settings import SETTINGS, make_odd
 from tests.support.outboxes import OutboxDatabase
 from tests.support.postgresql import PostgresEngine, fresh_database
 from tests.support.quick_java import quick_java
@@ -47,6 +48,8 @@ VARIANTS = {
     "sqlserver-rcsi": ("classic", True),
     "sqlserver-heap-rcsi": ("heap", True),
 }
+#: A PostgreSQL whose databases have odd settings: on it the varied files run in the nightly tier.
+ODD = "postgresql-odd"
 _VARIED_FOLDERS = ("faults",)
 _VARIED_FILES = (
     *("test_claim", "test_settle", "test_replay", "test_idle", "test_limits", "test_destructive_read"),
@@ -238,8 +241,11 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
     Its parameters are those of pytest_generate_tests: pytest refuses to collect a fixture with parameters of its own beside them.
     """
-    if request.param == "postgresql":
-        yield request.getfixturevalue("postgresql")
+    if request.param in ("postgresql", ODD):
+        server = request.getfixturevalue("postgresql")
+        if request.param == ODD:
+            make_odd(server, SETTINGS)
+        yield server
     else:
         with _sqlserver(request, request.param) as found:
             yield found
@@ -248,7 +254,9 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marked = {str(each.args[0]).partition(",")[0] for each in metafunc.definition.iter_markers("parametrize")}
     if "engine" in metafunc.fixturenames and "engine" not in marked:
-        metafunc.parametrize("engine", _engines(metafunc.definition.path), indirect=True)
+        path = metafunc.definition.path
+        odd = [pytest.param(ODD, marks=pytest.mark.tier("nightly"))] if path.stem in _VARIED_FILES else []
+        metafunc.parametrize("engine", [*_engines(path), *odd], indirect=True)
 
 
 def _engines(path: Path) -> tuple[str, ...]:

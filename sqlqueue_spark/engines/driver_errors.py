@@ -90,6 +90,10 @@ class Kind(Enum):
         "The table is not shaped like a queue table{while_} ({said}); see what is wrong with: sqlqueue "
         "inspect QUEUE."
     )
+    UNCHANGEABLE = (
+        "The server lets no row of the table be changed or deleted{while_} ({said}); if a publication has "
+        "the table, give it a primary key: sqlqueue doctor says how."
+    )
     NOT_REACHED = "No database answers at {where} ({said}); check host, port and that the server runs."
     NOT_READY = (
         "The database at {where} is not ready yet ({said}); wait until it has started, and see that it is "
@@ -122,6 +126,7 @@ _ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
     Kind.NO_RIGHT: errors.NoRight,
     Kind.NO_TABLE: errors.QueueError,
     Kind.WRONG_SHAPE: errors.QueueError,
+    Kind.UNCHANGEABLE: errors.QueueError,
     Kind.NOT_READY: errors.NotReady,
     Kind.LOCK_TIMEOUT: errors.LockTimeout,
     Kind.TIMED_OUT: errors.TryAgain,

@@ -62,6 +62,26 @@ def test_rows_whose_commit_fails_are_not_yielded(postgresql):
         assert queue.row_versions() == [6, 7, 8, 9, 10]
 
 
+def test_rows_whose_commit_gives_way_are_taken_again(postgresql):
+    """Whatever language the server speaks."""
+    queue = postgresql.create_queue()
+    queue.insert(10)
+    with streaming(postgresql, queue, transactionMode="none") as stream:
+        part = one_slice(stream, 10)
+        postgresql.execute("CREATE SEQUENCE tries")
+        queue.execute(
+            "CREATE FUNCTION once() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN "
+            "IF nextval(''public.tries'') = 1 THEN RAISE ''Verklemmung entdeckt'' USING ERRCODE = ''40P01''; "
+            "END IF; RETURN NULL; END'"
+        )
+        queue.execute(
+            "CREATE CONSTRAINT TRIGGER once AFTER DELETE ON {table} DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW WHEN (old.seq = 7) EXECUTE FUNCTION once()"
+        )
+        (batch,) = SliceReader(Target.of(stream.options)).take(part)
+        assert (batch["RowVersion"].to_pylist(), queue.count()) == ([*range(1, 11)], 0)
+
+
 @pytest.mark.parametrize("deliver", [True, False], ids=["answer lost", "commit lost"])
 def test_a_connection_cut_at_commit_doubles_nothing(postgresql, deliver):
     queue = postgresql.create_queue()

@@ -1,6 +1,7 @@
 """A server that answers and lets nobody in: each refusal is said as what it is, with its own remedy."""
 
 import contextlib
+import re
 import shutil
 import socket
 import tempfile
@@ -17,6 +18,7 @@ from sqlqueue_spark.engines.connect import Target, connect, open_reader
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.receive.reading.slices import SCHEMA
+from tests.support.asking_server import asking
 
 PASSWORD = "hunter2"
 RULES = """
@@ -151,6 +153,65 @@ def test_a_refusal_is_said_as_what_it_is(strict, url, way, refusal):
     # While a database fails over it may say the same for a while.
     with pytest.raises(ConnectionLost):
         connect(Target(url=url(*place)), again=True)
+
+
+#: What servers say in other languages: the severity, the state, the words, and what we say of it.
+FOREIGN = {
+    "German password": (
+        ("FATAL", "28P01", "Passwort-Authentifizierung für Benutzer »me« fehlgeschlagen"),
+        (
+        "The database at {where} refused the login of user 'me'; check user and password."
+        ),
+    ),
+    "Russian password": (
+        ("ВАЖНО", "28P01", "пользователь \"me\" не прошёл проверку подлинности (по паролю)"),
+        (
+        "The database at {where} refused the login of user 'me'; check user and password."
+        ),
+    ),
+    "German database": (
+        ("FATAL", "3D000", "Datenbank »shop« existiert nicht"),
+        (
+        "There is no such database at {where} (connection to server at \"127.0.0.1\", port {port} failed: "
+        "FATAL:  Datenbank »shop« existiert nicht); correct the url."
+        ),
+    ),
+    "German right": (
+        ("FATAL", "42501", "keine Berechtigung für Datenbank »shop«"),
+        (
+        "User 'me' may not connect to the database at {where} (connection to server at \"127.0.0.1\", port "
+        "{port} failed: FATAL:  keine Berechtigung für Datenbank »shop«); have an administrator grant "
+        "CONNECT on the database."
+        ),
+    ),
+    "German closed database": (
+        ("FATAL", "55000", "Datenbank »shop« akzeptiert gegenwärtig keine Verbindungen"),
+        (
+        "There is no such database at {where} (connection to server at \"127.0.0.1\", port {port} failed: "
+        "FATAL:  Datenbank »shop« akzeptiert gegenwärtig keine Verbindungen); correct the url."
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", [connect, read])
+@pytest.mark.parametrize("refusal", FOREIGN)
+def test_a_refusal_in_another_language_is_said_as_what_it_is(way, refusal):
+    (severity, state, words), sentence = FOREIGN[refusal]
+    with asking(f"S{severity}\0VFATAL\0C{state}\0M{words}\0\0") as server:
+        with pytest.raises(ConfigurationError) as error:
+            way(Target(url=server.url(), password=PASSWORD))
+        said = re.sub("[^(]*(?=connection to server)", "", str(error.value))
+        assert said == sentence.format(where=f"127.0.0.1:{server.port}/shop", port=server.port)
+
+
+def test_too_many_connections_in_another_language_may_be_tried_again():
+    with asking("SFATAL\0C53300\0Mtut mir leid, schon zu viele Verbindungen\0\0") as server:
+        with pytest.raises(ConnectionLost) as error:
+            connect(Target(url=server.url(), password=PASSWORD))
+        assert str(error.value).startswith(
+            f"The server at 127.0.0.1:{server.port}/shop has no connection left for user 'me' ("
+        )
 
 
 def test_too_many_connections_are_said_as_that(strict, url):

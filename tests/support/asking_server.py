@@ -11,14 +11,18 @@ from collections.abc import Iterator
 
 _SSL, _GSS = 80877103, 80877104
 _ASK = b"R" + struct.pack("!ii", 8, 3)  # AuthenticationCleartextPassword
-_REFUSED = b'SFATAL\0C28P01\0Mpassword authentication failed for user "me"\0\0'
+_REFUSED = 'SFATAL\0C28P01\0Mpassword authentication failed for user "me"\0\0'
 
 
 class AskingServer:
-    """All that it has heard stands in ``heard``."""
+    """All that it has heard stands in ``heard``.
 
-    def __init__(self, listener: socket.socket) -> None:
+    :param refused: the fields with which it refuses, as the protocol has them.
+    """
+
+    def __init__(self, listener: socket.socket, refused: str) -> None:
         self._listener = listener
+        self._refused = refused.encode()
         self.port: int = listener.getsockname()[1]
         self.heard = b""
 
@@ -40,7 +44,7 @@ class AskingServer:
         connection.sendall(_ASK)
         if connection.recv(1) == b"p":
             self._message(connection)
-            connection.sendall(b"E" + struct.pack("!i", 4 + len(_REFUSED)) + _REFUSED)
+            connection.sendall(b"E" + struct.pack("!i", 4 + len(self._refused)) + self._refused)
 
     def _message(self, connection: socket.socket) -> bytes:
         """What follows a message's length."""
@@ -51,9 +55,9 @@ class AskingServer:
 
 
 @contextlib.contextmanager
-def asking() -> Iterator[AskingServer]:
+def asking(refused: str = _REFUSED) -> Iterator[AskingServer]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = AskingServer(listener)
+        server = AskingServer(listener, refused)
         thread = threading.Thread(target=server.serve, daemon=True)
         thread.start()
         yield server

@@ -25,7 +25,7 @@ LARGE_FOLDERS: dict[str, int] = {
     "send": 29,
 }
 #: Lines of Python and SQL in the package.
-LINES = 35_495
+LINES = 35_693
 
 LONGEST_LINE = 110
 #: Lines that are longer, and habit words, by where they stand; none elsewhere.

@@ -26,6 +26,7 @@ from sqlqueue_spark.engines.connection import (
 )
 from sqlqueue_spark.engines.dialect import Load
 from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
+from sqlqueue_spark.engines.postgresql import refusals
 from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
 from sqlqueue_spark.engines.registry import POSTGRESQL
@@ -46,7 +47,7 @@ class PostgresConnection(Connection):
         super().__init__(target)
         token = target.token()
         conninfo = _conninfo(target, token)
-        with _translated(target, "connecting", connecting=True, token=token):
+        with _connecting(target, conninfo, token):
             self._raw = psycopg.connect(conninfo, prepare_threshold=0)
         #: The mark that we left in the session, where a connection pooler stands between; else None.
         self._mark: int | None = None
@@ -66,7 +67,7 @@ class PostgresConnection(Connection):
         if backend == self._raw.info.backend_pid:
             return
         self.rollback()
-        with _translated(self.target, "connecting", connecting=True):
+        with _connecting(self.target, conninfo):
             keeps = lends_sessions(self.target, conninfo, backend)
         if not keeps:
             _fail(self.target, None, Kind.SHARED_SESSION)
@@ -139,12 +140,21 @@ class PostgresReader(Reader):
         self._target = target
         token = target.token()
         conninfo = _conninfo(target, token)
-        with _translated(target, "connecting", connecting=True, token=token):
+        if not self._knows_types(conninfo, token):
+            # The driver asks for the types as it connects, and does not find them by quoted names.
+            self.close()
+            given = conninfo_to_dict(conninfo).get("options", "")
+            conninfo = make_conninfo(conninfo, options=f"{given} -c quote_all_identifiers=off".lstrip())
+            self._knows_types(conninfo, token)
+
+    def _knows_types(self, conninfo: str, token: str | None) -> bool:
+        """Connect, and set the session up; whether what it returns has the server's types."""
+        with _connecting(self._target, conninfo, token):
             self._raw = ArrowConnection(conninfo)
         try:
-            session = _session(target.timeouts[0], 0, 0)
-            with _translated(target, "connecting"), self._raw.read(session, RECORD_BATCH_BYTES) as rows:
-                rows.read_all()
+            session = _session(self._target.timeouts[0], 0, 0)
+            with _translated(self._target, "connecting"), self._raw.read(session, RECORD_BATCH_BYTES) as rows:
+                return bool(pa.types.is_int32(rows.read_all().schema.field(0).type))
         except BaseException:
             self.close()
             raise
@@ -168,6 +178,9 @@ class PostgresReader(Reader):
             self._raw.set_autocommit(False)
         taken = list(self._batches(statement, parameters, schema))
         with _translated(self._target, "committing"):
+            # The driver does not tell the state of a failed commit, but that of a check.
+            with self._raw.read(str(POSTGRESQL.statement("attempt_check")), RECORD_BATCH_BYTES) as rows:
+                rows.read_all()
             self._raw.set_autocommit(True)
         return taken
 
@@ -205,7 +218,6 @@ def _conninfo(target: Target, token: str | None = None) -> str:
         "keepalives_interval": 10,
         "keepalives_count": 3,
         "tcp_user_timeout": 60_000,
-        "client_encoding": "UTF8",
     }
     try:
         _check_login_is_encoded(target.url)
@@ -215,7 +227,8 @@ def _conninfo(target: Target, token: str | None = None) -> str:
                 "Both a Microsoft Entra token and a password in the url are given, and only one of them can "
                 "be the login; drop one."
             )
-        return make_conninfo(**{**defaults, **parts, **{k: v for k, v in given.items() if v is not None}})
+        wins = {name: value for name, value in given.items() if value is not None}
+        return make_conninfo(**{**defaults, **parts, **wins, "client_encoding": "UTF8"})
     except psycopg.Error:
         raise ConfigurationError(
             "The option url cannot be read as postgresql://user@host:port/database; correct it "
@@ -234,25 +247,37 @@ def _check_login_is_encoded(url: str) -> None:
 
 
 @contextlib.contextmanager
-def _translated(
-    target: Target, doing: str, *, connecting: bool = False, token: str | None = None
-) -> Iterator[None]:
-    """Turn a driver's error into ours; Arrow makes an error in the middle of a stream an ``OSError``.
+def _translated(target: Target, doing: str) -> Iterator[None]:
+    """Turn a driver's error into ours; Arrow makes an error in the middle of a stream an ``OSError``."""
+    try:
+        yield
+    except (psycopg.Error, AdbcError, OSError) as error:
+        _fail(target, error, _kind(error), doing)
+
+
+@contextlib.contextmanager
+def _connecting(target: Target, conninfo: str, token: str | None = None) -> Iterator[None]:
+    """As :func:`_translated`; libpq does not tell the state of a refused login.
 
     :param token: the token of the login, which must not be shown.
     """
     try:
         yield
     except (psycopg.Error, AdbcError, OSError) as error:
-        sqlstate = getattr(error, "sqlstate", None) or None
-        kind = POSTGRESQL.kind(DriverError(sqlstate, None, str(error)))
-        if sqlstate is None and isinstance(error, (psycopg.DataError, psycopg.ProgrammingError)):
-            kind = Kind.OTHER
-        if connecting and kind is Kind.CONNECTION_LOST:
-            kind = Kind.NOT_REACHED
-        elif kind is Kind.LOGIN_REFUSED and target.by_token:
+        kind = _kind(error)
+        if kind is Kind.CONNECTION_LOST:
+            state = refusals.state(conninfo, _CONNECT_SECONDS) if refusals.answer(str(error)) else None
+            kind = Kind.NOT_REACHED if state is None else POSTGRESQL.refusal(state)
+        if kind is Kind.LOGIN_REFUSED and target.by_token:
             kind = Kind.TOKEN_REFUSED
-        _fail(target, error, kind, doing, token)
+        _fail(target, error, kind, "connecting", token)
+
+
+def _kind(error: Exception) -> Kind:
+    state = getattr(error, "sqlstate", None) or None
+    if state is None and isinstance(error, (psycopg.DataError, psycopg.ProgrammingError)):
+        return Kind.OTHER
+    return POSTGRESQL.kind(DriverError(state, None, str(error)))
 
 
 def _fail(
@@ -274,9 +299,8 @@ def _fail(
 def _said(error: Exception) -> str:
     """The server's words in one line; of a duplicate they also say which key it is."""
     text = str(error)
-    if "FATAL:" in text and getattr(error, "sqlstate", None) is None:
-        # Of several hosts one refused: its words say more than those of a host that does not answer.
-        return next(line for line in text.splitlines() if "FATAL:" in line)
+    if getattr(error, "sqlstate", None) is None and (answer := refusals.answer(text)):
+        return answer  # of several hosts one refused: that says more than that another does not answer
     if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.message_detail:
         return f"{text.splitlines()[0]}: {error.diag.message_detail}"
     return text

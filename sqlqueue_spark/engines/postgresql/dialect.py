@@ -31,9 +31,13 @@ _KINDS = {
     "42501": Kind.NO_RIGHT,
     "23505": Kind.DUPLICATE,
     "53300": Kind.TOO_MANY,
+    "55000": Kind.UNCHANGEABLE,  # a row of a published table that has no replica identity
     "55P03": Kind.LOCK_TIMEOUT,
     "57014": Kind.TIMED_OUT,
 }
+
+#: What these states mean of a login.
+_REFUSALS = {"42501": Kind.NO_CONNECT, "55000": Kind.NO_DATABASE}
 
 # COPY's binary format: https://www.postgresql.org/docs/current/sql-copy.html. A row is its number of fields
 # and the fields, each with its length before it.
@@ -174,6 +178,11 @@ class PostgreSQL(Dialect):
         if sqlstate.startswith("08"):
             return Kind.CONNECTION_LOST
         return _KINDS.get(sqlstate, Kind.OTHER)
+
+    def refusal(self, sqlstate: str) -> Kind:
+        """What the state of a refused login means."""
+        kind = _REFUSALS.get(sqlstate) or self.kind(DriverError(sqlstate, None, ""))
+        return Kind.NOT_REACHED if kind is Kind.CONNECTION_LOST else kind
 
 
 def _arrays(messages: pa.RecordBatch) -> Iterator[bytes | memoryview]:

@@ -137,11 +137,12 @@ FROM {delayed}
 --     how many
 -- out: which row, how many characters of its headers stand before that end, due, its id
 -- It walks the index on due and looks at each row's headers, once for each time that the database comes back.
--- Due comes as a text, which the next look gets back as it is. SKIP LOCKED as in delayed_due.
-SELECT d.ctid::text, w.place - 1, d.due::text, d.id::text
+-- Due comes in UTC, as the next look gets it back; of one that no driver has a word for, as the last that it
+-- has. SKIP LOCKED as in delayed_due.
+SELECT d.ctid::text, w.place - 1, least(d.due AT TIME ZONE 'UTC', '9999-12-31 23:59:59.999999'), d.id::text
 FROM {delayed} AS d
 CROSS JOIN LATERAL (SELECT strpos(d.headers, :ending) AS place) AS w
-WHERE d.due >= :since::timestamptz AND w.place > 0
+WHERE d.due >= :since::timestamp AT TIME ZONE 'UTC' AND w.place > 0
 ORDER BY d.due
 LIMIT :count
 FOR UPDATE OF d SKIP LOCKED

@@ -14,24 +14,49 @@
 -- only when it is on the disk, whatever the database, the login or the url says. If a crash took sent rows
 -- back, they would be lost, because their source is deleted. A setting that asks for more (remote_apply)
 -- stays. By the number of the process and by the mark we notice a connection pooler that shares sessions.
-SELECT pg_backend_pid(),
-       set_config('lock_timeout', :lock_timeout::text, false),
-       set_config('statement_timeout', :statement_timeout::text, false),
-       set_config('sqlqueue.session', :mark::text, false),
-       set_config('idle_in_transaction_session_timeout', '0', false),
-       (SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'),
-       (SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'idle_session_timeout'),
-       set_config('tcp_keepalives_idle', '60', false),
-       set_config('tcp_keepalives_interval', '10', false),
-       set_config('tcp_keepalives_count', '6', false),
-       set_config('default_transaction_isolation', 'read committed', false),
-       set_config('synchronous_commit', CASE current_setting('synchronous_commit')
-           WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false),
-       set_config('enable_seqscan', 'off', false),
-       set_config('enable_bitmapscan', 'off', false),
-       set_config('enable_hashjoin', 'off', false),
-       set_config('enable_mergejoin', 'off', false),
-       set_config('jit', 'off', false)
+-- From DateStyle on: what texts and names mean, whatever the database or the login says. Names are the
+-- server's own first. Behind it stand the schemas that triggers of the queues may need, but none in which
+-- everyone may create functions. This statement itself names everything in full, because it comes before.
+SELECT pg_catalog.pg_backend_pid(),
+       pg_catalog.set_config('lock_timeout', :lock_timeout::pg_catalog.text, false),
+       pg_catalog.set_config('statement_timeout', :statement_timeout::pg_catalog.text, false),
+       pg_catalog.set_config('sqlqueue.session', :mark::pg_catalog.text, false),
+       pg_catalog.set_config('idle_in_transaction_session_timeout', '0', false),
+       (SELECT pg_catalog.set_config(t.name, '0', false)
+        FROM pg_catalog.pg_settings AS t
+        WHERE t.name OPERATOR(pg_catalog.=) 'transaction_timeout'),
+       (SELECT pg_catalog.set_config(t.name, '0', false)
+        FROM pg_catalog.pg_settings AS t
+        WHERE t.name OPERATOR(pg_catalog.=) 'idle_session_timeout'),
+       pg_catalog.set_config('tcp_keepalives_idle', '60', false),
+       pg_catalog.set_config('tcp_keepalives_interval', '10', false),
+       pg_catalog.set_config('tcp_keepalives_count', '6', false),
+       pg_catalog.set_config('default_transaction_isolation', 'read committed', false),
+       pg_catalog.set_config('synchronous_commit', CASE
+           WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'remote_apply'
+               THEN 'remote_apply'
+           ELSE 'on'
+       END, false),
+       pg_catalog.set_config('enable_seqscan', 'off', false),
+       pg_catalog.set_config('enable_bitmapscan', 'off', false),
+       pg_catalog.set_config('enable_hashjoin', 'off', false),
+       pg_catalog.set_config('enable_mergejoin', 'off', false),
+       pg_catalog.set_config('jit', 'off', false),
+       pg_catalog.set_config('DateStyle', 'ISO, YMD', false),
+       pg_catalog.set_config('IntervalStyle', 'postgres', false),
+       pg_catalog.set_config('TimeZone', 'UTC', false),
+       pg_catalog.set_config('extra_float_digits', '1', false),
+       pg_catalog.set_config('bytea_output', 'hex', false),
+       pg_catalog.set_config('array_nulls', 'on', false),
+       pg_catalog.set_config('standard_conforming_strings', 'on', false),
+       pg_catalog.set_config('quote_all_identifiers', 'off', false),
+       pg_catalog.set_config('search_path', pg_catalog.concat_ws(', ', 'pg_catalog', (
+           SELECT pg_catalog.string_agg(pg_catalog.quote_ident(n.nspname), ', ' ORDER BY p.position)
+           FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS p (name, position)
+           JOIN pg_catalog.pg_namespace AS n ON n.nspname OPERATOR(pg_catalog.=) p.name
+           WHERE n.nspname OPERATOR(pg_catalog.<>) 'pg_catalog'
+             AND NOT pg_catalog.has_schema_privilege('public', n.oid, 'CREATE')
+       )), false)
 
 -- name: lock_timeout
 -- Sets how long a statement waits for a lock, until the transaction ends.
@@ -42,7 +67,7 @@ SELECT set_config('lock_timeout', :lock_timeout::text, true)
 -- Returns which session of the server a transaction runs on.
 -- out: number of its process, the mark that the statement session has left there
 -- We ask only where a connection pooler stands between; see engines/postgresql/poolers.py.
-SELECT pg_backend_pid(), current_setting('sqlqueue.session', true)
+SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('sqlqueue.session', true)
 
 -- name: attempt_begin
 -- Begins a part of the transaction that can be undone alone.

@@ -1,7 +1,7 @@
 -- delayed.sql · SQL Server · tables of messages that wait until they are due
 
 -- name: delayed_create
--- Creates a table of delayed messages as the .NET transport makes it.
+-- Creates a table of delayed messages as the .NET transport makes it, without a primary key.
 -- The caller has seen, under the lock, that the table is not there.
 CREATE TABLE {delayed} (
     Headers nvarchar(max) NOT NULL,
@@ -54,7 +54,9 @@ SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed}
 -- READPAST steps over rows that another mover holds, and no session waits. The statement reads Headers, so on
 -- a heap it locks the row itself. FORCESEEK goes by the index on Due, whatever its name is: a scan would lock
 -- every row that waits. FAST 1 and MAXDOP 1 as in claim. GETUTCDATE() has the column's own type. Due comes as
--- a text, which the statements below get back as it is. The headers as in the twin.
+-- a text, which the statements below get back as it is: a driver's time would not be the same datetime. What
+-- style 126 writes (with a T) is read alike whatever language and DATEFORMAT a login has. The headers as in
+-- the twin.
 SELECT CAST(d.RowVersion AS varchar(20)),
        CASE WHEN w.place = 0 THEN 0 ELSE w.place - 1 END,
        SUBSTRING(d.Headers, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),
