@@ -1,4 +1,4 @@
-"""Finds what stops or slows .NET endpoints: a row, a subscription, or a transaction that stays open."""
+"""Finds what stops or slows .NET endpoints: a row, a subscription, a publication, an open transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlqueue_spark.inspection.findings import Finding, columns_fit, number_find
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.plain_text import age
-from sqlqueue_spark.tables import database_facts, subscriptions
+from sqlqueue_spark.tables import database_facts, database_tables, subscriptions
 from sqlqueue_spark.tables.database_facts import OpenTransaction
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Holder, Queue
@@ -38,6 +38,7 @@ def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
 def of_database(connection: Connection) -> Iterator[Finding]:
     """Find what is wrong with a database for all of its queues. Only reads, inside the open transaction."""
     yield from _open_transactions(connection)
+    yield from _published(connection)
     for table in subscriptions.readable_tables(connection):
         yield from _unquoted_subscriptions(connection, table)
         yield from _lost_subscriptions(connection, table)
@@ -73,6 +74,19 @@ def _open_transactions(connection: Connection) -> Iterator[Finding]:
         yield Finding(
             message=f"{said}, {each.costs}.",
             remedy_sql="" if each.session is None else statement.with_numbers({"session": each.session}),
+        )
+
+
+def _published(connection: Connection) -> Iterator[Finding]:
+    """Find tables that cannot be used because a publication has them."""
+    dialect = connection.dialect
+    for table, key in database_tables.unidentified(connection).items():
+        named = replace(table, catalog=database_facts.database(connection))
+        columns = ", ".join(map(dialect.quote, key))
+        yield Finding(
+            message=f"The table {named} is in a publication, and has neither a primary key nor another "
+            "replica identity: the server lets no session change or delete its rows.",
+            remedy_sql=str(dialect.render("remedy_key", queue=dialect.table(table), key=columns)),
         )
 
 

@@ -20,8 +20,18 @@ from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.database_facts import database, now
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.queues import Queue, QueueTable
+from sqlqueue_spark.tables.subscriptions import readable_tables
 
 QUEUE, DELAYED, OUTBOX, STAGE = "queue", "delayed", "outbox", "stage"
+_SUBSCRIPTIONS = "subscriptions"
+#: The primary key of a table of each kind, where an engine needs one.
+_KEYS: dict[str, tuple[str, ...]] = {
+    QUEUE: ("seq",),
+    STAGE: ("seq",),
+    DELAYED: ("id",),
+    OUTBOX: ("MessageId",),
+    _SUBSCRIPTIONS: ("endpoint", "topic"),
+}
 
 #: A table of this many bytes is counted only on demand: to read it takes a second or two.
 TOO_LARGE = 64 << 20
@@ -70,6 +80,21 @@ def find(connection: Connection, schema: str = "") -> list[FoundTable]:
             )
             found.append(FoundTable(kind=kind, table=table, estimate=estimate))
     return found
+
+
+def unidentified(connection: Connection) -> dict[Table, tuple[str, ...]]:
+    """Tables of ours whose rows nothing may change or delete, because a publication has them without a key.
+
+    :returns: each table with the key that it lacks.
+    """
+    statement = connection.dialect.statement("unidentified")
+    rows = connection.execute(statement, doing="looking for published tables") if statement else []
+    if not rows:
+        return {}
+    keys = {each.table.table: _KEYS[each.kind] for each in find(connection)}
+    keys |= dict.fromkeys(readable_tables(connection), _KEYS[_SUBSCRIPTIONS])
+    published = {Table(table=name, schema=schema) for schema, name in rows}
+    return {table: key for table, key in keys.items() if table in published}
 
 
 def kind_of(dialect: Dialect, columns: Iterable[str]) -> str | None:

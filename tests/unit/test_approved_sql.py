@@ -66,6 +66,7 @@ def rendered(engine: str, name: str) -> Statement:
         stage=dialect.table(Table(table="billing.Outgoing", schema=schema)),
         delayed=dialect.table(Table(table="orders.Delayed", schema=schema)),
         catalog=quote("shop"),
+        key=quote("seq"),
         schema=quote("sales"),
         user=quote("shop"),
         index=quote("Index_RowVersion"),

@@ -34,7 +34,8 @@ QUEUE, DESTINATION = "orders", "billing"
 CATALOGUE = frozenset({
     *("catalog", "columns", "compatibility", "database", "holders", "identity", "index_names", "indexes"),
     *("namesakes", "numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
-    *("delayed_stored", "delayed_zone", "present_tables", "storage", "subscription_tables", "tables", "unquoted_subscriptions"),
+    *("delayed_stored", "delayed_zone", "present_tables", "storage", "subscription_tables", "tables", "unidentified",
+      "unquoted_subscriptions"),
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes",
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),

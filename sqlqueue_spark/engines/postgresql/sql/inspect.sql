@@ -147,6 +147,23 @@ WHERE t.slot OR t.since <= statement_timestamp() - make_interval(secs => :second
 ORDER BY t.since
 LIMIT 10
 
+-- name: unidentified
+-- Returns the tables of publications whose rows the server lets no session change or delete.
+-- out: schema, table
+-- A subscriber could not tell which row it was: the table has no primary key that holds at once, and no other
+-- replica identity. What wal_level says does not count.
+SELECT DISTINCT n.nspname::text, c.relname::text
+FROM pg_catalog.pg_publication AS p
+JOIN pg_catalog.pg_publication_tables AS t ON t.pubname = p.pubname
+JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schemaname
+JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.tablename
+WHERE (p.pubupdate OR p.pubdelete) AND c.relreplident <> 'f'
+  AND NOT EXISTS (
+      SELECT FROM pg_catalog.pg_index AS i
+      WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+        AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END
+  )
+
 -- name: remedy_autovacuum
 -- A remedy for people: lets the server free the room of deleted rows.
 ALTER TABLE {queue} RESET (autovacuum_enabled);
@@ -171,6 +188,10 @@ ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();
 -- A remedy for people: creates the index that receiving goes by.
 -- CONCURRENTLY blocks no session; it cannot run inside a transaction.
 CREATE UNIQUE INDEX CONCURRENTLY {index} ON {queue} (seq);
+
+-- name: remedy_key
+-- A remedy for people: gives a table a primary key, so that a publication may have it.
+ALTER TABLE {queue} ADD PRIMARY KEY ({key});
 
 -- name: remedy_lock_escalation
 -- Nothing to do: row locks lie in the rows and never escalate.

@@ -5,7 +5,8 @@
 -- table is there already, the statement does nothing. A row holds a task's messages for one destination, as
 -- many as go out in one transaction, column by column. To write messages so and to take them apart again
 -- costs half of what a row for each message costs. One row, the mark, has no task. It says which claim the
--- stage belongs to and whose rows count.
+-- stage belongs to and whose rows count. The primary key: in a database that publishes all its tables no row
+-- without one can be changed. Stages of earlier versions have none.
 CREATE TABLE IF NOT EXISTS {stage} (
     task text NOT NULL,
     destination text NOT NULL,
@@ -14,7 +15,7 @@ CREATE TABLE IF NOT EXISTS {stage} (
     headers text[],
     bodies bytea[],
     mark text,
-    seq bigserial NOT NULL
+    seq bigserial PRIMARY KEY
 )
 
 -- name: stage_storage
@@ -72,7 +73,8 @@ UPDATE {stage} SET mark = :mark WHERE task = ''
 -- name: stage_last
 -- Returns the number of the last row on a stage.
 -- out: the last seq or NULL
--- The statement scans the table, but a row holds thousands of messages, and the scan reads none of them.
+-- Where the stage of an earlier version has no key, the statement scans the table; but a row holds thousands
+-- of messages, and the scan reads none of them.
 SELECT max(seq) FROM {stage}
 
 -- name: stage_insert

@@ -52,7 +52,7 @@ END
 -- Creates a queue table: the classic one.
 -- The caller has seen, under the lock, that the table is not there. The clustered index keeps rows in
 -- RowVersion order and gives pages back as they empty, which a heap does not. Index_Expires finds expired
--- rows without a scan.
+-- rows without a scan. There is no primary key, as in the transport's own tables: Ids may repeat.
 CREATE TABLE {queue} (
     Id uniqueidentifier NOT NULL,
     CorrelationId varchar(255) NULL,

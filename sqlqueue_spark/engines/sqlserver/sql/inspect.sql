@@ -101,6 +101,9 @@ WHERE s.database_id = DB_ID() AND s.session_id <> @@SPID AND s.is_user_process =
   AND s.last_request_start_time <= DATEADD(second, -CAST(:seconds AS int), GETDATE())
 ORDER BY s.last_request_start_time
 
+-- name: unidentified
+-- Nothing to ask: a publication takes only tables that have a primary key.
+
 -- name: remedy_autovacuum
 -- Nothing to do: the server cleans up by itself.
 
@@ -129,6 +132,9 @@ CREATE NONCLUSTERED INDEX {index} ON {queue} (Expires) INCLUDE (Id, RowVersion);
 -- The index is nonclustered, so people can add it whether or not another index clusters the table. Senders
 -- wait while the server builds it.
 CREATE NONCLUSTERED INDEX {index} ON {queue} (RowVersion);
+
+-- name: remedy_key
+-- Nothing to do, as in unidentified.
 
 -- name: remedy_lock_escalation
 -- A remedy for people: sets the default, with which large statements cost little memory.

@@ -4,6 +4,8 @@
 -- Creates the table in which an atomic pipeline puts what it sends, until the batch is settled. The caller
 -- has seen, under the lock, that the table is not there. One row, the mark, has no task. Its headers say
 -- which claim the stage belongs to and whose rows count. Latin1_General_BIN2 tells every two names apart.
+-- There is no primary key, as queues and tables of delayed messages have none here: a publication names each
+-- of its tables, so that it never has this one.
 CREATE TABLE {stage} (
     Task varchar(36) COLLATE Latin1_General_BIN2 NOT NULL,
     Destination nvarchar(776) COLLATE Latin1_General_BIN2 NOT NULL,
