@@ -146,3 +146,12 @@ def test_a_trigger_finds_what_it_names_without_a_schema(postgresql):
     with streaming(postgresql, queue) as stream:
         stream.drain()
     assert postgresql.fetch("SELECT count(*) FROM seen") == [(3,)]
+
+
+def test_the_encoding_that_a_url_asks_for_changes_nothing(postgresql):
+    queue = postgresql.create_queue()
+    headers = '{"Name":"Ä€"}'
+    queue.insert_row(id=row_id(1), headers=headers, body=b"")
+    with streaming(postgresql, queue, url=f"{postgresql.url}?client_encoding=WIN1252") as stream:
+        stream.drain()
+        assert [each["Headers"] for each in stream.messages()] == [headers]
