@@ -365,6 +365,13 @@ class Queue:
                 )
         return {row_version: row_id.lower() for row_version, row_id in found}
 
+    def origins(self, runs: RowSet) -> dict[int, tuple[str, str | None]]:
+        """Of those of these rows that are there: the Id, and the header of the origin."""
+        found = self._execute("origins", "checking rows of", **self.connection.dialect.bind(runs))
+        return {
+            version: (row_id or "", header and header.partition('"')[0]) for version, row_id, header in found
+        }
+
     def identity(self) -> str | None:
         """The identity of the table that has the name now: another table may get it while a stream runs."""
         table = self.table.table

@@ -8,7 +8,6 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables, queue_tables
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.parked import end_of
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.send import parking
 from sqlqueue_spark.tables import queues

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.send.deliver.outbox_keys import earlier_keys, keys
+from sqlqueue_spark.tables.outbox_keys import earlier_keys, keys
 from sqlqueue_spark.tables.queues import QueueTable
 
 PLAIN = "10000000-0000-4000-8000-00000000002a"

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
-from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options import RECEIVE_ONLY, SourceOptions
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
 from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
 from sqlqueue_spark.receive.claiming.scanner import Scanner
 from sqlqueue_spark.receive.holding.done_file import DoneFile
+from sqlqueue_spark.receive.holding.known_rows import known_to_the_sink
 from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling, may_go_away
 from sqlqueue_spark.receive.holding.replay import Wanted, locked_again, say_not_taken_again
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
@@ -60,7 +61,7 @@ class HeldBatch:
             else:
                 self._release()
         if start is not None and start != self._settled:
-            session, parts = self._lock(start, Wanted.of(start))
+            session, parts = self._left_to_settle(start, Wanted.of(start))
             self._held = OpenClaim(None, start, parts, session, settling=Settling.THE_NEXT_PROCESS)
             self._settle()
 
@@ -105,7 +106,7 @@ class HeldBatch:
         held = self._held
         assert held is not None, "only what is held is settled"
         if held.lost:
-            held = self._held = held.locked_again(*self._lock(held.end, held.wanted()))
+            held = self._held = held.locked_again(*self._left_to_settle(held.end, held.wanted()))
         try:
             held.settle(lambda: self.staging.send(held.session, held.end, deleting=held.count))
         except ConnectionLost as error:
@@ -158,6 +159,19 @@ class HeldBatch:
         except BaseException:
             session.connection.close()
             raise
+
+    def _left_to_settle(self, end: Offset, wanted: Sequence[Wanted]) -> tuple[QueueSession, list[QueueRows]]:
+        """As :meth:`_lock`, of a batch that Spark has logged: those rows that are done."""
+        session, parts = self._lock(end, wanted)
+        if self._options.outbox_endpoint is None or self._options.transaction_mode != RECEIVE_ONLY:
+            return session, parts
+        try:
+            known = [known_to_the_sink(each, self._options) for each in parts]
+        except BaseException:
+            session.connection.close()
+            raise
+        self._scanner.look_from_start_next()
+        return session, known
 
     def _release(self) -> None:
         """Give back to everybody what is held, and what was claimed ahead."""

@@ -33,9 +33,9 @@ from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.deliver.destinations import Destination, Rows
-from sqlqueue_spark.send.deliver.outbox_keys import OF_FAILED, OF_HANDLED, OF_ORIGIN, earlier_keys, keys
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
 from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.tables.outbox_keys import OF_FAILED, OF_HANDLED, OF_ORIGIN, earlier_keys, keys
 
 log = logger(__name__)
 

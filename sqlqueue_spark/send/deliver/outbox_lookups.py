@@ -10,9 +10,9 @@ from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.send.deliver.chunk_work import AtHome, Elsewhere, earlier_send_keys
 from sqlqueue_spark.send.deliver.destinations import Destinations
-from sqlqueue_spark.send.deliver.outbox_keys import VERSION_0_1, VERSION_0_2
 from sqlqueue_spark.send.deliver.routes import Routes
 from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.outbox_keys import VERSION_0_1, VERSION_0_2
 
 
 def has_sent(destinations: Destinations, connection: Connection) -> bool:

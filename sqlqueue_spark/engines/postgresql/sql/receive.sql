@@ -221,6 +221,20 @@ SELECT q.seq::bigint, q.id::text
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (SELECT seq, id FROM {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
 
+-- name: origins
+-- Returns what some rows are known by in an outbox.
+-- in: the first and the last seq of each run
+-- out: seq, id, the header of the origin or NULL; the rows come in any order
+-- OFFSET 0 as in ids.
+SELECT q.seq::bigint, q.id::text, q.origin
+FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
+CROSS JOIN LATERAL (
+    SELECT seq, id, nullif(split_part(split_part(headers, '"sqlqueue.Origin":"', 2), '"', 1), '') AS origin
+    FROM {queue}
+    WHERE seq BETWEEN run.first AND run.last
+    OFFSET 0
+) AS q
+
 -- name: headers_of
 -- Reads the headers of some rows, and locks nothing.
 -- in: the first and the last seq of each run     out: seq, headers; the rows come in any order
