@@ -28,6 +28,8 @@ class Database(ABC):
     longest_prefix: ClassVar[int | None] = None
     longest_outbox: ClassVar[int]
     counts_bytes: ClassVar[bool] = False
+    #: Whether a trigger or a rule may drop rows, which what an insert returns then leaves out.
+    drops_rows: ClassVar[bool] = False
     #: Most rows that one statement writes, and most message ids that it looks up.
     written: ClassVar[int] = 4_000
 

@@ -92,8 +92,11 @@ class Dialect(Database):
         """
 
     @abstractmethod
-    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> Load:
-        """Messages as ``stage_insert`` loads them; they are given by their destinations' names."""
+    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[int, Load]:
+        """Messages as ``stage_insert`` loads them, behind the number of rows that they make.
+
+        They are given by their destinations' names.
+        """
 
     @abstractmethod
     def bind_due(

@@ -17,6 +17,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.arrow import pa, pc
@@ -26,6 +27,7 @@ from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
 _SUFFIX = ".Delayed"
 #: No message is due before this: it is the earliest time of the type datetime.
@@ -142,9 +144,9 @@ class DelayedTable(OpenTable):
         """
         if not self.connection.dialect.statement("delayed_forward"):
             return 0
-        parameters = {"zone": self.zone, "count": count, "way": way}
-        statement = self.render("delayed_forward", queue=to)
-        return self.connection.modify(statement, parameters, doing=f"moving from {self.table}")
+        return self._moved(
+            self.render("delayed_forward", queue=to), to, {"zone": self.zone, "count": count, "way": way}
+        )
 
     def lock_due(self, count: int) -> list[Due]:
         """Lock the next messages that are due, stepping over those that another mover holds."""
@@ -183,10 +185,13 @@ class DelayedTable(OpenTable):
         bound = dialect.bind_due(rows, ids, kept, rests)
         quoted = ", ".join(map(dialect.quote, columns))
         statement = self.render("delayed_send", queue=dialect.table(to), columns=quoted)
-        sent = self.connection.modify(
-            statement, {**bound, "up_to": messages[-1].due.due}, doing=f"moving from {self.table}"
-        )
-        assert sent == len(messages), "the rows are locked"
+        took = self._moved(statement, to, {**bound, "up_to": messages[-1].due.due})
+        check_went_in(took, len(messages), to)
+
+    def _moved(self, statement: Statement, to: object, parameters: Parameters) -> int:
+        """Run a statement that says how many rows it took from the table, and how many went into a queue."""
+        left, took = self.connection.execute(statement, parameters, doing=f"moving from {self.table}")[0]
+        return check_went_in(took, left, to)
 
     def waiting(self) -> Waiting:
         rows, due, first = self.execute("delayed_length", zone=self.zone)[0]

@@ -18,6 +18,7 @@ from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.delayed import is_delayed, stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
+from sqlqueue_spark.tables.swallowed_rows import Swallowed, check_went_in
 
 #: Most messages that go out in one transaction.
 CHUNK = 4_000
@@ -42,6 +43,7 @@ class Inserter:
         dialect = connection.dialect
         self._columns = list(columns)
         self._connection = connection
+        self._name = table.name
         self._doing = f"sending to {table.name}"
         name = dialect.table(table.table)
         if is_delayed([column.name for column in self._columns]):
@@ -64,29 +66,29 @@ class Inserter:
 
     def _load(self, messages: pa.RecordBatch) -> int:
         dialect = self._connection.dialect
-        return sum(
-            self._connection.load(
-                self._statement,
-                dialect.bind_messages(messages.slice(start, dialect.written)),
-                doing=self._doing,
-            )
-            for start in range(0, messages.num_rows, dialect.written)
-        )
+        took = 0
+        for start in range(0, messages.num_rows, dialect.written):
+            part = messages.slice(start, dialect.written)
+            went = self._connection.load(self._statement, dialect.bind_messages(part), doing=self._doing)
+            took += check_went_in(went, part.num_rows, self._name)
+        return took
 
 
 def refused(
     connection: Connection, insert: Callable[[Sequence[T]], object], messages: Sequence[T]
 ) -> list[Why[T]]:
-    """Insert messages in the open transaction; halve them while the table refuses some, and return these."""
+    """Insert messages in the open transaction; halve them while the table refuses some, and return these.
+
+    What refuses all of them is not halved: no table, no right, or a table that keeps none of its rows.
+    """
     try:
         with connection.attempt():
             insert(messages)
-    except (QueueError, ConfigurationError) as error:  # the table or a right is missing, for all of them
-        return [(messages, error)]
     except SqlQueueError as error:
         if isinstance(error, TryAgain):
             raise
-        if len(messages) == 1:
+        some = isinstance(error, Swallowed) and error.took
+        if len(messages) == 1 or (isinstance(error, QueueError | ConfigurationError) and not some):
             return [(messages, error)]
         half = len(messages) // 2
         return [

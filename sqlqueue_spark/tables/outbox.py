@@ -22,6 +22,7 @@ from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables.outbox_ids import LONGEST_ID, check_id, may_stand_as_it_is, process_key
 from sqlqueue_spark.tables.rights import SENDER, remedy_command
+from sqlqueue_spark.tables.swallowed_rows import check_went_in
 from sqlqueue_spark.version import __version__
 
 #: In the rows that we write, the column PersistenceVersion begins so.
@@ -99,7 +100,8 @@ class OutboxTable:
             waited, has added it.
         """
         for chunk in self._chunks(ids):
-            self._modify("add", "adding ids to", ids=self._bound(chunk), version=_version())
+            took = self._modify("add", "adding ids to", ids=self._bound(chunk), version=_version())
+            check_went_in(took, len(chunk), self.name)
 
     def add_new(self, ids: Iterable[str]) -> set[str]:
         """Remember those of these ids that are not there, and return them.
@@ -125,7 +127,10 @@ class OutboxTable:
 
     def _add_new(self, chunk: Sequence[str]) -> set[str]:
         if not self._connection.dialect.statement("outbox_added"):
-            return self._answer("add_new", chunk, _version())
+            new = self._answer("add_new", chunk, _version())
+            if self._connection.dialect.drops_rows and (old := [each for each in chunk if each not in new]):
+                check_went_in(len(new), len(chunk) - len(self._answer("seen", old)), self.name)
+            return new
         mark = f"{_OURS}{secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
         self._modify("add_new", "adding ids to", ids=self._bound(chunk), version=mark)
         return self._answer("added", chunk, mark)

@@ -21,6 +21,7 @@ from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
 from sqlqueue_spark.tables.stage_table import StageTable
+from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
 _NOT_SENT = (
     "nothing would send what is put there; give the source the sink's stream and database, and "
@@ -107,16 +108,20 @@ class Stage(StageTable):
         """Empty the stage but for its mark. It needs the table for itself: call it with a short timeout."""
         mark = self.mark()
         self.execute("stage_clear")
-        self.execute("stage_open", mark=(mark or Mark()).to_json())
+        self._insert_mark((mark or Mark()).to_json())
 
     def _write(self, mark: Mark) -> None:
         text = mark.to_json()
         if not self.modify("stage_seal", mark=text):
-            self.execute("stage_open", mark=text)
+            self._insert_mark(text)
+
+    def _insert_mark(self, text: str) -> None:
+        check_went_in(self.modify("stage_open", mark=text), 1, self.table)
 
     def add(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> None:
         """Stage at most :attr:`Database.written` messages (:data:`OUTGOING`), by the destination as text."""
-        self.load("stage_insert", self.connection.dialect.bind_staged(task, messages))
+        rows, load = self.connection.dialect.bind_staged(task, messages)
+        check_went_in(self.load("stage_insert", load), rows, self.table)
 
     def enter(self, batch: Batch, last: Run | None) -> Run:
         """Find out what a batch is staged for, and refuse to stage what would never be sent.
@@ -148,7 +153,7 @@ class Stage(StageTable):
         """
         staged = [task for task, count in tasks.items() if count]
         if whole:
-            self.move_rows(destination, staged, LOWEST, settling=False)
+            self.move_rows(destination, staged, LOWEST, self.staged(staged, LOWEST), settling=False)
         else:
             self.try_row(destination, staged)
 
@@ -238,14 +243,17 @@ class Stage(StageTable):
         if not mark.sealed:
             raise Unsealed(f"The stage {self.table} was opened for the batch, but never sealed")
         wanted = {task: count for task, count in mark.tasks.items() if count}
-        bound = {"tasks": self.connection.dialect.bind_texts(list(wanted)), "after": mark.after}
-        found = {task: int(count) for task, count in self.execute("stage_count", **bound)} if wanted else {}
+        tasks = list(mark.tasks)
+        staged = self.staged(tasks, mark.after)
+        found = dict.fromkeys(wanted, 0)
+        for (task, _), count in staged.items():
+            if task in wanted:
+                found[task] += count
         if found != wanted:
             raise Incomplete(
                 f"The stage {self.table} holds {sum(found.values())} of the {sum(wanted.values())} messages "
                 "that the batch has staged"
             )
-        tasks = list(mark.tasks)
-        moved = sum(self.move_rows(each, tasks, mark.after) for each in sorted(mark.destinations))
+        moved = sum(self.move_rows(each, tasks, mark.after, staged) for each in sorted(mark.destinations))
         self._write(mark.done())
         return moved

@@ -8,7 +8,7 @@ transaction that is rolled back. So it finds what a destination refuses while th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sqlqueue_spark.engines.dialect import Load
@@ -24,6 +24,7 @@ from sqlqueue_spark.tables.delayed import due_column
 from sqlqueue_spark.tables.insert import columns_of, present_columns
 from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
+from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
 #: A stage's name is its stream's and this. A name has at most 63 bytes on PostgreSQL, the index's too.
 _SUFFIX = ".Outgoing"
@@ -69,14 +70,30 @@ class StageTable(OpenTable):
             "the statements."
         )
 
-    def load(self, statement: str, rows: Load) -> None:
+    def load(self, statement: str, rows: Load) -> int:
         with self._rights_explained(writing=True):
-            self.connection.load(self.render(statement), rows, doing=self._of(""))
+            return self.connection.load(self.render(statement), rows, doing=self._of(""))
 
-    def move_rows(self, destination: str, tasks: Sequence[str], after: int, *, settling: bool = True) -> int:
+    def staged(self, tasks: Sequence[str], after: int) -> Mapping[tuple[str, str], int]:
+        """How many messages each of these tasks has staged for each destination, in rows above ``after``."""
+        if not tasks:
+            return {}
+        found = self.execute("stage_count", tasks=self.connection.dialect.bind_texts(tasks), after=after)
+        return {(task, destination): int(count) for task, destination, count in found}
+
+    def move_rows(
+        self,
+        destination: str,
+        tasks: Sequence[str],
+        after: int,
+        staged: Mapping[tuple[str, str], int],
+        *,
+        settling: bool = True,
+    ) -> int:
         """Move what these tasks have staged for a destination, and return how many messages that were.
 
         :param after: rows up to this number do not count.
+        :param staged: what :meth:`staged` counts for these tasks.
         :param settling: whether the batch is done; else this is a rehearsal, which the caller rolls back.
         :raises QueueError: the destination is not there any more, or refuses a message.
         """
@@ -88,14 +105,16 @@ class StageTable(OpenTable):
                 bound = {**which, "after": done_to, "up_to": up_to}
                 rows += self.connection.modify(statement, bound, doing=doing)
                 done_to = up_to
-        return rows
+            wanted = sum(count for (_, to), count in staged.items() if to == destination)
+            return check_went_in(rows, wanted, destination)
 
     def try_row(self, destination: str, tasks: Sequence[str]) -> None:
         """Send one message of what these tasks have staged for a destination. Errors as :meth:`move_rows`."""
         statement = self.render("stage_try", **self._names_of(destination))
         with self._refusals_told(destination, settling=False):
             bound = self._which(destination, tasks)
-            self.connection.modify(statement, bound, doing=f"sending to {destination}")
+            took = self.connection.modify(statement, bound, doing=f"sending to {destination}")
+            check_went_in(took, 1, destination)
 
     def _which(self, destination: str, tasks: Sequence[str]) -> Parameters:
         """The parameters that say which rows of the stage are meant."""

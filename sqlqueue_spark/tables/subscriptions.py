@@ -18,6 +18,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.open_table import OpenTable
+from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
 #: What the transport calls its table by default.
 NAME = "SubscriptionRouting"
@@ -94,6 +95,9 @@ class SubscriptionTable(OpenTable):
         self.modify(
             "subscribe", "subscribing in", address=address, endpoint=endpoint, topics=self._bound(topics)
         )
+        if self.connection.dialect.drops_rows:
+            wanted = {Subscription(endpoint, topic, address) for topic in topics}
+            check_went_in(len(wanted.intersection(self.all())), len(wanted), self.table)
 
     def remove(self, endpoint: str, topics: Sequence[str]) -> None:
         """End an endpoint's subscriptions to these types."""

@@ -50,7 +50,8 @@ def seals() -> Iterator[None]:
 
     def send(self: Stage, mark: Mark) -> int:
         tasks = list(mark.tasks)
-        moved = sum(self.move_rows(to, tasks, mark.after) for to in sorted(mark.destinations))
+        staged = self.staged(tasks, mark.after)
+        moved = sum(self.move_rows(to, tasks, mark.after, staged) for to in sorted(mark.destinations))
         self._write(mark.done())
         return moved
 

@@ -118,6 +118,7 @@ MESSAGES = "wwwbtwxi"
 MESSAGE_ROW = [ID, None, None, 1, None, "{}", "body", 5]
 READ = dict(zip(SCHEMA.names, [ID, None, None, True, None, "{}", b"body", 5], strict=True))
 MARKED = Answer("SELECT Headers", "w", [[MARK]])
+OPENED = Answer("(Task, Destination, Headers)", changed=1)
 
 
 def queue(connection: Connection) -> Queue:
@@ -475,7 +476,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "delayed_send": (
         lambda c: delayed(c).send(TABLE, ["Id", "Headers"], [Forwarded(DUE, 0, "{}")], [ID]),
-        [Answer("DELETE d", changed=1)],
+        [Answer("DELETE d", "ii", [[1, 1]])],
         None,
     ),
     "delayed_headers": (
@@ -526,10 +527,10 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "stage_create": (lambda c: stage(c).create(), [], None),
     "stage_storage": (lambda c: stage(c).create(), [], None),
     "stage_index": (lambda c: stage(c).create(), [], None),
-    "stage_clear": (lambda c: stage(c).clear(), [MARKED], None),
+    "stage_clear": (lambda c: stage(c).clear(), [MARKED, OPENED], None),
     "stage_open": (
         lambda c: len(stage(c).open("claim")),
-        [Answer("SELECT MAX(RowVersion)", "i", [[8]]), Answer("UPDATE", changed=0)],
+        [Answer("SELECT MAX(RowVersion)", "i", [[8]]), Answer("UPDATE", changed=0), OPENED],
         36,
     ),
     "stage_last": (
@@ -575,7 +576,13 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         name: (
             lambda c: stage(c).move("c"),
             [
-                *(MARKED, Answer("COUNT_BIG", "wi", [["t", 2]]), DATABASE, IDENTITY, TABLE_COLUMNS),
+                *(
+                    MARKED,
+                    Answer("COUNT_BIG", "wwi", [["t", "orders@[dbo]@[shop]", 2]]),
+                    DATABASE,
+                    IDENTITY,
+                    TABLE_COLUMNS,
+                ),
                 *(Answer("INSERT INTO", changed=2), Answer("UPDATE", changed=1)),
                 *(
                     Answer("SELECT MAX(RowVersion)", "i", [[8]]),

@@ -395,19 +395,19 @@ LOCKS_OF_A_ROW = 2
 
 
 def test_no_statement_has_rows_enough_to_escalate(recorded):
-    ids = [str(number) for number in range(5_000)]
-    chunks = [2_400, 2_400, 200]
-    scattered = RowSet((number, number) for number in range(0, 10_000, 2))
+    ids = [str(number) for number in range(4_800)]
+    chunks = [2_400, 2_400]
+    scattered = RowSet((number, number) for number in range(0, 9_600, 2))
     actions: list[Action] = [
         lambda c: outbox(c).seen(ids),
         lambda c: outbox(c).add(ids),
         lambda c: outbox(c).add_new(ids),
-        lambda c: inserter(c).insert(outgoing_rows([MESSAGE] * 5_000)),
+        lambda c: inserter(c).insert(outgoing_rows([MESSAGE] * 4_800)),
         lambda c: list(queue(c).lock(scattered)),
         lambda c: queue(c).delete(scattered),
     ]
     for action in actions:
-        _, (_, *executions) = recorded(action)
+        _, (_, *executions) = recorded(action, [Answer("INSERT INTO", changed=2_400)])
         assert [rows_of(each) for each in executions] == chunks
     _, (_, *executions) = recorded(lambda c: queue(c).delete(RowSet([(1, 5_000)])))
     assert [[each.value for each in execution.bound] for execution in executions] == [

@@ -112,6 +112,7 @@ class PostgreSQL(Dialect):
     # 63 less what index names add: PostgreSQL cuts longer names, and then they are the same.
     longest_outbox = 50
     counts_bytes = True
+    drops_rows = True
     entra_scope = "https://ossrdbms-aad.database.windows.net/.default"
 
     def row_version_index(self, table: str) -> str:
@@ -140,11 +141,11 @@ class PostgreSQL(Dialect):
         rows = _joined(*beginning, _lengths(headers), headers, _lengths(body), body)
         return _COPY_HEADER, rows, _COPY_END
 
-    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> Load:
+    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[int, Load]:
         parts: list[bytes | memoryview] = [_COPY_HEADER]
         for destination, its in messages.items():
             parts += (_SIX_FIELDS, _field(task.encode()), _field(destination.encode()), *_arrays(its))
-        return *parts, _COPY_END
+        return len(messages), (*parts, _COPY_END)
 
     def bind_due(
         self, rows: Sequence[str], ids: Sequence[str], kept: Sequence[int], rests: Sequence[str]

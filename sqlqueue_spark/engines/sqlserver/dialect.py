@@ -143,9 +143,9 @@ class SqlServer(Dialect):
             rows = [(*row, each) for row, each in zip(rows, messages[RECOVERABLE].to_pylist(), strict=True)]
         return {"messages": _json(rows)}
 
-    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> Load:
+    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[int, Load]:
         rows = [(*row, name) for name, its in messages.items() for row in _rows(its)]
-        return {"task": task, "messages": _json(rows)}
+        return len(rows), {"task": task, "messages": _json(rows)}
 
     def bind_due(
         self, rows: Sequence[str], ids: Sequence[str], kept: Sequence[int], rests: Sequence[str]

@@ -1,3 +1,4 @@
+DECLARE @sent bigint, @left bigint;
 INSERT INTO [dbo].[orders] ([Id], [Recoverable], [Expires], [Headers], [Body])
 SELECT [Id], [Recoverable], [Expires], [Headers], [Body]
 FROM (
@@ -21,6 +22,7 @@ FROM (
 ) AS m
 ORDER BY m.n
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10);
+SET @sent = ROWCOUNT_BIG();
 DELETE d
 FROM [dbo].[orders.Delayed] AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 WHERE d.Due <= CAST(:up_to AS datetime)
@@ -28,4 +30,6 @@ WHERE d.Due <= CAST(:up_to AS datetime)
       SELECT j.RowVersion
       FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]') AS j
   )
-OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10);
+SET @left = ROWCOUNT_BIG();
+SELECT @left, @sent

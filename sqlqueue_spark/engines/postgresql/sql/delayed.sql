@@ -58,11 +58,11 @@ FROM {delayed}
 -- the order in which they are due.
 -- in: the zone of delayed_zone, how many due messages it looks at, that header with the comma before it and
 --     the brace behind it
--- out: number of rows
+-- out: number of rows that left the table, number of rows that went into the queue
 -- Nothing of them comes to the client, and each row is read once. The array of ctids makes it a TID scan
 -- whatever the statistics say: a join might read the whole table. Up to the first match is up to the end:
 -- split_part searches for bytes and counts no characters. A row keeps its id, as when a .NET endpoint moves
--- it. SKIP LOCKED and NULL bodies as in delayed_due and delayed_send.
+-- it. SKIP LOCKED and NULL bodies as in delayed_due and delayed_send, RETURNING 1 as in delayed_send.
 WITH moved AS (
     DELETE FROM {delayed} AS d
     WHERE d.ctid = ANY (ARRAY(
@@ -77,11 +77,14 @@ WITH moved AS (
         = octet_length(d.headers)
     RETURNING d.due, d.id, split_part(d.headers, :way::text, 1) || right(:way::text, 1) AS headers,
         coalesce(d.body, ''::bytea) AS body
+), sent AS (
+    INSERT INTO {queue} (id, headers, body)
+    SELECT id, headers, body
+    FROM moved
+    ORDER BY due
+    RETURNING 1
 )
-INSERT INTO {queue} (id, headers, body)
-SELECT id, headers, body
-FROM moved
-ORDER BY due
+SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM sent)
 
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
@@ -107,20 +110,23 @@ SELECT ctid::text, id::text, headers FROM {delayed} WHERE ctid = ANY (:rows::tid
 -- name: delayed_send
 -- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
 -- in: which rows, their new Ids, how many characters of their headers they keep, what they have behind these
--- out: number of rows
+-- out: number of rows that left the table, number of rows that went into the queue
 -- A row is found by its ctid, which cannot change while it is locked. A NULL body becomes an empty one: a
--- NULL stops a .NET endpoint.
+-- NULL stops a .NET endpoint. RETURNING 1 reads no column, so that no right to read the queue is needed.
 WITH moved AS (
     DELETE FROM {delayed} AS d
     USING unnest(:rows::tid[], :ids::uuid[], :kept::int[], :rests::text[]) WITH ORDINALITY
         AS m (place, new_id, kept, rest, number)
     WHERE d.ctid = m.place
     RETURNING m.number, m.new_id, left(d.headers, m.kept) || m.rest AS headers, d.body
+), sent AS (
+    INSERT INTO {queue} (id, headers, body)
+    SELECT new_id, headers, coalesce(body, ''::bytea)
+    FROM moved
+    ORDER BY number
+    RETURNING 1
 )
-INSERT INTO {queue} (id, headers, body)
-SELECT new_id, headers, coalesce(body, ''::bytea)
-FROM moved
-ORDER BY number
+SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM sent)
 
 -- name: delayed_length
 -- Returns how much waits in a table of delayed messages.

@@ -84,12 +84,12 @@ SELECT max(seq) FROM {stage}
 COPY {stage} (task, destination, ids, expires, headers, bodies) FROM STDIN (FORMAT binary)
 
 -- name: stage_count
--- Returns how many messages tasks have on a stage.
--- in: tasks, after which seq     out: task, messages
-SELECT task, sum(cardinality(ids))::bigint
+-- Returns how many messages tasks have on a stage for each destination.
+-- in: tasks, after which seq     out: task, destination, messages
+SELECT task, destination, sum(cardinality(ids))::bigint
 FROM {stage}
 WHERE task = ANY (:tasks::text[]) AND seq > :after
-GROUP BY task
+GROUP BY task, destination
 
 -- name: stage_next
 -- Returns how far the next messages of a destination reach on a stage.

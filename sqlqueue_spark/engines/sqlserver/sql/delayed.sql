@@ -91,10 +91,11 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
 -- in: the rows as JSON [[n, which row, new id, how many characters of its headers it keeps, what it has
 --     behind these],…], the Due of the last one
--- out: number of rows
+-- out: number of rows that left the table, number of rows that went into the queue
 -- The rows are inserted first, in their order: what OUTPUT inserts has none. Only Due has an index, so the
 -- rows are found by their range of it; READPAST steps over those of another mover. {columns} are those of the
 -- queue. A NULL body becomes an empty one. OPENJSON and ORDER BY as in insert.
+DECLARE @sent bigint, @left bigint;
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM (
@@ -118,6 +119,7 @@ FROM (
 ) AS m
 ORDER BY m.n
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10);
+SET @sent = ROWCOUNT_BIG();
 DELETE d
 FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 WHERE d.Due <= CAST(:up_to AS datetime)
@@ -125,7 +127,9 @@ WHERE d.Due <= CAST(:up_to AS datetime)
       SELECT j.RowVersion
       FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]') AS j
   )
-OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10);
+SET @left = ROWCOUNT_BIG();
+SELECT @left, @sent
 
 -- name: delayed_length
 -- Returns how much waits in a table of delayed messages.

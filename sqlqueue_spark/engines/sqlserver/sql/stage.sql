@@ -115,21 +115,21 @@ ORDER BY j.n
 OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: stage_count
--- Returns how many messages tasks have on a stage.
--- in: tasks as JSON, after which RowVersion     out: task, messages
+-- Returns how many messages tasks have on a stage for each destination.
+-- in: tasks as JSON, after which RowVersion     out: task, destination, messages
 -- The names of the tasks get type and collation of the column, once for each task. Otherwise the server would
 -- convert the column in each row of the stage. MAX_GRANT_PERCENT: a sort or a hash for which the server
 -- expects wide rows may ask for a quarter of the memory for queries, and then waits for it and keeps it from
 -- others.
 -- https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-query#max_grant_percent--numeric_value
-SELECT Task, COUNT_BIG(*)
+SELECT Task, Destination, COUNT_BIG(*)
 FROM {stage}
 WHERE Task IN (
     SELECT t.Task COLLATE Latin1_General_BIN2
     FROM OPENJSON(CAST(:tasks AS nvarchar(max))) WITH (Task varchar(36) '$') AS t
 )
   AND RowVersion > :after
-GROUP BY Task
+GROUP BY Task, Destination
 OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: stage_next
