@@ -9,7 +9,7 @@ from sqlqueue_spark.administration import outbox_tables, queue_tables
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
-from sqlqueue_spark.send import parking
+from sqlqueue_spark.send.waiting import waiting_rows
 from sqlqueue_spark.tables import queues
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import streaming
@@ -89,20 +89,20 @@ def test_messages_are_sent_once_with_their_times(odd):
 
 def test_all_parked_messages_are_put_back_portion_by_portion(odd, monkeypatch):
     """Each portion begins at the time at which the one before it ended."""
-    monkeypatch.setattr(parking, "_PORTION", 2)
+    monkeypatch.setattr(waiting_rows, "_PORTION", 2)
     queue = odd.create_queue()
     rows = DelayedRows(odd, "orders").create()
     with psycopg.connect(odd.url) as connection:
         for hour in range(7):
             connection.execute(
                 f"INSERT INTO {rows.quoted} (headers, due) VALUES (%s, %s)",
-                ['{"a":"b"' + end_of("far"), datetime(2031, 3, 29, 20, tzinfo=UTC) + timedelta(hours=hour)],
+                ['{"a":"b"' + begin_of("far") + "}", datetime(2031, 3, 29, 20, tzinfo=UTC) + timedelta(hours=hour)],
             )
     with connect(Target(url=odd.url)) as connection:
         with connection.transaction():
             found = queues.find(connection, Table(table="orders", schema="public"))
         assert found is not None
-        assert parking.release(connection, found, "far") == 7
+        assert waiting_rows.put_back(connection, found, "far") == 7
     assert (queue.count(), rows.count()) == (7, 0)
 
 
