@@ -63,7 +63,18 @@ class RowsHeld(TryAgain):
     """A statement waited on purpose, and another session kept its lock for longer than ``lockTimeout``."""
 
 
-class TooMuch(TryAgain):
+class DatabaseTakesNothing(TryAgain):
+    """The database does not take what must be written, whatever it is: it is full, its disk or memory fails.
+
+    It says nothing of a message. A database that goes on like that counts as down.
+    """
+
+
+class DatabaseReadOnly(DatabaseTakesNothing, ConnectionLost):
+    """The database is read-only here. A new connection may lead to a server that takes changes."""
+
+
+class TooMuch(DatabaseTakesNothing):
     """The statement wanted more locks or memory than the server has: smaller portions may succeed."""
 
 

@@ -91,6 +91,10 @@ class Dialect(Database):
         Times to be received are times of expiry by now (:func:`expiring`).
         """
 
+    def bind_columns(self, messages: pa.RecordBatch) -> Parameters:
+        """Messages as ``insert_by_policy`` takes them. An engine without that statement has no use for it."""
+        raise NotImplementedError
+
     @abstractmethod
     def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[int, Load]:
         """Messages as ``stage_insert`` loads them, behind the number of rows that they make.

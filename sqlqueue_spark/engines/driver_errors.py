@@ -94,10 +94,21 @@ class Kind(Enum):
         "The server lets no row of the table be changed or deleted{while_} ({said}); if a publication has "
         "the table, give it a primary key: sqlqueue doctor says how."
     )
+    TABLE_TAKES_NOTHING = (
+        "The table takes no rows{while_} ({said}); see what is wrong with: sqlqueue inspect QUEUE."
+    )
     NOT_REACHED = "No database answers at {where} ({said}); check host, port and that the server runs."
     NOT_READY = (
         "The database at {where} is not ready yet ({said}); wait until it has started, and see that it is "
         "not paused."
+    )
+    TAKES_NOTHING = (
+        "The database at {where} does not take what must be written{while_} ({said}); see that its disks "
+        "work and have room, and that no quota or limit is reached."
+    )
+    READ_ONLY = (
+        "The database at {where} is read-only{while_} ({said}); let the url lead to the primary server, or "
+        "see why the database takes no changes."
     )
     CONNECTION_LOST = "The connection to {where} was lost{while_} ({said})."
     LOCK_TIMEOUT = (
@@ -127,7 +138,10 @@ _ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
     Kind.NO_TABLE: errors.QueueError,
     Kind.WRONG_SHAPE: errors.QueueError,
     Kind.UNCHANGEABLE: errors.QueueError,
+    Kind.TABLE_TAKES_NOTHING: errors.QueueError,
     Kind.NOT_READY: errors.NotReady,
+    Kind.TAKES_NOTHING: errors.DatabaseTakesNothing,
+    Kind.READ_ONLY: errors.DatabaseReadOnly,
     Kind.LOCK_TIMEOUT: errors.LockTimeout,
     Kind.TIMED_OUT: errors.TryAgain,
     Kind.GAVE_WAY: errors.TryAgain,

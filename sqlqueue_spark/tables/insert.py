@@ -10,13 +10,14 @@ from datetime import UTC
 from typing import NamedTuple, TypeVar
 
 from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.message import ascii_json, parse_headers
 from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.database_facts import now
-from sqlqueue_spark.tables.delayed import is_delayed, stored_dues
+from sqlqueue_spark.tables.delayed import due_column, is_delayed, stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
 from sqlqueue_spark.tables.swallowed_rows import Swallowed, check_went_in
 
@@ -46,7 +47,10 @@ class Inserter:
         self._name = table.name
         self._doing = f"sending to {table.name}"
         name = dialect.table(table.table)
-        if is_delayed([column.name for column in self._columns]):
+        self._by_policy = table.row_security
+        if self._by_policy:
+            self._statement = dialect.render("insert_by_policy", queue=name, **filled(dialect, self._columns))
+        elif is_delayed([column.name for column in self._columns]):
             self._statement = dialect.render("delayed_insert", delayed=name)
         else:
             present = ", ".join(map(dialect.quote, present_columns(self._columns)))
@@ -69,9 +73,15 @@ class Inserter:
         took = 0
         for start in range(0, messages.num_rows, dialect.written):
             part = messages.slice(start, dialect.written)
-            went = self._connection.load(self._statement, dialect.bind_messages(part), doing=self._doing)
-            took += check_went_in(went, part.num_rows, self._name)
+            took += check_went_in(self._write(part), part.num_rows, self._name)
         return took
+
+    def _write(self, messages: pa.RecordBatch) -> int:
+        dialect = self._connection.dialect
+        if self._by_policy:
+            bound = dialect.bind_columns(messages)
+            return self._connection.modify(self._statement, bound, doing=self._doing)
+        return self._connection.load(self._statement, dialect.bind_messages(messages), doing=self._doing)
 
 
 def refused(
@@ -152,6 +162,18 @@ def present_columns(columns: Iterable[Column]) -> list[str]:
     """Those of a message's columns that a table has, as the table spells them."""
     own = {column.name.lower(): column.name for column in columns}
     return [own[name.lower()] for name in _INSERTED if name.lower() in own]
+
+
+def filled(dialect: Dialect, columns: Sequence[Column]) -> dict[str, str]:
+    """The columns that a message fills in a table, and the values that they get of a message's columns.
+
+    A table of delayed messages has no time of expiry, and on SQL Server no Ids.
+    """
+    names = [dialect.quote(each) for each in present_columns(columns)]
+    values = names
+    if due := due_column([column.name for column in columns]):
+        names, values = [*names, dialect.quote(due)], [*values, dialect.staged_due]
+    return {"columns": ", ".join(names), "values": ", ".join(values)}
 
 
 def columns_of(connection: Connection, table: QueueTable) -> list[Column]:

@@ -99,6 +99,9 @@ class QueueTable:
     database: str
     #: Whether that database is read-only here: a readable copy, or one on a standby server.
     read_only: bool = False
+    #: Whether policies decide which rows this login may insert. Then :attr:`Dialect.bind_messages` has no way
+    #: in.
+    row_security: bool = False
     #: Whether plain reads see row versions: also those of rows that an open transaction has deleted. A claim
     #: then deletes its rows at once, as the one-row receivers do, and settling it is only the commit.
     row_versions: bool = False
@@ -145,7 +148,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         ) from error
     if not found:
         return None
-    schema, name, object_id, _ = found[0]
+    schema, name, object_id, _, row_security = found[0]
     columns = connection.execute(dialect.render("columns", **in_catalog), names, doing=doing)
     spelled = database
     if catalog != database:
@@ -158,13 +161,14 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         columns=tuple(column[0] for column in columns),
         database=catalog,
         read_only=bool(read_only),
+        row_security=bool(row_security),
         foreign=None if spelled == database else spelled,
     )
 
 
 def _identity(found: tuple[object, ...]) -> str:
     """The object id and, where the engine knows it, the creation date."""
-    _, _, object_id, created = found
+    _, _, object_id, created, _ = found
     return f"{object_id}/{created}" if created else str(object_id)
 
 

@@ -20,8 +20,7 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.delayed import due_column
-from sqlqueue_spark.tables.insert import columns_of, present_columns
+from sqlqueue_spark.tables.insert import columns_of, filled
 from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 from sqlqueue_spark.tables.swallowed_rows import check_went_in
@@ -142,12 +141,7 @@ class StageTable(OpenTable):
                 f"The destination {destination} is not there any more, and its messages wait on the stage "
                 f"{self.table}; create it again with: sqlqueue create {pasted}, and start the stream."
             )
-        columns = [dialect.quote(each) for each in present_columns(columns_of(self.connection, found))]
-        values = columns
-        # A table of delayed messages has no time of expiry, and on SQL Server no Ids.
-        if due := due_column(found.columns):
-            columns, values = [*columns, dialect.quote(due)], [*values, dialect.staged_due]
-        return {"queue": dialect.table(table), "columns": ", ".join(columns), "values": ", ".join(values)}
+        return {"queue": dialect.table(table), **filled(dialect, columns_of(self.connection, found))}
 
     @contextlib.contextmanager
     def _refusals_told(self, destination: str, *, settling: bool) -> Iterator[None]:

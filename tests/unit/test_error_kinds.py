@@ -16,16 +16,15 @@ from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
         ("HY000", 596, Kind.CONNECTION_LOST),
         ("HY000", 976, Kind.NOT_REACHED),
         ("42000", 1204, Kind.TOO_LARGE),
-        ("25000", 3906, Kind.CONNECTION_LOST),
+        ("25000", 3906, Kind.READ_ONLY),
+        *[("42000", number, Kind.TAKES_NOTHING) for number in (1101, 1105, 9001, 9002, 5149, 40544, 1132)],
+        ("42000", 802, Kind.TOO_LARGE),
         ("42000", 7105, Kind.CONNECTION_LOST),
         ("08004", 916, Kind.NO_RIGHT),
         ("42000", 921, Kind.NOT_READY),
         ("42000", 40549, Kind.CONNECTION_LOST),
         *[("42000", number, Kind.SESSION_TOO_LARGE) for number in (40550, 40551, 40552, 40553)],
-        *[
-            ("42000", number, Kind.GAVE_WAY)
-            for number in (845, 1105, 8628, 8651, 9002, 10922, 40501, 49919, 49920)
-        ],
+        *[("42000", number, Kind.GAVE_WAY) for number in (845, 8628, 8651, 10922, 40501, 49919, 49920)],
         ("42000", 4014, Kind.CONNECTION_LOST),
         ("42000", 42108, Kind.NOT_READY),
         ("42000", 42109, Kind.NOT_READY),
@@ -52,6 +51,37 @@ from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 def test_errors_of_sql_server_have_their_kind(sqlstate, number, kind):
     """What it says of a fail-over may be tried again."""
     assert SQLSERVER.kind(DriverError(sqlstate, number, "")) is kind
+
+
+@pytest.mark.parametrize(
+    "state, kind",
+    [
+        ("25006", Kind.READ_ONLY),
+        *[(state, Kind.TAKES_NOTHING) for state in ("53100", "53400", "58000", "58030", "XX001", "XX002")],
+        ("53200", Kind.TOO_LARGE),
+        ("53300", Kind.TOO_MANY),
+        ("55006", Kind.GAVE_WAY),
+        *[(state, Kind.TABLE_TAKES_NOTHING) for state in ("0A000", "2200H", "55000")],
+        ("42501", Kind.NO_RIGHT),
+        ("23502", Kind.OTHER),
+    ],
+)
+def test_errors_of_postgresql_have_their_kind(state, kind):
+    """What refuses every row is told from what refuses one."""
+    assert POSTGRESQL.kind(DriverError(state, None, "")) is kind
+
+
+def test_a_policy_that_refuses_a_row_is_no_missing_right():
+    said = 'new row violates row-level security policy for table "orders"'
+    assert POSTGRESQL.kind(DriverError("42501", None, said)) is Kind.OTHER
+
+
+def test_a_table_of_sql_server_without_another_number_takes_no_rows():
+    said = "Arithmetic overflow error converting {} to data type bigint."
+    kinds = [
+        SQLSERVER.kind(DriverError("22003", 8115, said.format(what))) for what in ("IDENTITY", "expression")
+    ]
+    assert kinds == [Kind.TABLE_TAKES_NOTHING, Kind.OTHER]
 
 
 def test_a_missing_openjson_is_no_missing_table():

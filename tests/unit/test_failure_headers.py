@@ -28,9 +28,10 @@ ROW_ID = "00000000-0000-4000-8000-000000000001"
 NOON = datetime(2026, 11, 22, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=5, minutes=30)))
 #: The names that operators see and group by. They do not change.
 PUBLIC = {
-    "ClaimLost", "ConfigurationError", "ConnectionLost", "Duplicate", "GaveUp", "HandlerTimeout", "LockTimeout",
-    "NoHandler", "NoPassword", "NoReplyAddress", "NoRight", "NotReady", "QueueError", "RowsHeld", "SessionTooMuch",
-    "SqlQueueError", "TooMuch", "TryAgain", "UnreadableHeaders", "Unsendable", "WorkerDied", "WrongAnswer", "WrongBody",
+    "ClaimLost", "ConfigurationError", "ConnectionLost", "DatabaseReadOnly", "DatabaseTakesNothing",
+    "Duplicate", "GaveUp", "HandlerTimeout", "LockTimeout", "NoHandler", "NoPassword", "NoReplyAddress",
+    "NoRight", "NotReady", "QueueError", "RowsHeld", "SessionTooMuch", "SqlQueueError", "TooMuch",
+    "TryAgain", "UnreadableHeaders", "Unsendable", "WorkerDied", "WrongAnswer", "WrongBody",
 }  # fmt: skip
 #: What modules raise for themselves, where no message is handled or sent.
 NEVER_FAIL_A_MESSAGE = {

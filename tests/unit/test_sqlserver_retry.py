@@ -29,8 +29,8 @@ def answers(*, there=True, found=FAILED):
     row = [5, ID, "c", "r", NOW, found, "body"]
     return [
         *(DATABASE, STORAGE, CLOCK, TABLE_COLUMNS),
-        Answer("FROM [shop].sys.tables", "wwiw", [["dbo", "error", 77, NOW]]),
-        Answer("FROM [other].sys.tables", "wwiw", [["dbo", "billing", 88, NOW]] if there else []),
+        Answer("FROM [shop].sys.tables", "wwiwb", [["dbo", "error", 77, NOW, 0]]),
+        Answer("FROM [other].sys.tables", "wwiwb", [["dbo", "billing", 88, NOW, 0]] if there else []),
         Answer("DB_ID", "w", [["other"]]),
         Answer("MAX(RowVersion)", "i", [[9]]),
         Answer("AS body_bytes", "iwbwi", [[5, ID, 0, found, 4]]),

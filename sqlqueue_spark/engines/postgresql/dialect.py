@@ -15,6 +15,7 @@ from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, Load
 from sqlqueue_spark.engines.driver_errors import DriverError, Kind
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.messages.arrow import pa, pc
+from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.row_set import RowSet
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -25,7 +26,14 @@ _KINDS = {
     **dict.fromkeys(("40001", "40P01"), Kind.GAVE_WAY),
     **dict.fromkeys(("42703", "42804", "42883", "42809"), Kind.WRONG_SHAPE),
     "25P03": Kind.CONNECTION_LOST,  # idle in transaction for too long: the session was ended
-    "25006": Kind.CONNECTION_LOST,  # this is no longer the primary server: it is a standby now
+    "25006": Kind.READ_ONLY,  # a standby, or a database or login whose transactions are read-only
+    # What follows says nothing of a row: the table takes no COPY or takes none in a WITH (row security, a
+    # rule), is a view, or has used up its numbers.
+    **dict.fromkeys(("0A000", "2200H", "55000"), Kind.TABLE_TAKES_NOTHING),
+    # No room on the disk, more temporary files than allowed; the system's errors; what is damaged on disk.
+    **dict.fromkeys(("53100", "53400", "58000", "58030", "XX001", "XX002"), Kind.TAKES_NOTHING),
+    "53200": Kind.TOO_LARGE,  # no memory, or no room for more locks
+    "55006": Kind.GAVE_WAY,  # the table is in use in a way that keeps others out
     "57P03": Kind.NOT_READY,  # the server is just starting, recovering or shutting down
     "3D000": Kind.NO_DATABASE,
     "42501": Kind.NO_RIGHT,
@@ -80,6 +88,8 @@ _WORDS = (
     ("invalid response to SSL negotiation", Kind.OTHER_SERVER),
     ("expected authentication request from server", Kind.OTHER_SERVER),
 )
+#: What has the state of a refusal of all rows (42501, 0A000) and is none: others may go in, or these later.
+_SAYS_LITTLE = ("new row violates row-level security", "cached plan must not change result type")
 _NO_DATABASE = re.compile('database "[^\n]*" does not exist')
 _NO_USER = re.compile('role "[^\n]*" does not exist')
 
@@ -141,6 +151,12 @@ class PostgreSQL(Dialect):
         rows = _joined(*beginning, _lengths(headers), headers, _lengths(body), body)
         return _COPY_HEADER, rows, _COPY_END
 
+    def bind_columns(self, messages: pa.RecordBatch) -> Parameters:
+        ids = [uuid_text(each) for each in messages["id"].to_pylist()]
+        expires = [each and each.replace(tzinfo=None) for each in messages["expires"].to_pylist()]
+        texts = {name: messages[name].to_pylist() for name in ("headers", "body")}
+        return {"ids": ids, "expires": expires, "headers": texts["headers"], "bodies": texts["body"]}
+
     def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[int, Load]:
         parts: list[bytes | memoryview] = [_COPY_HEADER]
         for destination, its in messages.items():
@@ -178,6 +194,8 @@ class PostgreSQL(Dialect):
             return Kind.SHARED_SESSION
         if sqlstate.startswith("08"):
             return Kind.CONNECTION_LOST
+        if any(words in message for words in _SAYS_LITTLE):
+            return Kind.OTHER
         return _KINDS.get(sqlstate, Kind.OTHER)
 
     def refusal(self, sqlstate: str) -> Kind:

@@ -20,6 +20,8 @@ from sqlqueue_spark.row_set import RowSet
 
 URL_SCHEME = "mssql://"
 _NO_OBJECT = 208
+#: Of a number, and so of the next one that the table would give a row.
+_OVERFLOW = 8115
 
 # https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors, and
 # those of Azure: https://learn.microsoft.com/azure/azure-sql/database/troubleshoot-common-errors-issues;
@@ -31,6 +33,9 @@ _NUMBERS = {
     **dict.fromkeys((229, 230, 262), Kind.NO_RIGHT),
     **dict.fromkeys((911, 4060), Kind.NO_DATABASE),
     **dict.fromkeys((983, 10060), Kind.NOT_REACHED),
+    # No room in a file or in the log, no page, a file that cannot grow; a log or database that cannot be
+    # used; what cannot be read from or written to the disk; a quota of Azure.
+    **dict.fromkeys((1101, 1105, 9001, 9002, 823, 824, 945, 1827, 5149, 40544, 1132), Kind.TAKES_NOTHING),
     **dict.fromkeys((1205, 10928, 10929, 10936, 40501, 49918, 49919, 49920), Kind.GAVE_WAY),
     **dict.fromkeys((2601, 2627), Kind.DUPLICATE),
     **dict.fromkeys((18452, 18456), Kind.LOGIN_REFUSED),
@@ -51,10 +56,11 @@ _NUMBERS = {
     952: Kind.NOT_READY,  # the database is just changing its state
     976: Kind.NOT_REACHED,  # the replica that we know is no longer the primary one
     988: Kind.NOT_REACHED,  # too few replicas
-    1105: Kind.GAVE_WAY,  # no room in a file
+    802: Kind.TOO_LARGE,  # no room among the pages in memory
     1204: Kind.TOO_LARGE,  # no memory for more locks
     51001: Kind.LOCK_TIMEOUT,  # we throw it where the server only returns a code
-    3906: Kind.CONNECTION_LOST,  # this is no longer the primary replica: the database is read-only here now
+    3906: Kind.READ_ONLY,  # or this is no longer the primary replica
+    3908: Kind.TAKES_NOTHING,  # the database is in emergency mode, or was not recovered
     3960: Kind.GAVE_WAY,  # isolation level SNAPSHOT: another session has changed the row since
     3961: Kind.GAVE_WAY,  # likewise, but the whole table
     4014: Kind.CONNECTION_LOST,  # the server could not read what we sent
@@ -66,7 +72,6 @@ _NUMBERS = {
     7886: Kind.CONNECTION_LOST,  # likewise
     8645: Kind.TOO_LARGE,  # no memory for the statement in time
     8651: Kind.GAVE_WAY,  # no memory for the statement now
-    9002: Kind.GAVE_WAY,  # the log is full
     10922: Kind.GAVE_WAY,  # "rerun the statement"
     17142: Kind.NOT_READY,  # paused
     17187: Kind.NOT_READY,  # not ready yet
@@ -162,6 +167,8 @@ class SqlServer(Dialect):
     def kind(self, error: DriverError) -> Kind:
         if error.number == _NO_OBJECT and "OPENJSON" in error.message:
             return Kind.NOT_UNDERSTOOD
+        if error.number == _OVERFLOW and "IDENTITY" in error.message:
+            return Kind.TABLE_TAKES_NOTHING
         if error.number in _NUMBERS:
             return _NUMBERS[error.number]
         if error.sqlstate is None:  # the driver's own words, not the server's

@@ -13,11 +13,13 @@ SELECT :database::text
 
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.
--- in: schema, table     out: schema, table, object id, creation date (unknown here)
+-- in: schema, table
+-- out: schema, table, object id, creation date (unknown here), whether policies decide which rows this login
+--     may insert
 -- The object id survives VACUUM FULL and TRUNCATE, which change the file number, but not a DROP. The
 -- statement finds no partitioned table, and no table from which others inherit. A claim is deleted by ctid,
 -- and ctid does not tell their rows apart.
-SELECT n.nspname::text, c.relname::text, c.oid::bigint, ''
+SELECT n.nspname::text, c.relname::text, c.oid::bigint, '', row_security_active(c.oid)
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'

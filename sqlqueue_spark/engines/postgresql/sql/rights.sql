@@ -5,7 +5,8 @@
 -- in: database, object id of the table     out: user, role, right, whether the user has it
 -- Rights that come by roles or by ownership count too. Senders need a right to a sequence only where a
 -- default takes its numbers; an identity's sequence belongs to the column. CASE: the server tries conditions
--- in any order, and a table is no sequence.
+-- in any order, and a table is no sequence. Where row security is active for the user, each statement also
+-- needs a policy that may let rows pass.
 SELECT current_user::text, r.role, r.name, r.held
 FROM pg_catalog.pg_class AS c
 CROSS JOIN LATERAL (
@@ -27,6 +28,18 @@ CROSS JOIN LATERAL (
                WHERE d.adrelid = c.oid AND p.refclassid = 'pg_class'::regclass
                  AND CASE q.relkind WHEN 'S' THEN NOT has_sequence_privilege(q.oid, 'USAGE, UPDATE') END
            ))
+    UNION ALL
+    SELECT p.role, 'a policy for ' || p.name || ' (row security)', NOT row_security_active(c.oid) OR EXISTS (
+        SELECT
+        FROM pg_catalog.pg_policy AS o
+        CROSS JOIN unnest(o.polroles) AS u (role)
+        WHERE o.polrelid = c.oid AND o.polpermissive AND o.polcmd IN (p.code, '*')
+          AND CASE u.role WHEN 0 THEN true ELSE pg_has_role(u.role, 'USAGE') END
+    )
+    FROM (
+        VALUES ('receiver', 'SELECT', 'r'), ('receiver', 'UPDATE', 'w'), ('receiver', 'DELETE', 'd'),
+               ('sender', 'INSERT', 'a')
+    ) AS p (role, name, code)
 ) AS r (role, name, held)
 WHERE current_database() = :database AND c.oid = :object_id::oid
 

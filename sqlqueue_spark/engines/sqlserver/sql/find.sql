@@ -17,9 +17,11 @@ SELECT DB_NAME(DB_ID(CAST(:database AS nvarchar(128))))
 
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.
--- in: schema, table     out: schema, table, object id, creation date
+-- in: schema, table
+-- out: schema, table, object id, creation date, whether policies keep insert away (they never do here)
 -- The object id and the creation date survive TRUNCATE and index rebuilds, but not a DROP.
-SELECT s.name, t.name, CAST(t.object_id AS bigint), CONVERT(varchar(33), t.create_date, 126)
+SELECT s.name, t.name, CAST(t.object_id AS bigint), CONVERT(varchar(33), t.create_date, 126),
+    CAST(0 AS bit)
 FROM {catalog}.sys.tables AS t
 JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
 WHERE s.name = :schema AND t.name = :name
