@@ -10,7 +10,8 @@
 Nothing is held between two calls. A row leaves the table when a worker takes it, before it is known whether
 its batch will be done. A batch may not take all its rows, because other consumers held them or because the
 process died. A later look finds the rows that are left, and they come in a later batch. So an interrupted
-batch is not taken again. A batch that was begun in another mode is finished in that mode.
+batch is not taken again. A batch that was begun in another mode is finished in that mode. A batch that is
+read twice fails: its rows have gone with the first reading.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.receive.claiming.destructive_look import Looks
 from sqlqueue_spark.receive.claiming.next_batch import NextBatch
 from sqlqueue_spark.receive.holding.replay import say_not_taken_again
 from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.reading.first_reading import FirstReadings
 from sqlqueue_spark.receive.reading.slices import Task, tasks_of
 from sqlqueue_spark.receive.receiver import Receiver
 
@@ -30,10 +33,13 @@ class DestructiveReceiver(Receiver):
     """Plans the micro-batches of one stream; its workers take the rows."""
 
     _planned: NextBatch | None = None
+    #: The batch whose tasks Spark has.
+    _handed_out: Offset | None = None
     _finished: Offset | None = None
 
     def _batch_maker(self, clock: Callable[[], float], sleep: Callable[[float], None]) -> Looks:
         self._looks = Looks(self._options, clock, sleep)
+        self._readings = FirstReadings()
         return self._looks
 
     def latest(
@@ -52,12 +58,21 @@ class DestructiveReceiver(Receiver):
 
         A batch that this process did not look for has none, unless it was begun in another mode: then its
         rows are locked again.
+
+        :raises ConfigurationError: Spark has the tasks of this batch already.
         """
         if end is None or start == end:
             return []
         if self._planned is not None and self._planned.end == end:
+            if self._handed_out == end:
+                raise ConfigurationError(
+                    f"The query reads {self._options.title} twice in one batch (a union or a join of the "
+                    "stream with itself), but with transactionMode none a row has gone with its first "
+                    "reading, so nothing is taken; read the stream once, or take transactionMode receiveOnly."
+                )
             fail_points.step(fail_points.OFFSET_LOGGED)
-            return tasks_of(self._planned.parts, self._options, take=True)
+            self._handed_out = end
+            return tasks_of(self._planned.parts, self._options, self._readings.begin())
         self._pool.retried(lambda: self._check_belongs(end))
         if not end.taken:
             return self._batch.plan(start, end)
@@ -74,6 +89,10 @@ class DestructiveReceiver(Receiver):
     def stop_at_present_end(self) -> None:
         super().stop_at_present_end()
         self._looks.bounded = True
+
+    def close(self) -> None:
+        self._readings.close()
+        super().close()
 
     def _next(self, start: Offset | None, max_rows: int | None) -> Offset | None:
         planned = self._planned

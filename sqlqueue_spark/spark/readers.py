@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import (
     BinaryType,
@@ -32,6 +33,7 @@ from sqlqueue_spark.receive import (
     Task,
 )
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
+from sqlqueue_spark.receive.reading.first_reading import Reading
 from sqlqueue_spark.receive.reading.peek import plan_peek, plan_rows
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.processes import begin_task, leave_ctrl_c_to_the_program, log_to_stderr
@@ -80,7 +82,7 @@ class QueueStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SlicePartition), "Spark hands back what partitions() returned"
         begin_task()
-        return SliceReader(Target.of(self._options)).rows(partition.task)
+        return SliceReader(Target.of(self._options), _reading()).rows(partition.task)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._source.settle(Offset.if_ours(end))
@@ -149,6 +151,15 @@ def check_schema(schema: StructType, options: SourceOptions) -> None:
             f"The schema {schema.simpleString()} is not the queue's; leave out .schema(…) and select or cast "
             f"columns of {its.simpleString()}."
         )
+
+
+def _reading() -> Reading:
+    """The task of Spark that reads, the same for each of its attempts."""
+    context = TaskContext.get()
+    if context is None:
+        return Reading()
+    task = f"{context.stageId()}.{context.partitionId()}"
+    return Reading(task, context.getLocalProperty("spark.driver.host"))
 
 
 def _log_findings(queue: Queue) -> None:

@@ -320,9 +320,22 @@ def test_an_offset_asked_for_again_is_the_same(engine, queue):
         first = stream.receiver.latest(dict(INITIAL), 3)
         queue.insert(5, start=5)
         assert stream.receiver.latest(dict(INITIAL), 10) == first
-        assert stream.receiver.plan(dict(INITIAL), first) == stream.receiver.plan(dict(INITIAL), first)
         stream.drain()
         assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
+
+
+def test_a_plan_asked_for_twice_is_refused_and_the_next_start_has_every_row(engine, queue):
+    """The query reads the stream twice, and a row can be taken once."""
+    queue.insert(5)
+    with taking(engine, queue) as stream:
+        assert stream.construct()
+        (first,) = stream.plan()
+        with pytest.raises(ConfigurationError, match=r"reads orders@\[.*\] twice in one batch"):
+            stream.plan()
+        assert (len(first.rows), queue.count()) == (5, 5)
+        stream.crash()
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(5)), 0)
 
 
 def test_a_commit_touches_nothing(engine, queue):

@@ -1,8 +1,28 @@
 """``transactionMode=none`` under Spark: every row is taken once, whatever Spark calls and when."""
 
+from contextlib import contextmanager
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
 from tests.support.messages import row_id, row_ids
 from tests.support.streams import drain, ids_in_delta, logged, running, stream, to_delta, to_each
 from tests.support.waiting import eventually
+
+SECOND = (
+    r"A slice of orders@\[public\]\S* is read a second time, .*; call persist\(\) on the batch .*receiveOnly"
+)
+
+
+@contextmanager
+def shuffled(spark):
+    """Within the block a shuffle has four partitions: with one, a sort need not sample."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "4")
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
 def test_everything_is_drained_once_and_in_order(spark, engine, queue, tmp_path):
@@ -35,18 +55,52 @@ def test_modes_may_take_turns_on_one_checkpoint(spark, engine, queue, tmp_path):
     assert ids_in_delta(spark, tmp_path) == [str(each) for each in row_ids(sent)]
 
 
-def test_a_function_keeps_a_batch_that_it_reads_twice(spark, postgresql, tmp_path):
-    """A second reading finds what nobody has taken yet: nothing."""
+@pytest.mark.parametrize("reading_twice", ["sort", "union", "two actions"])
+def test_a_batch_that_is_read_twice_fails_and_says_why(spark, postgresql, tmp_path, reading_twice):
+    """A sort samples its input first. What was read is lost, and no batch is done without it."""
     queue = postgresql.create_queue()
-    queue.insert(20)
-    counts = []
+    queue.insert(40)
+    done = []
 
     def handle(batch, number):
-        if number == 1:
-            batch.persist()
-        counts.append((batch.count(), batch.count()))
+        if reading_twice == "sort":
+            batch.sort("RowVersion").collect()
+        elif reading_twice == "union":
+            batch.where("RowVersion % 2 = 0").union(batch.where("RowVersion % 2 = 1")).collect()
+        else:
+            batch.count()
+            batch.count()
+        done.append(number)
+
+    frame = stream(spark, postgresql, queue, transactionMode="none", minMessagesPerPartition=10)
+    with shuffled(spark), pytest.raises(StreamingQueryException, match=SECOND):
+        drain(to_each(frame, tmp_path, handle))
+    assert (done, logged(tmp_path, "commits")) == ([], [])
+
+
+def test_a_function_that_persists_a_batch_may_read_it_twice(spark, postgresql, tmp_path):
+    queue = postgresql.create_queue()
+    queue.insert(40)
+    read = []
+
+    def handle(batch, _):
+        batch.persist()
+        read.append([row.RowVersion for row in batch.sort("RowVersion").collect()])
+        read.append(batch.count())
         batch.unpersist()
 
-    frame = stream(spark, postgresql, queue, transactionMode="none", maxMessagesPerTrigger=10)
-    drain(to_each(frame, tmp_path, handle))
-    assert counts == [(10, 0), (10, 10)]
+    frame = stream(spark, postgresql, queue, transactionMode="none", minMessagesPerPartition=10)
+    with shuffled(spark):
+        drain(to_each(frame, tmp_path, handle))
+    assert read == [list(range(1, 41)), 40]
+
+
+def test_a_query_that_reads_the_stream_twice_takes_nothing(spark, postgresql, tmp_path):
+    queue = postgresql.create_queue()
+    queue.insert(40)
+    frame = stream(spark, postgresql, queue, transactionMode="none")
+    with pytest.raises(
+        StreamingQueryException, match=r"reads orders@\[public\] twice in one batch .*receiveOnly"
+    ):
+        drain(to_each(frame.where("Id < 'b'").union(frame), tmp_path, lambda batch, _: batch.count()))
+    assert queue.count() == 40

@@ -16,6 +16,7 @@ from sqlqueue_spark.engines.connect import RECORD_BATCH_ROWS, Reader, Target, op
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, LockTimeout, TryAgain
 from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.receive.reading.first_reading import ONLY, Reading, check_first
 from sqlqueue_spark.receive.reading.slices import JOINT_SCHEMA, SCHEMA, Slice, Task
 from sqlqueue_spark.row_set import LOWEST, RowSet
 
@@ -32,13 +33,14 @@ _IDLE_SECONDS = 30.0
 class SliceReader:
     """Reads slices on a worker, one after the other, over a connection of its own."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, reading: Reading = ONLY) -> None:
         self._target = target
+        self._reading = reading
 
     def rows(self, task: Task) -> Iterator[pa.RecordBatch]:
         """Read or take the rows of a task, as each slice says."""
         for part in task:
-            for batch in self.take(part) if part.counts else self.read(part):
+            for batch in self.take(part) if part.asking else self.read(part):
                 yield _with_queue(batch, part)
 
     def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
@@ -70,7 +72,12 @@ class SliceReader:
             )
 
     def take(self, part: Slice) -> Generator[pa.RecordBatch, None, None]:
-        """Delete the free rows of a slice, commit, and yield the unexpired ones in RowVersion order."""
+        """Delete the free rows of a slice, commit, and yield the unexpired ones in RowVersion order.
+
+        :raises ConfigurationError: another reading has the slice; nothing is taken.
+        """
+        if part.asking is not None:
+            check_first(part.asking, part.queue, self._reading)
         reader = _KEPT.take(self._target)
         patience = Retry(f"taking from {part.queue}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.claiming.queue_list import shown
+from sqlqueue_spark.receive.reading.first_reading import Asking
 from sqlqueue_spark.row_set import HIGHEST, RowSet, balanced, bounded
 from sqlqueue_spark.tables.queues import read_statement
 
@@ -56,6 +57,8 @@ class Slice:
     witnesses: Mapping[int, str] = field(default_factory=dict)
     #: How many rows each statement takes, where the task takes the rows; empty where it reads them.
     counts: tuple[int, ...] = ()
+    #: How the task asks whether it may take the rows; None where it reads them.
+    asking: Asking | None = None
 
     def above(self, row_version: int) -> Slice:
         """The slice without its rows up to this one."""
@@ -92,8 +95,13 @@ class Uncut:
     address: str = ""
 
 
-def tasks_of(parts: Sequence[QueueRows], options: SourceOptions, *, take: bool = False) -> list[Task]:
-    """The tasks of a batch; ``take``: their workers take the rows, and do not only read them."""
+def tasks_of(
+    parts: Sequence[QueueRows], options: SourceOptions, take: Callable[[int], Asking] | None = None
+) -> list[Task]:
+    """The tasks of a batch.
+
+    :param take: their workers take the rows, and do not only read them: how each slice asks, by its number.
+    """
     if not parts:
         return []
     dialect = parts[0].queue.connection.dialect
@@ -113,7 +121,13 @@ def tasks_of(parts: Sequence[QueueRows], options: SourceOptions, *, take: bool =
         for part in parts
     ]
     pieces = options.slices(sum(len(part.rows.live) for part in parts))
-    return plan(whole, pieces, most_rows=dialect.chunk) if take else plan(whole, pieces, dialect.small_row)
+    if take is None:
+        return plan(whole, pieces, dialect.small_row)
+    numbers = itertools.count()
+    return [
+        tuple(replace(part, asking=take(next(numbers))) for part in task)
+        for task in plan(whole, pieces, most_rows=dialect.chunk)
+    ]
 
 
 def plan(

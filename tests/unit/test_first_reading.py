@@ -1,0 +1,66 @@
+"""Who may take a slice of mode ``none``: its first reading, on each attempt; a worker asks the driver."""
+
+import logging
+import socket
+
+import pytest
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.receive.reading import first_reading
+from sqlqueue_spark.receive.reading.first_reading import FirstReadings, Reading, check_first
+
+SECOND = "A slice of orders is read a second time"
+
+
+@pytest.fixture
+def readings():
+    driver = FirstReadings()
+    yield driver
+    driver.close()
+
+
+def reading(name):
+    return Reading(name, "localhost")
+
+
+def test_a_task_that_is_tried_again_is_the_same_reading(readings):
+    asking = readings.begin()
+    for _ in range(2):
+        check_first(asking(0), "orders", reading("4.0"))
+
+
+def test_another_task_is_refused_however_often_it_is_tried(readings):
+    asking = readings.begin()
+    check_first(asking(0), "orders", reading("4.0"))
+    check_first(asking(1), "orders", reading("4.1"))
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=SECOND):
+            check_first(asking(0), "orders", reading("5.0"))
+    check_first(asking(0), "orders", reading("4.0"))
+
+
+def test_a_slice_of_an_older_batch_is_refused(readings):
+    older, asking = readings.begin(), readings.begin()
+    with pytest.raises(ConfigurationError, match=SECOND):
+        check_first(older(0), "orders", reading("4.0"))
+    check_first(asking(0), "orders", reading("6.0"))
+
+
+def test_a_stranger_who_connects_stops_nothing(readings):
+    asking = readings.begin()
+    with socket.create_connection(("localhost", asking(0).port)) as silent:
+        with socket.create_connection(("localhost", asking(0).port)) as other:
+            other.sendall(b"\xff" * 10_000 + b"\n")
+        check_first(asking(0), "orders", reading("4.0"))
+        silent.close()
+
+
+def test_without_a_way_to_the_driver_a_worker_takes_its_rows_and_says_so_once(readings, caplog, monkeypatch):
+    monkeypatch.setattr(first_reading, "_UNREACHABLE", set())
+    asking = readings.begin()
+    readings.close()
+    with caplog.at_level(logging.WARNING):
+        for name in ("4.0", "5.0"):
+            check_first(asking(0), "orders", reading(name))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"second_readings_not_noticed driver=localhost:{asking(0).port} reason=")
