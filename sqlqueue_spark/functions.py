@@ -176,7 +176,7 @@ def _time_told(text: Column) -> Column:
     """The moment in ``2025-11-20 08:15:30:123456 Z``: Spark's fast cast wants a dot for a colon."""
     moment = F.concat(F.substring(text, 1, 19), F.lit("."), F.substring(text, 21, 6), F.lit("Z"))
     fits = F.substring(text, 1, 26).like("____-__-__ __:__:__:______")
-    return F.when(fits, moment.try_cast("timestamp"))
+    return F.when(fits, moment.try_cast("timestamp_ltz"))
 
 
 def _told(*names: str) -> Column:

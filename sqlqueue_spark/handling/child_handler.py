@@ -173,11 +173,10 @@ class _Run:
 
 def _parts(messages: pa.RecordBatch) -> Iterator[_Run]:
     """Cut messages into parts that a child is given at once."""
-    sized = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
     sizes = [
         pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
         for column in messages.columns
-        if any(is_one(column.type) for is_one in sized)
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
     ]
     counts = bounded(functools.reduce(pc.add, sizes).to_pylist(), _PART_ROWS, _PART_BYTES)
     for first, last in itertools.pairwise(itertools.accumulate(counts, initial=0)):

@@ -22,6 +22,7 @@ from sqlqueue_spark.handling.child_handler import ChildHandler
 from sqlqueue_spark.handling.outcome_columns import COLUMNS
 from sqlqueue_spark.options.fields import duration_of
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.spark.arrow_batches import plain
 from sqlqueue_spark.spark.processes import leave_out_modules
 
 log = logger(__name__)
@@ -129,7 +130,7 @@ class HandlingTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         handler = BatchHandler(self._handler)
-        return (outcomes for batch in batches for outcomes in handler.handle(batch))
+        return (outcomes for batch in plain(batches) for outcomes in handler.handle(batch))
 
     def __reduce__(self) -> tuple[type[ChildTask], tuple[bytes, Limits]]:
         limits = self._handler.limits
@@ -160,5 +161,5 @@ class ChildTask:
                     str(error),
                 )
                 handler = BatchHandler(pickle.loads(self.pickled))  # noqa: S301 -- Spark brought it
-            for batch in batches:
+            for batch in plain(batches):
                 yield from handler.handle(batch)

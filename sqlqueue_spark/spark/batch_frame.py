@@ -41,7 +41,7 @@ def _json(failure: Column, fields: Mapping[str, str]) -> Column:
     """
     told = {name: failure.getField(own) for name, own in fields.items()}
     if (time := told.get("TimeOfFailure")) is not None:
-        told["TimeOfFailure"] = F.unix_micros(time.cast("timestamp"))
+        told["TimeOfFailure"] = F.unix_micros(time.cast("timestamp_ltz"))
     if (delay := told.get("RetryAfter")) is not None:
         whole = delay.cast("interval day to second")
         day, hour, minute, second = (

@@ -22,6 +22,7 @@ from sqlqueue_spark.send import (
     stage,
 )
 from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.spark.arrow_batches import plain
 from sqlqueue_spark.spark.processes import attempt_of_task, begin_task
 
 log = logger(__name__)
@@ -69,12 +70,12 @@ class SendTask:
         waiting = None if self.down is None else Waiting(dict(self.down))
         first_try = self.first_try and attempt_of_task() == 0
         with Sender(self.options, self.destinations, waiting, first_try=first_try) as sender:
-            return sender.send(builder.compose(batches)), builder.untyped.number
+            return sender.send(builder.compose(plain(batches))), builder.untyped.number
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin_task()
         builder = builder_of(self.columns, self.destinations.places, self.answers)
-        staged = stage(self.options, self.destinations, builder.compose(batches))
+        staged = stage(self.options, self.destinations, builder.compose(plain(batches)))
         told = {"task": staged.task, "destinations": staged.destinations, "rows": staged.rows}
         counts = {**asdict(staged.sent), "untyped": builder.untyped.number}
         yield pa.RecordBatch.from_pylist([{**told, **counts}], _STAGED)

@@ -22,6 +22,9 @@ from pyspark.sql.types import (
 from sqlqueue_spark import functions
 from sqlqueue_spark.errors import ConfigurationError
 from tests.support.messages import HEADERS, MESSAGE_TYPE
+from tests.support.session_settings import SETTINGS, session_settings
+
+AT_NIGHT = [pytest.param(each, id=name, marks=pytest.mark.tier("nightly")) for name, each in SETTINGS.items()]
 
 ROW = StructType(
     [
@@ -69,6 +72,12 @@ POISON = [
 ]
 
 
+@pytest.fixture(autouse=True, params=[pytest.param({}, id="default"), *AT_NIGHT])
+def _settings(request, spark):
+    with session_settings(spark, request.param):
+        yield
+
+
 @pytest.fixture
 def rows(spark):
     """Rows of (Headers, Body), numbered, with the Id ``row-<number>``."""
@@ -103,11 +112,6 @@ def time_zone(request, spark):
 def headers_of(**given):
     names = {"id": "NServiceBus.MessageId", "type": "NServiceBus.EnclosedMessageTypes", "sent": "NServiceBus.TimeSent"}  # fmt: skip
     return json.dumps({names[key]: value for key, value in given.items()})
-
-
-def test_ansi_mode_is_on_as_it_is_by_default(spark):
-    """What must not fail here is then shown not to fail for anybody."""
-    assert spark.conf.get("spark.sql.ansi.enabled") == "true"
 
 
 def test_all_headers_come_out_as_a_map(rows, expect):
