@@ -1,11 +1,13 @@
 """Archiving a queue: copied or taken, each row stands in the Delta table once, whatever dies, comes late or runs beside."""
 
+import shutil
 import threading
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import pytest
 from chispa import assert_df_equality
+from delta.tables import DeltaTable
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.errors import ConfigurationError
@@ -73,6 +75,9 @@ class InMemory(ArchiveTable):
 
     def __init__(self):
         self.rows = {}
+
+    def version(self):
+        """As if only one program wrote."""
 
     def missing(self, ids):
         return set(ids) - self.rows.keys()
@@ -205,6 +210,66 @@ def test_a_round_without_new_rows_writes_nothing(archive_of):
     copier._queue = None
     assert [copier.round().copied for _ in range(2)] == [0, 0]
     assert archive_of.version() == before
+
+
+@pytest.mark.parametrize("goes_back", ["restored", "emptied", "made anew"])
+def test_an_archive_that_goes_back_gets_again_what_stands_in_the_queue(spark, archive_of, goes_back):
+    """By the same process, and each row once."""
+    copier = archive_of.copier()
+    for number in range(3):
+        archive_of.queue.insert(1, start=number)
+        assert copier.round().copied == 1
+    archive_of.queue.take()
+    if goes_back == "restored":
+        DeltaTable.forPath(spark, archive_of.path).restoreToVersion(1)
+    elif goes_back == "emptied":
+        DeltaTable.forPath(spark, archive_of.path).delete()
+    else:
+        shutil.rmtree(archive_of.path)
+    archive_of.queue.insert(1, start=3)
+    assert [copier.round().copied for _ in range(2)] == [3, 0]
+    assert archive_of.ids() == texts(range(4) if goes_back == "restored" else range(1, 4))
+
+
+def test_a_row_that_was_found_is_not_looked_up_again_while_no_other_program_writes(archive_of, monkeypatch):
+    """A row that the round itself has merged is."""
+    missing, asked = ArchiveTable.missing, []
+
+    def asking(self, ids):
+        asked.append(len(ids))
+        return missing(self, ids)
+
+    monkeypatch.setattr(ArchiveTable, "missing", asking)
+    archive_of.queue.insert(3)
+    archive_of.copy()
+    copier = archive_of.copier()
+    copier.round()
+    archive_of.queue.insert(1, start=3)
+    copier.round()
+    copier.round()
+    copier.round()
+    assert asked == [3, 3, 1, 1]
+
+
+def test_an_archive_that_goes_back_while_a_round_writes_is_looked_at_in_the_next(
+    spark, archive_of, monkeypatch
+):
+    merge = ArchiveTable.merge
+    copier = archive_of.copier()
+    for number in range(2):
+        archive_of.queue.insert(1, start=number)
+        copier.round()
+
+    def after_a_restore(self, rows, once=None):
+        DeltaTable.forPath(spark, archive_of.path).delete()
+        return merge(self, rows, once or {})
+
+    archive_of.queue.insert(1, start=2)
+    with monkeypatch.context() as restoring:
+        restoring.setattr(ArchiveTable, "merge", after_a_restore)
+        assert copier.round().copied == 1
+    assert archive_of.ids() == texts([2])
+    assert (copier.round().copied, archive_of.ids()) == (2, texts(range(3)))
 
 
 def test_a_row_that_is_gone_when_it_is_read_is_looked_for_again(copy_of, monkeypatch):

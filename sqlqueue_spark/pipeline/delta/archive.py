@@ -7,8 +7,9 @@ and leaves none to others.
 A round of a copy looks at the numbers and Ids of *all* rows in the queue. A highest number so far would not
 tell what is new: numbers are given before rows are committed, so a lower one may come up later, and after a
 TRUNCATE they begin again. The Ids are looked up in the archive, and only rows that are missing there are read
-whole. A row that was found in the archive is not looked up again while it is in the queue. After a crash the
-first round takes longer, and no row is copied twice.
+whole. A row that was found in the archive is not looked up again while it is in the queue, unless another
+program has written into the archive: that may have gone back to an earlier version. After a crash the first
+round takes longer, and no row is copied twice.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import boolean, duration, option, said, text
-from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable, merge
+from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable, Version, merge
 from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, write_delta
 from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta
@@ -178,12 +179,16 @@ class QueueCopy:
         self._reached = False
         #: Rows that were in the queue at the last look, and that the archive has.
         self._known: dict[int, str] = {}
+        #: The version of the archive that has them.
+        self._version: Version | None = None
 
     def round(self, is_asked: Callable[[], bool] = lambda: False) -> Round:
         """Copy what stands in the queue now and is not in the archive.
 
         :param is_asked: whether to stop; it is asked between two merges.
         """
+        if (version := self._table.version()) != self._version:
+            self._version, self._known = version, {}
         self._known, others = self._database.retried(self._look)
         self._reached = True
         fail_points.step(fail_points.ROWS_LOOKED_AT)
@@ -214,5 +219,8 @@ class QueueCopy:
         # Rows that were merged are looked up next time. They are not noted here: fewer rows may be read than
         # were looked at, because a receiver may hold a row and give it back.
         copied = self._table.merge(archived(self._queue.read(wanted)))
+        version = self._table.version()
+        if copied and version is not None and self._version is not None and version.follows(self._version):
+            self._version = version
         fail_points.step(fail_points.ROWS_COPIED)
         return copied

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,12 +34,32 @@ _SETTINGS = {
 _NOTHING: Mapping[str, str] = {}
 
 
+class Version(NamedTuple):
+    """The newest commit of a table. A table that is made anew counts from 0 again, at another time."""
+
+    number: int
+    time: datetime
+
+    def follows(self, before: Version) -> bool:
+        """Whether there is one commit in between, its own."""
+        return self.number == before.number + 1
+
+
 class ArchiveTable:
     """The archive of a path; the table need not be there yet."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
         self._path = path
+
+    def version(self) -> Version | None:
+        """The table's newest commit; None if there is no table."""
+        from delta.tables import DeltaTable
+
+        if not self._exists():
+            return None
+        newest = DeltaTable.forPath(self._spark, self._path).history(1).select("version", "timestamp").first()
+        return None if newest is None else Version(*newest)
 
     def missing(self, ids: list[str]) -> set[str]:
         """Which of these Ids no row of the table has; reads no other column."""
