@@ -303,3 +303,36 @@ def test_a_module_that_is_missing_is_named(spark, postgresql, queues, tmp_path):
         (ConfigurationError, PySparkException), match="The module of the function no_such_module:handle"
     ):
         jobs.handle.understood(sections).start(spark)
+
+
+def flaky(folder):
+    """A function that raises when it is first called for a message, and the next time does not."""
+
+    def handle(message):
+        called = folder / message.row_id
+        if not called.exists():
+            called.touch()
+            raise ValueError("not yet")
+        return Send("shipping", "Shop.Ship, Shop", message.body)
+
+    return handle
+
+
+def test_a_batch_for_two_sinks_is_handled_once_where_it_is_persisted(spark, postgresql, queues, tmp_path):
+    """Each sink reads the batch, so without that each would call the function, which may answer otherwise."""
+    orders, _, shipping, error = queues
+    place(orders, range(4))
+    given = {"url": postgresql.url, "endpoint": "Shop.Spark", "errorQueue": "error"}
+    done, failed = SqlQueueSink(options=given), SqlQueueSink(options=given)
+
+    def both(batch, number):
+        batch.persist()
+        try:
+            done(batch.filter("Failure IS NULL"), number)
+            failed(batch.filter("Failure IS NOT NULL"), number)
+        finally:
+            batch.unpersist()
+
+    handled = each_message(flaky(tmp_path), queue="orders", immediateRetries=0)
+    drain(to_each(stream(spark, postgresql, orders).transform(handled), tmp_path, both))
+    assert (sent_to(shipping), sent_to(error), orders.count()) == ([], [0, 1, 2, 3], 0)
