@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection
@@ -27,6 +28,8 @@ from sqlqueue_spark.version import __version__
 
 #: In the rows that we write, the column PersistenceVersion begins so.
 _OURS = "sqlqueue "
+#: The versions of this package that wrote no marks of endpoints.
+_WITHOUT_MARKS = ("0.1.0",)
 #: How many rows the statement ``outbox_oldest`` looks at.
 _OLDEST = 1_000
 _CREATE = ("outbox_create", "outbox_index_dispatched_at", "outbox_index_dispatched")
@@ -63,9 +66,16 @@ class OutboxTable:
         self._names = dialect.outbox_names(self.schema, self.table)
         #: The full name, quoted.
         self.name = self._names["outbox"]
+        #: Tells endpoints of one table apart; empty for the one whose name is as in the table's.
+        self._mark = "" if self.table.startswith(endpoint) else sha256(endpoint.encode()).hexdigest()[:6]
 
     def exists(self) -> bool:
-        return bool(self._execute("exists", "looking for", schema=self.schema, name=self.table))
+        return self.keeps_ids_once() is not None
+
+    def keeps_ids_once(self) -> bool | None:
+        """Whether a unique index has the message id alone as its key; None if there is no table."""
+        found = self._execute("exists", "looking for", schema=self.schema, name=self.table)
+        return bool(found[0][1]) if found else None
 
     def create(self) -> None:
         """Create the table and its indexes. The caller holds the lock of its creation."""
@@ -89,6 +99,15 @@ class OutboxTable:
         ours = {name for name in written if name is not None and name.startswith(_OURS)}
         return version in ours or (not ours and sum(written.values()) >= _OLDEST)
 
+    def is_shared(self) -> bool:
+        """Whether another endpoint of ours wrote some of the oldest rows; one short look.
+
+        ``Shop.Spark`` and ``Shop_Spark`` mean one table.
+        """
+        writers = [writer for writer, _ in self._execute("oldest", "looking at") if writer is not None]
+        ours = (writer.removeprefix(_OURS).partition(" ") for writer in writers if writer.startswith(_OURS))
+        return any(mark != self._mark for version, _, mark in ours if version not in _WITHOUT_MARKS)
+
     def has_ids(self) -> bool:
         """Whether any id is remembered, of work that is done; one short look."""
         return bool(self._execute("oldest", "looking at"))
@@ -100,7 +119,7 @@ class OutboxTable:
             waited, has added it.
         """
         for chunk in self._chunks(ids):
-            took = self._modify("add", "adding ids to", ids=self._bound(chunk), version=_version())
+            took = self._modify("add", "adding ids to", ids=self._bound(chunk), version=self._writer())
             check_went_in(took, len(chunk), self.name)
 
     def add_new(self, ids: Iterable[str]) -> set[str]:
@@ -127,13 +146,18 @@ class OutboxTable:
 
     def _add_new(self, chunk: Sequence[str]) -> set[str]:
         if not self._connection.dialect.statement("outbox_added"):
-            new = self._answer("add_new", chunk, _version())
+            new = self._answer("add_new", chunk, self._writer())
             if self._connection.dialect.drops_rows and (old := [each for each in chunk if each not in new]):
                 check_went_in(len(new), len(chunk) - len(self._answer("seen", old)), self.name)
             return new
         mark = f"{_OURS}{secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
         self._modify("add_new", "adding ids to", ids=self._bound(chunk), version=mark)
         return self._answer("added", chunk, mark)
+
+    def _writer(self) -> str:
+        """Who writes, for the column PersistenceVersion, which takes 23 characters: version and mark."""
+        mark = f" {self._mark}" if self._mark else ""
+        return f"{_OURS}{__version__}"[: 23 - len(mark)] + mark
 
     def _chunks(self, ids: Iterable[Any]) -> Iterator[Sequence[str]]:
         """The ids in portions for one statement, and in the order in which every sender adds them.
@@ -275,8 +299,3 @@ class Outbox:
 def create_statements(database: Database, names: Mapping[str, str]) -> list[Statement]:
     """The statements that create an outbox table and its indexes, by ``Database.outbox_names``."""
     return [statement for each in _CREATE if (statement := database.render(each, **names))]
-
-
-def _version() -> str:
-    """The writer's name and version for the column PersistenceVersion, which takes 23 characters."""
-    return f"{_OURS}{__version__}"[:23]

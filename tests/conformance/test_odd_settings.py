@@ -96,7 +96,10 @@ def test_all_parked_messages_are_put_back_portion_by_portion(odd, monkeypatch):
         for hour in range(7):
             connection.execute(
                 f"INSERT INTO {rows.quoted} (headers, due) VALUES (%s, %s)",
-                ['{"a":"b"' + begin_of("far") + "}", datetime(2031, 3, 29, 20, tzinfo=UTC) + timedelta(hours=hour)],
+                [
+                    '{"a":"b"' + begin_of("far") + "}",
+                    datetime(2031, 3, 29, 20, tzinfo=UTC) + timedelta(hours=hour),
+                ],
             )
     with connect(Target(url=odd.url)) as connection:
         with connection.transaction():

@@ -21,6 +21,9 @@ WEEK = timedelta(days=7)
 BATCHES = {"postgresql": [4_000, 500], "sqlserver": [2_400, 2_100]}
 
 
+TIME = {"postgresql": "timestamp", "sqlserver": "datetime"}
+
+
 @pytest.fixture
 def rows(engine):
     """The outbox table of the endpoint Sales, empty."""
@@ -291,3 +294,55 @@ def test_ids_are_looked_up_in_an_index(postgresql, name):
         "oldest": "OutboxData_DispatchedAt",
     }[name]  # fmt: skip
     assert (index in said, "Seq Scan" in said) == (True, False)
+
+
+# -- what a table must be -----------------------------------------------------------------------------
+
+
+def test_a_table_that_takes_an_id_twice_is_told(engine):
+    """Its key has two columns, as where it is partitioned by DispatchedAt; another index is not unique."""
+    at, id_ = (
+        ('"DispatchedAt"', '"MessageId"') if engine.name == "postgresql" else ("DispatchedAt", "MessageId")
+    )
+    table = OutboxRows(engine).table
+    engine.execute(f"CREATE TABLE {table} ({id_} varchar(200) NOT NULL, {at} {TIME[engine.name]} NOT NULL)")
+    with opened(engine) as (connection, outbox):
+        for index, once in ((f"UNIQUE INDEX a ON {table} ({id_}, {at})", False),
+                            (f"INDEX b ON {table} ({id_})", False),
+                            (f"UNIQUE INDEX c ON {table} ({at})", False),
+                            (f"UNIQUE INDEX d ON {table} ({id_})", True)):  # fmt: skip
+            engine.execute(f"CREATE {index}")
+            with connection.transaction():
+                assert (outbox.exists(), outbox.keeps_ids_once()) == (True, once)
+
+
+def test_an_index_that_lets_an_id_in_twice_for_a_while_does_not_count(postgresql):
+    """A filtered one, and a constraint that is looked at only at the commit."""
+    postgresql.execute(
+        'CREATE TABLE "Sales_OutboxData" ("MessageId" varchar(200) UNIQUE DEFERRABLE, "Dispatched" boolean)'
+    )
+    postgresql.execute('CREATE UNIQUE INDEX ON "Sales_OutboxData" ("MessageId") WHERE "Dispatched"')
+    with opened(postgresql) as (connection, outbox), connection.transaction():
+        assert outbox.keeps_ids_once() is False
+
+
+def test_endpoints_that_share_a_table_are_told_apart(engine):
+    """Rows of a .NET endpoint and of an earlier version tell nothing."""
+    options = ConnectionOptions.parse({"url": engine.url})
+    outbox_tables.create(options, "Shop.Spark")
+    rows = OutboxRows(engine, "Shop_Spark")
+    rows.insert("theirs")
+    rows.insert("earlier", version="sqlqueue 0.1.0")
+    with connect(Target.of(options)) as connection, connection.transaction():
+        dotted, plain = OutboxTable(connection, "Shop.Spark"), OutboxTable(connection, "Shop_Spark")
+        assert (dotted.is_shared(), plain.is_shared()) == (False, False)
+        dotted.add(["a"])
+        assert (dotted.is_shared(), plain.is_shared()) == (False, True)
+        plain.add(["b"])
+        assert (dotted.is_shared(), plain.is_shared()) == (True, True)
+    assert sorted(version for _, _, version, _, _ in rows.rows()) == [
+        "7.0.0.0",
+        "sqlqueue 0.1.0",
+        "sqlqueue 0.2.0",
+        "sqlqueue 0.2.0 60db3b",
+    ]

@@ -309,6 +309,38 @@ def test_a_missing_outbox_table_is_named_with_its_remedy(engine, queue, outbox):
     assert queue.count() == 0
 
 
+def test_an_outbox_that_is_partitioned_by_time_is_refused_before_anything_is_sent(postgresql):
+    """The column by which it is partitioned is in its key, so that an id may be there twice."""
+    queue = postgresql.create_queue()
+    postgresql.execute(
+        'CREATE TABLE "Sales_OutboxData" ("MessageId" varchar(200), "Dispatched" boolean, '
+        '"DispatchedAt" timestamp, "PersistenceVersion" varchar(23), "Operations" jsonb, '
+        'PRIMARY KEY ("MessageId", "DispatchedAt")) '
+        'PARTITION BY RANGE ("DispatchedAt")'
+    )
+    postgresql.execute('CREATE TABLE "Sales_all" PARTITION OF "Sales_OutboxData" DEFAULT')
+    given = options(postgresql)
+    with pytest.raises(
+        QueueError, match=r'^The outbox table "public"\."Sales_OutboxData" has no unique index .*primary key'
+    ):
+        prepare(given, Destinations(given), ["orders"])
+    assert queue.count() == 0
+
+
+def test_two_endpoints_that_share_an_outbox_are_warned_of_once(engine, queue, caplog):
+    """Names that differ by a dot and an underscore mean one table."""
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Shop.Spark")
+    first, second = (options(engine, endpoint=name) for name in ("Shop.Spark", "Shop_Spark"))
+    send(first, batch(range(1)))
+    assert [each for each in caplog.messages if each.startswith("shared_outbox")] == []
+    for _ in range(2):
+        prepare(second, Destinations(second), ["orders"])
+    (line,) = [each for each in caplog.messages if each.startswith("shared_outbox")]
+    assert line.startswith(
+        f"shared_outbox outbox={OutboxRows(engine, 'Shop_Spark').table} endpoint=Shop_Spark: another"
+    )
+
+
 def test_a_missing_outbox_elsewhere_is_named_too(engine, queue, sent, elsewhere):
     """In the database of another endpoint."""
     elsewhere.create_queue("billing")

@@ -68,7 +68,7 @@ def test_spark_submit_sends_messages_where_the_sql_says(postgresql, queues, tmp_
     orders.insert(30)
     outbox = OutboxRows(postgresql, "Forward_Spark")
     for number in (3, 4):
-        outbox.insert(f"{message_ids([number])[0]}>{TO_BILLING}", version="sqlqueue 0.2.0")
+        outbox.insert(f"{message_ids([number])[0]}>{TO_BILLING}", version="sqlqueue 0.2.0 710ec9")
     sql = "SELECT *, explode(array('Billing', 'Shipping')) AS Destination FROM messages WHERE RowVersion > 1 AND MessageType = 'Shop.Messages.OrderPlaced'"
     job = Job(
         "forward", postgresql.url, tmp_path, "--endpoint", "Forward.Spark", "--sql", sql, "--available-now"

@@ -1,4 +1,4 @@
-"""What a session's settings say of types and texts changes nothing of ours: not of the functions, the handlers, the sink, Delta."""
+"""Whatever a session's settings say of types and texts: functions, handlers, sinks and Delta do the same."""
 
 import json
 from datetime import UTC, datetime
@@ -70,7 +70,7 @@ def test_the_functions_say_the_same(spark, setting):
             (None, None, None, None, True, None),
         ]
         assert [row.Map for row in told.orderBy("Id").collect()] == [json.loads(HEADERS), FAILED, None]
-        assert told.first().Key == "885b0306-0fad-521c-9996-a11aec28153f"
+        assert told.orderBy("Id").collect()[0].Key == "885b0306-0fad-521c-9996-a11aec28153f"
 
 
 @under_each_setting({"large types": "test"})

@@ -1,4 +1,4 @@
-"""Settings of a Spark session that change what types and texts mean, and under which nothing of ours may change."""
+"""Settings of a Spark session that change what types and texts mean; nothing of ours may change by them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -46,6 +46,6 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
 
 
 def under_each_setting(tiers: Mapping[str, str]) -> pytest.MarkDecorator:
-    """Runs a test with the argument ``setting`` under each of the settings, at night where no other tier is given."""
+    """Runs a test with the argument ``setting`` under each of them; at night where no tier is given."""
     each = [pytest.param(name, marks=pytest.mark.tier(tiers.get(name, "nightly"))) for name in SETTINGS]
     return pytest.mark.parametrize("setting", each)

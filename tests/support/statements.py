@@ -421,7 +421,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "create_heap": (lambda c: c.execute(ddl.creation(SQLSERVER, TABLE, "heap")), [], []),
     "outbox_exists": (
         lambda c: outbox(c).exists(),
-        [Answer("sys.tables", "w", [["Sales_OutboxData"]])],
+        [Answer("sys.tables", "wb", [["Sales_OutboxData", True]])],
         True,
     ),
     "outbox_create": (lambda c: outbox(c).create(), [], None),

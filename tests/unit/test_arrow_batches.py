@@ -1,4 +1,4 @@
-"""What Spark hands over under any setting comes in the types that our code knows; a batch that is too large is cut."""
+"""Batches of Spark come in the types that our code knows, under any setting; what is too large is cut."""
 
 import pyarrow as pa
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
-from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.send.deliver.chunk_work import AtHome, Elsewhere, earlier_send_keys
 from sqlqueue_spark.send.deliver.destinations import Destinations
 from sqlqueue_spark.send.deliver.routes import Routes
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_keys import VERSION_0_1, VERSION_0_2
+
+log = logger(__name__)
 
 
 def has_sent(destinations: Destinations, connection: Connection) -> bool:
@@ -37,23 +40,50 @@ def has_sent(destinations: Destinations, connection: Connection) -> bool:
 
 
 def check_outbox(options: SinkOptions, connection: Connection) -> None:
-    """Look whether the sink's outbox is in the connection's database.
+    """Look whether the sink's outbox is in the connection's database, and keeps each id once.
 
-    :raises QueueError: it is not; the text says how to create it.
+    :raises QueueError: it is not, or does not; the text says what to do.
     """
     endpoint = options.sender or ""
     with connection.transaction():
         outbox = OutboxTable(connection, endpoint, options.default_schema)
-        if not outbox.exists():
+        once = outbox.keeps_ids_once()
+        if once is None:
             raise QueueError(
                 f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create {for_shell(endpoint)}, "
                 "or set outbox to none."
             )
+        if not once:
+            raise QueueError(
+                f"The outbox table {outbox.name} has no unique index whose only key is MessageId, so one id could be "
+                "added twice and its message sent twice; make MessageId its primary key (a table that is partitioned "
+                "by DispatchedAt cannot have that key), or give the sink an endpoint with a table of its own."
+            )
+
+
+@functools.cache
+def _warn_of_sharing(outbox: str, endpoint: str) -> None:
+    """Say once in a process that two endpoints share a table."""
+    log.warning(
+        "shared_outbox outbox=%s endpoint=%s: another endpoint, whose name means the same table (as Shop.Spark and "
+        "Shop_Spark do), has written into it, and what one has sent counts as sent for the other; give one of them "
+        "another name",
+        outbox,
+        endpoint,
+    )
 
 
 def look_for_versions(options: SinkOptions, destinations: Destinations, connection: Connection) -> None:
-    """Find out which earlier versions may have written into an outbox, for all tasks."""
-    outbox = OutboxTable(connection, options.sender or "", options.default_schema)
+    """Find out which earlier versions may have written into an outbox, for all tasks, and whether it is shared."""
+    endpoint = options.sender or ""
+    outbox = OutboxTable(connection, endpoint, options.default_schema)
+
+    def shared() -> bool:
+        with connection.transaction():
+            return outbox.is_shared()
+
+    if destinations.is_known("shared", connection.target, shared):
+        _warn_of_sharing(outbox.name, endpoint)
     for version in (VERSION_0_1, VERSION_0_2):
         _may_hold(destinations, connection, outbox, version)
 

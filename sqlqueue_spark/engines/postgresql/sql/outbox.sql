@@ -2,8 +2,15 @@
 
 -- name: outbox_exists
 -- Returns whether an outbox table is there.
--- in: schema, table     out: its name
-SELECT c.relname::text
+-- in: schema, table     out: its name, whether a unique index has the message id alone as its key
+-- A partitioned table may have a primary key of two columns, which would take one id twice. A deferrable
+-- constraint looks only at the commit, and a filtered index only at some rows.
+SELECT c.relname::text, EXISTS (
+    SELECT FROM pg_catalog.pg_index AS i
+    JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+    WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
+      AND i.indnkeyatts = 1 AND a.attname = 'MessageId'
+)
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = :schema AND c.relname = :name AND c.relkind IN ('r', 'p')

@@ -2,8 +2,19 @@
 
 -- name: outbox_exists
 -- Returns whether an outbox table is there.
--- in: schema, table     out: its name
-SELECT t.name
+-- in: schema, table     out: its name, whether a unique index has the message id alone as its key
+-- A partitioned table may have a primary key of two columns, which would take one id twice. With
+-- IGNORE_DUP_KEY the server drops a second row of an id without an error.
+SELECT t.name, CAST(CASE WHEN EXISTS (
+    SELECT 1
+    FROM sys.indexes AS i
+    JOIN sys.index_columns AS k ON k.object_id = i.object_id AND k.index_id = i.index_id AND k.key_ordinal > 0
+    JOIN sys.columns AS c ON c.object_id = k.object_id AND c.column_id = k.column_id
+    WHERE i.object_id = t.object_id AND i.is_unique = 1 AND i.is_disabled = 0 AND i.has_filter = 0
+      AND i.ignore_dup_key = 0
+    GROUP BY i.index_id
+    HAVING COUNT(*) = 1 AND MAX(c.name) = N'MessageId'
+) THEN 1 ELSE 0 END AS bit)
 FROM sys.tables AS t
 JOIN sys.schemas AS s ON s.schema_id = t.schema_id
 WHERE s.name = :schema AND t.name = :name

@@ -2,8 +2,15 @@
 
 -- name: outbox_exists
 -- Returns whether an outbox table is there.
--- in: schema (a database here; NULL: the one we are connected to), table     out: its name
-SELECT t.table_name
+-- in: schema (a database here; NULL: the one we are connected to), table
+-- out: its name, whether a unique index has the message id alone as its key
+SELECT t.table_name, EXISTS (
+    SELECT 1
+    FROM information_schema.statistics AS s
+    WHERE s.table_schema = t.table_schema AND s.table_name = t.table_name AND s.non_unique = 0
+    GROUP BY s.index_name
+    HAVING COUNT(*) = 1 AND MAX(s.sub_part) IS NULL AND LOWER(MAX(s.column_name)) = 'messageid'
+)
 FROM information_schema.tables AS t
 WHERE t.table_schema = COALESCE(:schema, DATABASE()) AND t.table_name = :name AND t.table_type = 'BASE TABLE'
 
