@@ -44,6 +44,12 @@ def test_the_script_may_be_run_again(database):
         assert OUTBOX.process(connection, ["a"]) == ["a"]
 
 
+def test_the_script_s_table_keeps_each_id_once(database):
+    with database.connected() as connection:
+        found = OutboxTable(ForeignConnection(connection, database.name), "Sales").keeps_ids_once()
+    assert found is True
+
+
 def test_ids_come_back_in_their_order_each_once(database):
     with database.connected() as connection:
         assert write(connection, ["b", "a", "b", "c"]) == ["b", "a", "c"]
