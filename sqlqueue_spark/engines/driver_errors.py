@@ -90,12 +90,9 @@ class Kind(Enum):
         "The table is not shaped like a queue table{while_} ({said}); see what is wrong with: sqlqueue "
         "inspect QUEUE."
     )
-    UNCHANGEABLE = (
-        "The server lets no row of the table be changed or deleted{while_} ({said}); if a publication has "
-        "the table, give it a primary key: sqlqueue doctor says how."
-    )
     TABLE_TAKES_NOTHING = (
-        "The table takes no rows{while_} ({said}); see what is wrong with: sqlqueue inspect QUEUE."
+        "The table takes no rows, or lets none be changed{while_} ({said}); see what is wrong with: sqlqueue "
+        "inspect QUEUE."
     )
     NOT_REACHED = "No database answers at {where} ({said}); check host, port and that the server runs."
     NOT_READY = (
@@ -137,7 +134,6 @@ _ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
     Kind.NO_RIGHT: errors.NoRight,
     Kind.NO_TABLE: errors.QueueError,
     Kind.WRONG_SHAPE: errors.QueueError,
-    Kind.UNCHANGEABLE: errors.QueueError,
     Kind.TABLE_TAKES_NOTHING: errors.QueueError,
     Kind.NOT_READY: errors.NotReady,
     Kind.TAKES_NOTHING: errors.DatabaseTakesNothing,

@@ -8,6 +8,7 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables, queue_tables
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.waiting_headers import begin_of
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.send.waiting import waiting_rows
 from sqlqueue_spark.tables import queues

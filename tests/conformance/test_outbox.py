@@ -343,6 +343,6 @@ def test_endpoints_that_share_a_table_are_told_apart(engine):
     assert sorted(version for _, _, version, _, _ in rows.rows()) == [
         "7.0.0.0",
         "sqlqueue 0.1.0",
-        "sqlqueue 0.2.0",
-        "sqlqueue 0.2.0 60db3b",
+        "sqlqueue 0.3.0",
+        "sqlqueue 0.3.0 60db3b",
     ]

@@ -39,7 +39,6 @@ _KINDS = {
     "42501": Kind.NO_RIGHT,
     "23505": Kind.DUPLICATE,
     "53300": Kind.TOO_MANY,
-    "55000": Kind.UNCHANGEABLE,  # a row of a published table that has no replica identity
     "55P03": Kind.LOCK_TIMEOUT,
     "57014": Kind.TIMED_OUT,
 }

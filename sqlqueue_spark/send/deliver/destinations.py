@@ -37,6 +37,8 @@ class Destination:
         return self.table.address
 
 
+#: What is known of an outbox that has ids (:meth:`Destinations.is_known`).
+HAS_IDS = "ids"
 #: A table with the rows (:data:`OUTGOING`) that go there.
 Rows = tuple[Destination, pa.RecordBatch]
 
@@ -159,7 +161,7 @@ class Destinations:
         if self.options.uses_outbox:
             asked = [target for target, each in self._subscribers.items() if each.asked]
             return list(dict.fromkeys([*self.databases(), *asked]))
-        return [target for (_, target), known in self._facts.items() if known]
+        return [target for (fact, target), known in self._facts.items() if known and fact == HAS_IDS]
 
     def databases(self) -> list[Target]:
         """The databases of the tables that were found."""

@@ -10,7 +10,7 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
 from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.send.deliver.chunk_work import AtHome, Elsewhere, earlier_send_keys
-from sqlqueue_spark.send.deliver.destinations import Destinations
+from sqlqueue_spark.send.deliver.destinations import HAS_IDS, Destinations
 from sqlqueue_spark.send.deliver.routes import Routes
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_keys import VERSION_0_1, VERSION_0_2
@@ -36,7 +36,7 @@ def has_sent(destinations: Destinations, connection: Connection) -> bool:
         with connection.transaction():
             return outbox.exists() and outbox.has_ids()
 
-    return destinations.is_known("ids", connection.target, look)
+    return destinations.is_known(HAS_IDS, connection.target, look)
 
 
 def check_outbox(options: SinkOptions, connection: Connection) -> None:

@@ -19,9 +19,12 @@ from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import (
     ConfigurationError,
     ConnectionLost,
+    DatabaseTakesNothing,
     Duplicate,
     GaveUp,
+    LockTimeout,
     QueueError,
+    RowsHeld,
     SqlQueueError,
     TryAgain,
 )
@@ -43,6 +46,11 @@ from sqlqueue_spark.tables.outbox import OutboxTable
 log = logger(__name__)
 
 T = TypeVar("T")
+
+
+#: Errors of another database that takes nothing, after all retries. A QueueError there is the outbox's: the driver has
+#: seen it at the start, and what a destination refuses is told from it.
+_DOWN = (ConnectionLost, DatabaseTakesNothing, LockTimeout, RowsHeld, QueueError)
 
 
 class Sender:
@@ -261,6 +269,10 @@ class Sender:
                 for its, why in error.refused:
                     chunk = self._refusing(chunk, its, why)
                 continue
+            except _DOWN as error:
+                if self._waiting is None:
+                    raise
+                raise DatabaseDown(str(error)) from error
             new = set(decision.messages)
             return replace(chunk, sent={**chunk.sent, **{at: at in new for at in left}}), delayed + sent
 

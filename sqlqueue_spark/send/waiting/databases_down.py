@@ -14,7 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
-from sqlqueue_spark.errors import ConnectionLost, LockTimeout, QueueError, RowsHeld, SqlQueueError
+from sqlqueue_spark.errors import (
+    ConnectionLost,
+    DatabaseTakesNothing,
+    LockTimeout,
+    QueueError,
+    RowsHeld,
+    SqlQueueError,
+)
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.places import Places
@@ -49,7 +56,7 @@ def why_down(target: Target, options: SinkOptions, *, again: bool, had_outbox: b
                 with connection.rehearsal(_PROBE_MS):
                     outbox = OutboxTable(connection, options.sender or "", options.default_schema)
                     outbox.add_new([str(uuid.uuid4())])
-    except (ConnectionLost, LockTimeout, RowsHeld) as error:
+    except (ConnectionLost, DatabaseTakesNothing, LockTimeout, RowsHeld) as error:
         return error
     except QueueError as error:
         if not had_outbox:
