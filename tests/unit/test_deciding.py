@@ -3,7 +3,7 @@
 from unittest import mock
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlqueue_spark.messages.failure_headers import Failure
@@ -39,6 +39,7 @@ def work_of(ids, *, handled, failing=()):
     return AtHome(Routes(destinations, mock.Mock(), False), chunk, asks=True)
 
 
+@settings(deadline=None)
 @given(ids=IDS, handled=st.booleans(), data=st.data())
 def test_the_short_way_decides_as_the_long_one(ids, handled, data):
     """That something else is known changes nothing, but takes the long way."""

@@ -403,6 +403,20 @@ class AtHome:
         return [made[at] for at in range(len(self.chunk))]
 
     @cached_property
+    def failed_copies(self) -> Mapping[int, str]:
+        """The keys of messages that are copies of received rows, and fail alone.
+
+        Other copies of a row may stand in another chunk, so its origin cannot say it.
+        """
+        rows = self.chunk.rows
+        found: dict[int, str] = {}
+        for each in self.chunk.addressed if rows is not None and not rows.handled else ():
+            owners = pa.array([self.chunk.owners[at] for at in each.positions], pa.int32())
+            made = keys(rows.origin_texts.take(owners), each.known_as, OF_FAILED)  # type: ignore[union-attr] # there is one
+            found.update(zip(each.positions, made.to_pylist(), strict=True))
+        return found
+
+    @cached_property
     def ids(self) -> Sequence[str]:
         """The key of the message id of each handled row."""
         rows = self.chunk.rows
@@ -422,6 +436,7 @@ class AtHome:
             yield from self.ids
         if self.chunk.rows is not None and (self._asks or not self._plain):
             yield from self.origins
+            yield from self.failed_copies.values()
         elif self.chunk.rows is None and self.chunk.failed:
             yield from (self.origins[at] for at in self.chunk.failed)
 
@@ -436,9 +451,10 @@ class AtHome:
             positions = its.to_pylist()
             for made in (keys(texts, final, OF_ORIGIN), keys(texts, "", OF_FAILED)):
                 found |= dict(zip(made.to_pylist(), (self.origins[at] for at in positions), strict=True))
-        for at, owner in enumerate(() if self.chunk.handled else self.chunk.owners):
-            made = keys(rows.origin_texts.slice(owner, 1), self.chunk.address_of[at].known_as, OF_FAILED)
-            found[made[0].as_py()] = self.origins[owner]
+        for at, failed in self.failed_copies.items():
+            owner = self.chunk.owners[at]
+            if len(self.chunk.messages_of(owner)) == 1:
+                found[failed] = self.origins[owner]
         return found
 
     def decide(self, known: Collection[str]) -> Decision:
@@ -497,14 +513,16 @@ class AtHome:
             if at in chunk.sent or (key is not None and (key in known or key in made.keys)):
                 made.repeated += not chunk.sent.get(at, False)
                 continue
-            (made.copies if at in chunk.refused else made.messages).append(at)
-            if key is not None and (at not in chunk.refused or chunk.rows is None):
-                made.keys[key] = None
-        if chunk.rows is None:
-            return
+            if known and chunk.rows is not None and self.failed_copies[at] in known:
+                made.repeated += 1
+            elif at in chunk.refused:
+                made.copies.append(at)
+                made.keys[key if chunk.rows is None and key else self.failed_copies[at]] = None
+            else:
+                made.messages.append(at)
+                made.keys |= {} if key is None else {key: None}
         if row in self._owing:
             made.acknowledged.append(row)
-        if row in self._owing or not chunk.refused.keys().isdisjoint(its):
             made.keys[self.origins[row]] = None
 
     def _of_handled(self, known: Collection[str]) -> Decision:

@@ -61,8 +61,9 @@ def prepare(
     run = Run(batch=batch)
 
     def check(opened: Connection) -> None:
-        check_outbox(options, opened)
-        look_for_versions(options, destinations, opened)
+        its = destinations.places.at(opened.target)
+        check_outbox(its, opened)
+        look_for_versions(its, destinations, opened)
 
     remembers: Callable[[Connection], object] = check if options.uses_outbox else id
     with one_each(again=again, opened=remembers) as connected:

@@ -165,15 +165,18 @@ class Routes:
             self._unreachable[address] = error
         return error
 
-    def acknowledged_at(self, queue: str) -> Destination | Place | None:
-        """The queue that gets an acknowledgement, or its place in another database; None where there is none."""
+    def acknowledged_at(self, queue: str, *, stores: bool) -> Destination | Place | None:
+        """The queue that gets an acknowledgement, or its place in another database; None where there is none.
+
+        :param stores: whether an acknowledgement for another database can be stored at home.
+        """
         try:
             place = self.places.beside(queue)
         except ConfigurationError as error:
             self._logged(queue, error)
             return None
         if place.target != self.places.at_home:
-            return place
+            return place if stores else None
         return None if self.why_not(place, queue) else self.destinations.at(place, queue, self.connected)
 
     def later(self, to: Destination) -> Destination:

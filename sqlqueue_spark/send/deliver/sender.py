@@ -140,7 +140,10 @@ class Sender:
         failed = dict(rows.failed if rows is not None else part.failed)
         chunk = Chunk(rows=rows, sends=sends, addressed=addressed, failed=failed)
         if rows is not None and rows.owed:
-            told = {at: self._routes.acknowledged_at(owed.queue) for at, owed in rows.owed.items()}
+            stores = rows.as_received or self._options.store_and_forward is not None
+            told = {
+                at: self._routes.acknowledged_at(owed.queue, stores=stores) for at, owed in rows.owed.items()
+            }
             chunk = replace(chunk, told={at: to for at, to in told.items() if to is not None})
         if sends is not None and sends.delayed:
             for each in addressed:
@@ -204,6 +207,9 @@ class Sender:
         own = self._options.error_queue
         if own is None:
             raise error
+        ends = self._places.beside(own)
+        if any(chunk.address_of[at].place == ends for at in positions):
+            raise error
         return chunk.refusing(positions, Failure.of(error))
 
     # -- Where it goes ------------------------------------------------------------------------------------------
@@ -229,7 +235,8 @@ class Sender:
 
     def _without_known(self, chunk: Chunk) -> Chunk:
         """The chunk, of which those have failed before anything is sent that home knows: nothing of them goes out."""
-        if not self._options.uses_outbox or (chunk.rows is None and self._options.error_queue is None):
+        fails = chunk.rows is not None or self._options.error_queue is not None
+        if self._first_try or not self._options.uses_outbox or not fails:
             return chunk
         work = AtHome(self._routes, chunk, asks=True)
 
@@ -357,9 +364,8 @@ class Sender:
 
     def _delivered(self, target: Target, work: AtHome | Elsewhere) -> tuple[Decision, Sent]:
         """Attempt a delivery until it succeeds or another attempt is not worth it."""
-        delivery = Delivery(
-            self._routes, self._options, work, self._error_queue(), self._options.error_queue is not None
-        )
+        may_fail = self._options.error_queue is not None
+        delivery = Delivery(self._routes, self._places.at(target), work, self._error_queue(), may_fail)
         try:
             return self._retried(target, lambda: delivery.attempt(self._connected(target)), delivery.worth_it)
         except Duplicate as error:
