@@ -14,8 +14,11 @@ from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW
 from sqlqueue_spark.send.compose.outcomes import TIMES
 from sqlqueue_spark.tables.stage_mark import Batch
 
-#: What is looked at of the outcome of a received message.
-_OF_OUTCOMES = frozenset({*RECEIVED_ROW, "Headers", "Body", "MessageId", "Outgoing", "Failure", *TIMES.names})
+#: What is looked at of the outcome of a received message, and of a row that is passed on as it was received.
+_OF_OUTCOMES = frozenset({
+    *(*RECEIVED_ROW, "Headers", "Body", "MessageId", "Outgoing", "Failure", *TIMES.names),
+    *("CorrelationId", "ReplyToAddress", "Expires"),
+})  # fmt: skip
 #: Where Spark keeps a query's id and the id of its run, on the thread that runs the query's batches.
 _QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 #: Stands for the run's id where Spark does not tell it (Spark Connect).

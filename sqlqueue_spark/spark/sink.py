@@ -172,6 +172,7 @@ class SqlQueueSink:
                     batch=batch,
                     last=last,
                     down=None if self.databases is None else self.databases.down(),
+                    received=columns.tells_rows,
                     stores=columns.outcomes,
                 ),
                 lambda _: sent_before,

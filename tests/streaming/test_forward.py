@@ -187,8 +187,8 @@ def test_what_cannot_be_sent_is_named_by_its_row(queues, failed):
     orders.insert_row(id=row_id(7), headers='{"NServiceBus.MessageId":"m","other":{}}', body=b"{}")
     said = failed("--to", "Billing")
     assert (
-        'The headers of a row are not a JSON object of strings: \'{"NServiceBus.MessageId":"m","other":{}}\'; set the option '
-        f"errorQueue, and such rows go there, or filter them. It is the row with RowVersion 3, Id {row_id(7)}, Queue orders@[public]."
+        'the body is as it was: \'{"NServiceBus.MessageId":"m","other":{}}\'. Set the option errorQueue, and such rows go there, or '
+        f"filter them. It is the row with RowVersion 3, Id {row_id(7)}, Queue orders@[public]."
     ) in said
     assert (orders.count(), billing.count()) == (3, 0)
 

@@ -62,7 +62,7 @@ def test_a_row_that_goes_nowhere_ends_the_job_and_is_named(engine, elsewhere, jo
     assert (numbers_in(local), outgoing.count()) == ([3], 0)
     assert lines[0] == "storing and forwarding queue=outgoing"
     assert [line.split("s sent=")[1] for line in lines if line.startswith("batch=")] == [
-        "1 repeated=0 handled=1 parked=3"
+        "1 repeated=0 handled=1 waiting=3"
     ]
     down = [each.getMessage() for each in caplog.records if each.getMessage().startswith("database_down")]
     assert [each.split(" messages for it wait")[0] for each in down] == [

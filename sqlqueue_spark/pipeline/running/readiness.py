@@ -115,7 +115,7 @@ def create_missing(
     if sink is not None:
         if sink.away.publish:
             made.append(("table", event_subscriptions.create(sink.away)))
-        targets = dict.fromkeys([sink.at_home] if _needs_home(sink) else [])
+        targets = dict.fromkeys([sink.at_home])  # what fails, waits or is owed is known there
         for address, place in _named(sink):
             there = sink.at(place.target)
             made += [("queue", each) for each in queue_tables.create(there, [address])]
@@ -147,18 +147,11 @@ def _named(sink: Places) -> list[tuple[str, Place]]:
     return found
 
 
-def _needs_home(sink: Places) -> bool:
-    """Whether the job has an outbox at home, although no option may name a queue there: what fails belongs there."""
-    return sink.home.uses_outbox and (
-        sink.home.error_queue is not None or sink.at_home == Target.of(sink.away)
-    )
-
-
 def _check_sink(sink: Places, connected: Callable[[Target], Connection]) -> None:
     destinations = Destinations(sink.home, sink.away)
     if sink.home.transaction_mode == ATOMIC:
         check_one_database(destinations, [] if sink.away.queue is None else [sink.away.queue])
-    targets = dict.fromkeys([sink.at_home] if _needs_home(sink) else [])
+    targets = dict.fromkeys([sink.at_home])  # what fails, waits or is owed is known there
     for address, place in _named(sink):
         if sink.is_stored(place):
             continue

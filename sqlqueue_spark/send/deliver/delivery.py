@@ -64,10 +64,11 @@ class Delivery:
         with connection.transaction():
             if outbox is not None:
                 known = self._seen = outbox.seen(self.work.asked()) | earlier()
+            last = self.options.outbox == OPTIMISTIC
+            if last:
                 fail_points.step(fail_points.IDS_CHECKED)
             decision = self.work.decide(known)
             self._refuse_lost(known)
-            last = self.options.outbox == OPTIMISTIC
             if outbox is not None and not last:
                 self._add(outbox, decision)
             self._insert(connection, decision)

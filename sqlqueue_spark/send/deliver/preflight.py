@@ -35,6 +35,7 @@ def prepare(
     batch: Batch = NO_BATCH,
     last: Run | None = None,
     down: Collection[Target] | None = None,
+    received: bool = False,
     stores: bool = True,
 ) -> Run:
     """Find the tables that these addresses mean, that of the error queue, and the outbox in each of their databases.
@@ -46,6 +47,7 @@ def prepare(
     :param events: whether messages are published; then the table of subscriptions must be there.
     :param batch: the batch to send.
     :param last: what this returned for the sink's last batch.
+    :param received: whether rows were received: what becomes of them is known at home, whatever their destinations are.
     :param stores: whether what is written for an error or audit queue elsewhere may be stored in the queue of its rows.
     :param down: the databases that are down, where rows for them wait; None where they do not.
     :returns: what an atomic pipeline's batch is staged for.
@@ -77,6 +79,8 @@ def prepare(
                 _find_beside(destinations, each, connected, stores=stores)
             for each in addresses:
                 _find(destinations, each, connected, down)
+            if received:
+                connected(destinations.places.at_home)
             if events:
                 destinations.subscribers().check(connected)
             if delays:
