@@ -13,6 +13,7 @@ FOLDERS = {
     "conformance": "test",
     "faults": "test",
     "promises": "test",
+    "send_model": "test",
     "command_line": "all",
     "machine": "all",
     "streaming": "all",
