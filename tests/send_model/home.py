@@ -50,7 +50,8 @@ class Home(Keys):
 
     def _passed_on(self, world: World, run: Try) -> Written:
         home, row = world.home, run.row
-        if row.overdue and ("down" in run.found or not self.rules.overdue_only_while_down):
+        gives_up = row.overdue and not (row.failed_as and self.rules.results_wait)
+        if gives_up and ("down" in run.found or not self.rules.overdue_only_while_down):
             return self._fails(world, run)
         if "down" in run.found:
             return self._moves(world, run, "waiting")

@@ -105,6 +105,9 @@ class Promises:
                 (row.id, each) for each in row.to if not self.errors[f"{row.root}>{each}"]
             )
         elif row.kind == "handle" and last and last.outcome == "done":
+            if last.kind != "handle":
+                yield Wrong("no outcome", f"{row.root} was passed on")
+                return
             for at, table in enumerate(self.configuration.answers[int(last.answer.split()[1])] or ()):
                 id_ = f"{last.base}/{at}"
                 if table != "queue":

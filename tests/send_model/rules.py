@@ -36,6 +36,8 @@ class Rules:
     ids_without_moves: bool = True  # ids of what a function sends are made of the origin alone
     failed_by_origin: bool = True  # another database knows an error row by origin and moves of what failed
     overdue_only_while_down: bool = True  # a row whose time is over fails only while its database is down
+    results_wait: bool = True  # rows for error, audit and acknowledgement queues are never given up
+    missing_ack_is_dropped: bool = True  # an acknowledgement whose queue is missing holds up no batch
     # Recovery and upkeep
     recovery_asks_outbox: bool = True  # after a loss only rows that home's outbox knows are deleted
     same_urls: bool = True  # no start under other databases while a message may go out again

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.send_model.configurations import CONFIGURATIONS
-from tests.send_model.explorer import explore
+from tests.send_model.explorer import STANDS_STILL, explore
 from tests.send_model.rules import NAMES, Rules, without
 
 ONE_ROW_WAITS = "its time is over when its database is up again"
@@ -32,6 +32,8 @@ NOTICED = [
     ("ids_without_moves", "home forgets: a function fails first, another database", "delivered twice"),
     ("failed_by_origin", "central error queue", "failed, and not in error"),
     ("overdue_only_while_down", ONE_ROW_WAITS, "delivered and in error"),
+    ("results_wait", "central error queue, down for too long", "no outcome"),
+    ("missing_ack_is_dropped", "the acknowledgement queue is missing", STANDS_STILL),
     ("recovery_asks_outbox", "home forgets: within home", "lost"),
     ("same_urls", "home forgets, then urls change", "delivered twice"),
     ("urls_wait_for_given_back", "urls change", "delivered twice"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tests.send_model.home import Home
-from tests.send_model.world import HOME, Key, Keys, Row, Step, Try, World
+from tests.send_model.world import HOME, Key, Keys, Row, Step, Try, World, Written
 
 
 class Tries(Home):
@@ -91,6 +91,8 @@ class Tries(Home):
         elif not (known and self.rules.ask_before_failed):
             result = "refused"
         text = f"the try at {row.row_id} at {database}:{table}: {result}"
+        if result == "refused" and table == "ack" and self.rules.missing_ack_is_dropped:
+            result = "sent"  # with a warning: the address came out of a message
         if result == "refused" and row.failed_as:
             yield self._failed_try(world, run)  # without its error queue the batch ends
             return
@@ -107,8 +109,7 @@ class Tries(Home):
             return
         written = self.outcome(world, run)
         if written.marked is not None:
-            found = (*run.found[: written.marked], "refused", *run.found[written.marked + 1 :])
-            yield self._on(world, run, written.text, found=found)
+            yield self._marked(world, run, written)
         elif written.rows or written.keys:
             text = f"home is about to write: {written.text}"
             yield self._on(world, run, text, step="commit", decided=written)
@@ -139,6 +140,9 @@ class Tries(Home):
             return
         found = tuple(self._asked(world, run, at) for at in range(len(run.to)))
         written = self.outcome(world, run._replace(found=found))
+        if written.marked is not None:
+            yield self._marked(world, run, written)
+            return
         text = f"home commits alone: {written.text}"
         yield self._ended(world._replace(home=world.home.commit(written)), run, text)
 
@@ -214,6 +218,11 @@ class Tries(Home):
         begun = run._replace(step=self._first(run.row, run.to), found=(None,) * len(run.to), decided=None)
         after = world.after("lost answer").replaced(run, begun)
         return Step(f"{text}, the answer gets lost", after, "lost answer")
+
+    def _marked(self, world: World, run: Try, written: Written) -> Step:
+        """Home has refused a message: its transaction rolled back, and begins again."""
+        found = ("refused" if at == written.marked else each for at, each in enumerate(run.found))
+        return self._on(world, run, written.text, found=tuple(found))
 
     @staticmethod
     def _failed_try(world: World, run: Try) -> Step:
