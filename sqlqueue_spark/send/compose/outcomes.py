@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -32,6 +33,11 @@ from sqlqueue_spark.send.compose.places import Places
 #: When a received message was processed; NULL where the frame does not tell.
 TIMES = pa.schema([(name, pa.timestamp("us", tz="UTC")) for name in ("ProcessingStarted", "ProcessingEnded")])
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: What a stored row is known by that is no message: the origin of the row that it tells of, and what it is.
+FAILED, ACKNOWLEDGED, AUDITED = "failed", "acknowledged", "audited"
+_RESULT = re.compile(
+    rf"[0-9a-f-]{{36}}--?[0-9]+(?:\+[0-9]+)?/(?P<kind>{FAILED}|{ACKNOWLEDGED}|{AUDITED}).*", re.DOTALL
+)
 _COLUMNS = ("queues", "row_versions", "row_ids", "ids", "headers", "bodies", "times")
 
 
@@ -128,8 +134,15 @@ class Outcomes:
         """The acknowledgements that rows ask for which ServiceControl has put back; one that we stored owes none."""
         return {at: each for at, each in owed_by(self.headers).items() if at not in self.stored}
 
+    def result(self, position: int) -> str | None:
+        """What a row is that we have stored for another database as the result of another row; None for any other row."""
+        told = _RESULT.fullmatch(self.stored.get(position, ""))
+        return told and told["kind"]
+
     def given_up(self, position: int, now: datetime) -> bool:
-        """Whether a row has waited for its database for as long as it may."""
+        """Whether a row has waited for its database for as long as it may. A result waits for ever."""
+        if self.result(position):
+            return False
         end = given_up_at(self._texts[position])
         return end is not None and end <= now
 

@@ -30,7 +30,7 @@ from sqlqueue_spark.messages.outgoing import lasting, replaced, waiting
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.column_values import grouped, in_order
 from sqlqueue_spark.send.compose.composed import Composed
-from sqlqueue_spark.send.compose.outcomes import Outcomes
+from sqlqueue_spark.send.compose.outcomes import ACKNOWLEDGED, AUDITED, FAILED, Outcomes
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.deliver.destinations import Destination, Rows
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
@@ -609,7 +609,7 @@ class AtHome:
                 rows = self._message_errors(its, chunk.failed)
             else:
                 rows = replace(chunk.rows, failed=chunk.failed).error_rows(its, self._places)
-            yield from self._beside(queue, rows, its, ["failed"] * len(its))
+            yield from self._beside(queue, rows, its, [FAILED] * len(its))
 
     def _failed_copies(self, decision: Decision) -> Iterator[Rows]:
         """The copies of events that go to the error queue: a copy of a row that is passed on as that row."""
@@ -629,7 +629,7 @@ class AtHome:
         )
 
     def _told_apart(self, copies: Sequence[int]) -> list[str]:
-        return [f"failed for {self.chunk.address_of[at].known_as}" for at in copies]
+        return [f"{FAILED} for {self.chunk.address_of[at].known_as}" for at in copies]
 
     def _full(self, message: int) -> str:
         """The full address of a message's destination."""
@@ -678,7 +678,7 @@ class AtHome:
             by_queue.setdefault(rows.owed[at].queue, []).append(at)
         for queue, its in by_queue.items():
             made = acknowledgements([rows.owed[at].id for at in its], now)  # type: ignore[union-attr] # there is one
-            yield from self._beside(queue, made, its, ["acknowledged"] * len(its))
+            yield from self._beside(queue, made, its, [ACKNOWLEDGED] * len(its))
 
     def _audited(self, decision: Decision, now: datetime) -> Iterator[Rows]:
         """The copies of the messages that were processed."""
@@ -687,7 +687,7 @@ class AtHome:
         if queue is None or rows is None or not processed or not self.chunk.handled:
             return
         made = rows.audit_rows(processed, self._places, now, set(decision.acknowledged))
-        yield from self._beside(queue, made, processed, ["audited"] * len(processed))
+        yield from self._beside(queue, made, processed, [AUDITED] * len(processed))
 
     def _beside(
         self, queue: str, rows: pa.RecordBatch, owners: Sequence[int], what: Sequence[str]

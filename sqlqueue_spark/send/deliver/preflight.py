@@ -77,17 +77,30 @@ def prepare(
         try:
             for each in filter(None, (options.error_queue, options.audit_queue)):
                 _find_beside(destinations, each, connected, stores=stores)
-            for each in addresses:
-                _find(destinations, each, connected, down)
+            _find_all(destinations, addresses, connected, down, delays=delays, events=events)
             if received:
                 connected(destinations.places.at_home)
-            if events:
-                destinations.subscribers().check(connected)
-            if delays:
-                destinations.find_waiting(connected)
         except QueueError as error:
             raise QueueError(f"{error} Nothing of this batch was sent.") from error
     return run
+
+
+def _find_all(
+    destinations: Destinations,
+    addresses: Iterable[str],
+    connected: Callable[[Target], Connection],
+    down: Collection[Target] | None,
+    *,
+    delays: bool,
+    events: bool,
+) -> None:
+    """Find the destinations; parameters as of :func:`prepare`."""
+    for each in addresses:
+        _find(destinations, each, connected, down)
+    if events:
+        destinations.subscribers().check(connected)
+    if delays:
+        destinations.find_waiting(connected)
 
 
 def _find_beside(

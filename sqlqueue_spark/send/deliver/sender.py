@@ -32,7 +32,7 @@ from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.composed import Composed
-from sqlqueue_spark.send.compose.outcomes import Outcomes
+from sqlqueue_spark.send.compose.outcomes import ACKNOWLEDGED, Outcomes
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.deliver.chunk_work import AtHome, Chunk, Decision, Elsewhere, stores_at_home
 from sqlqueue_spark.send.deliver.copies import with_copies
@@ -208,8 +208,17 @@ class Sender:
         if own is None:
             raise error
         ends = self._places.beside(own)
-        if any(chunk.address_of[at].place == ends for at in positions):
-            raise error
+        dropped: dict[int, bool] = {}
+        for at in positions:
+            result = None if chunk.rows is None else chunk.rows.result(chunk.owners[at])
+            if result == ACKNOWLEDGED:
+                log.warning("not_acknowledged destination=%s: %s", chunk.address_of[at].known_as, error)
+                dropped[at] = False
+            elif result or chunk.address_of[at].place == ends:
+                raise error
+        if dropped:
+            chunk = replace(chunk, sent={**chunk.sent, **dropped})
+            positions = [at for at in positions if at not in dropped]
         return chunk.refusing(positions, Failure.of(error))
 
     # -- Where it goes ------------------------------------------------------------------------------------------
