@@ -82,10 +82,26 @@ class Connection(ABC):
 
     #: The driver's connection.
     _raw: Any
+    #: In which encoding the database keeps its texts, as the database calls it, and as Python does.
+    encoding = "UTF8"
+    _codec = "utf-8"
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.dialect = target.dialect
+
+    @property
+    def holds_every_letter(self) -> bool:
+        """Whether any letter can stand in a text of the database."""
+        return self._codec == "utf-8"
+
+    def holds(self, text: str) -> bool:
+        """Whether this can be a text of the database. If not, nothing there has this name."""
+        try:
+            text.encode(self._codec)
+        except UnicodeEncodeError:  # also half of a character
+            return False
+        return self.dialect.keeps_nul or "\0" not in text
 
     @abstractmethod
     def running(

@@ -90,6 +90,10 @@ class Kind(Enum):
         "The table is not shaped like a queue table{while_} ({said}); see what is wrong with: sqlqueue "
         "inspect QUEUE."
     )
+    LETTERS = (
+        "The database at {where} cannot hold a character{while_} ({said}); leave it out, or use a database "
+        "with the encoding UTF8."
+    )
     TABLE_TAKES_NOTHING = (
         "The table takes no rows, or lets none be changed{while_} ({said}); see what is wrong with: sqlqueue "
         "inspect QUEUE."
@@ -134,6 +138,7 @@ _ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
     Kind.NO_RIGHT: errors.NoRight,
     Kind.NO_TABLE: errors.QueueError,
     Kind.WRONG_SHAPE: errors.QueueError,
+    Kind.LETTERS: errors.SqlQueueError,
     Kind.TABLE_TAKES_NOTHING: errors.QueueError,
     Kind.NOT_READY: errors.NotReady,
     Kind.TAKES_NOTHING: errors.DatabaseTakesNothing,

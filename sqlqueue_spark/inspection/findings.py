@@ -22,6 +22,15 @@ _FEW_PAGES = 1_000
 _FEW_DEAD_ROWS = 100_000
 _VACUUM_DUE_SECONDS = 600
 
+#: What another encoding than UTF-8 costs.
+_ENCODED = {
+    "SQL_ASCII": "it takes any bytes for a text, and a row whose headers are no UTF-8 is poison: it goes to "
+    "the error queue."
+}
+_LESS = (
+    "headers name letters beyond ASCII by escapes of JSON, and no queue or subscription can have a letter "
+    "that the encoding lacks."
+)
 _DOING = {RECEIVER: "receive from", SENDER: "send to"}
 
 
@@ -149,6 +158,11 @@ def _database_findings(admin: QueueAdmin) -> Iterator[Finding]:
             "(DELAYED_DURABILITY = FORCED): a crash of the server takes back messages that count as sent, "
             "and brings back those that were processed.",
             remedy_sql=remedy(admin, "durability"),
+        )
+    if (encoding := admin.connection.encoding) != "UTF8":
+        yield Finding(
+            message=f"The database {admin.table.database!r} keeps texts in {encoding}, not in UTF8: "
+            + _ENCODED.get(encoding, _LESS)
         )
     found = compatibility(admin.connection)
     if found.is_ < found.needed:

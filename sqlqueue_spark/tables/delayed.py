@@ -21,6 +21,7 @@ from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.arrow import pa, pc
+from sqlqueue_spark.messages.message import ascii_json
 from sqlqueue_spark.messages.outgoing import replaced
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
@@ -158,6 +159,7 @@ class DelayedTable(OpenTable):
         :param ending: how the last of their headers begin.
         :param since: the ``due`` of the last one so far; None at first.
         """
+        ending = self._written(ending)
         found = self.execute("delayed_parked", ending=ending, since=since or _EARLIEST, count=count)
         return [Due(row, before, "}", due, id_) for row, before, due, id_ in found]
 
@@ -182,11 +184,15 @@ class DelayedTable(OpenTable):
         """
         dialect = self.connection.dialect
         rows, kept, rests = zip(*((due.row, kept, rest) for due, kept, rest in messages), strict=True)
-        bound = dialect.bind_due(rows, ids, kept, rests)
+        bound = dialect.bind_due(rows, ids, kept, [self._written(rest) for rest in rests])
         quoted = ", ".join(map(dialect.quote, columns))
         statement = self.render("delayed_send", queue=dialect.table(to), columns=quoted)
         took = self._moved(statement, to, {**bound, "up_to": messages[-1].due.due})
         check_went_in(took, len(messages), to)
+
+    def _written(self, headers: str) -> str:
+        """Headers, or a part of them, as they stand in the database: with escapes where it lacks letters."""
+        return headers if self.connection.holds_every_letter else ascii_json(headers)
 
     def _moved(self, statement: Statement, to: object, parameters: Parameters) -> int:
         """Run a statement that says how many rows it took from the table, and how many went into a queue."""

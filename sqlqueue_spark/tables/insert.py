@@ -64,9 +64,11 @@ class Inserter:
         """Insert messages (:data:`STORED`) in their order as a table once had them; gives the number of rows.
 
         Nothing is mended: a body that is NULL stays NULL, and unreadable headers stay as they are. Where the
-        column keeps the letters of one code page only, headers that are JSON name other letters by escapes.
+        column does not take every letter, headers that are JSON name letters beyond ASCII by escapes.
         """
-        return self._load(_in_one_code_page(self._columns, messages))
+        if _takes_few_letters(self._connection, self._columns):
+            messages = _in_ascii(messages)
+        return self._load(messages)
 
     def _load(self, messages: pa.RecordBatch) -> int:
         dialect = self._connection.dialect
@@ -115,7 +117,7 @@ def fitted(connection: Connection, columns: Iterable[Column], messages: pa.Recor
     """
     messages = replaced(messages, body=empty_for_null(messages["body"]))
     columns = list(columns)
-    if _has_one_code_page(columns):
+    if _takes_few_letters(connection, columns):
         headers = [ascii_json(text) for text in messages["headers"].to_pylist()]
         messages = replaced(messages, headers=pa.array(headers, pa.string()))
     if is_delayed([column.name for column in columns]):
@@ -125,15 +127,13 @@ def fitted(connection: Connection, columns: Iterable[Column], messages: pa.Recor
     return messages
 
 
-def _has_one_code_page(columns: Iterable[Column]) -> bool:
-    """Whether the headers' column keeps only the letters of one code page."""
+def _takes_few_letters(connection: Connection, columns: Iterable[Column]) -> bool:
+    """Whether the headers' column takes only some letters: those of a code page, or of the database."""
     types = {column.name.lower(): column.type for column in columns}
-    return types.get("headers", "").startswith("varchar")
+    return not connection.holds_every_letter or types.get("headers", "").startswith("varchar")
 
 
-def _in_one_code_page(columns: Iterable[Column], messages: pa.RecordBatch) -> pa.RecordBatch:
-    if not _has_one_code_page(columns):
-        return messages
+def _in_ascii(messages: pa.RecordBatch) -> pa.RecordBatch:
     headers = [
         text if text is None or parse_headers(text) is None else ascii_json(text)
         for text in messages["headers"].to_pylist()

@@ -87,6 +87,7 @@ class OutboxTable:
 
     def seen_of(self, ids: Iterable[str], version: str) -> set[str]:
         """Which of these ids this version of the package has remembered."""
+        ids = filter(self._connection.holds, ids)
         return {each for chunk in self._chunks(ids) for each in self._answer("seen_of", chunk, version)}
 
     def may_hold(self, version: str) -> bool:

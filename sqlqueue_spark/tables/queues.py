@@ -135,6 +135,8 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
             f"{dialect.title} reaches one database a connection, so put the queue's database into the url."
         )
     catalog = table.catalog or database
+    if not all(map(connection.holds, (catalog, table.schema, table.table))):
+        return None
     names = {"schema": table.schema, "name": table.table}
     in_catalog = {"catalog": dialect.quote(catalog)}
     try:
@@ -203,8 +205,10 @@ def missing(connection: Connection, table: Table, address: str, where: str, what
     :param what: what the user should correct.
     """
     catalog = table.catalog or connection.execute(connection.dialect.statement("database"))[0][0]
-    statement = connection.dialect.render("namesakes", catalog=connection.dialect.quote(catalog))
-    rows = connection.execute(statement, {"name": table.table}, doing=f"looking for {table}")
+    rows: list[Row] = []
+    if connection.holds(table.table) and connection.holds(catalog):
+        statement = connection.dialect.render("namesakes", catalog=connection.dialect.quote(catalog))
+        rows = connection.execute(statement, {"name": table.table}, doing=f"looking for {table}")
     kinds = {Table(table=name, schema=schema): kind for schema, name, kind in rows}
     here = Table(table=table.table, schema=table.schema)
     if kind := kinds.pop(here, None):

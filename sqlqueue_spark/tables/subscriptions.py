@@ -71,6 +71,7 @@ class SubscriptionTable(OpenTable):
 
         :raises QueueError: there is no such table.
         """
+        topics = filter(self.connection.holds, topics)
         rows = self.execute("subscribers", "looking for subscribers in", topics=self._bound(topics))
         found: dict[str, list[str]] = {}
         for topic, address in rows:
@@ -91,6 +92,11 @@ class SubscriptionTable(OpenTable):
                 raise ConfigurationError(
                     f"{text!r} has {len(text)} characters, and a table of subscriptions keeps at most "
                     f"{LONGEST}; choose a shorter name."
+                )
+            if not self.connection.holds(text):
+                raise ConfigurationError(
+                    f"The database keeps texts in {self.connection.encoding}, which has no way to write "
+                    f"{text!r}; choose another name, or use a database with the encoding UTF8."
                 )
         self.modify(
             "subscribe", "subscribing in", address=address, endpoint=endpoint, topics=self._bound(topics)
@@ -132,6 +138,7 @@ def present(connection: Connection, tables: Sequence[Table]) -> set[Table]:
     if not tables:
         return set()
     dialect = connection.dialect
+    tables = [each for each in tables if connection.holds(each.schema) and connection.holds(each.table)]
     parameters = {
         "schemas": dialect.bind_texts([each.schema for each in tables]),
         "tables": dialect.bind_texts([each.table for each in tables]),

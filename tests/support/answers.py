@@ -36,7 +36,7 @@ def answering(**answers: Sequence[tuple[Any, ...]]) -> Any:
         asked[name] = parameters
         return list(answers[name])
 
-    return SimpleNamespace(dialect=SQLSERVER, execute=execute, asked=asked)
+    return SimpleNamespace(dialect=SQLSERVER, execute=execute, asked=asked, encoding="UTF8")
 
 
 def rights_of(*held: bool | None) -> list[tuple[str, str, str, bool | None]]:

@@ -161,10 +161,17 @@ class PostgresEngine(Engine):
 
 
 @contextmanager
-def fresh_database(server_url: str, name: str) -> Iterator[str]:
-    """The url of a new database of this name. At the end of the block it is dropped, whoever is still connected to it."""
+def fresh_database(server_url: str, name: str, *, encoding: str | None = None) -> Iterator[str]:
+    """The url of a new database of this name. At the end of the block it is dropped, with every session in it.
+
+    :param encoding: in which it keeps texts; None is that of the server.
+    """
     with connection_to(server_url) as connection:
-        create = _CREATE_DATABASE if connection.info.server_version >= 150_000 else "CREATE DATABASE {}"
+        recent = connection.info.server_version >= 150_000
+        create = _CREATE_DATABASE if recent else "CREATE DATABASE {}"
+        if encoding is not None:
+            create += f" ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+            create += " LOCALE_PROVIDER libc" if recent else ""
         connection.execute(sql.SQL(create).format(sql.Identifier(name)))
     url = _url_of({**psycopg.conninfo.conninfo_to_dict(server_url), "dbname": name})
     try:

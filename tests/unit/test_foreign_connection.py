@@ -50,6 +50,20 @@ class Connection:
         return Cursor(self)
 
 
+def asked(parameters):
+    """The ids in the parameters of a statement of PostgreSQL."""
+    return parameters["ids"].strip("{}").replace('"', "").split(",")
+
+
+class Taking(Connection):
+    """Answers with each id that it is asked for: it was new."""
+
+    def cursor(self):
+        cursor = Cursor(self)
+        cursor.fetchall = lambda: [(each,) for each in asked(self.told[-1][1])]
+        return cursor
+
+
 def of_driver(monkeypatch, module, paramstyle=None, base=Connection, **attributes):
     """A connection as a driver's package makes it."""
     package = ModuleType(module)
@@ -209,11 +223,14 @@ def test_ids_that_a_collation_equates_have_keys_that_none_does(group):
 
 def test_a_statement_has_4000_sorted_ids_at_most(monkeypatch):
     """Everybody gives them in this order."""
-    connection = of_driver(monkeypatch, "psycopg2", "pyformat")()
+    connection = of_driver(monkeypatch, "psycopg2", "pyformat", base=Taking)()
     ids = [f"{number:05}" for number in range(9_000)]
-    assert Outbox("Sales").process(connection, reversed(ids)) == []
-    said = [parameters["ids"].strip("{}").replace('"', "").split(",") for _, parameters, _ in connection.told]
-    assert said == [ids[:4_000], ids[4_000:8_000], ids[8_000:]]
+    assert Outbox("Sales").process(connection, reversed(ids)) == ids[::-1]
+    assert [asked(parameters) for _, parameters, _ in connection.told] == [
+        ids[:4_000],
+        ids[4_000:8_000],
+        ids[8_000:],
+    ]
 
 
 def test_an_outbox_goes_to_workers_and_back():

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import psycopg
 from adbc_driver_manager import Error as AdbcError
+from psycopg._encodings import pg2pyenc  # psycopg tells the codec of a session only, not of the database
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
@@ -29,6 +30,12 @@ from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
 from sqlqueue_spark.engines.postgresql import refusals
 from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
+from sqlqueue_spark.engines.postgresql.unchecked_texts import (
+    UNCHECKED,
+    UncheckedBinaryText,
+    UncheckedText,
+    readable,
+)
 from sqlqueue_spark.engines.registry import POSTGRESQL
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConfigurationError
@@ -36,6 +43,8 @@ from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.plain_text import splits_login
 
 _CONNECT_SECONDS = 10
+#: The types of texts that our statements return.
+_TEXTS = ("text", "varchar", "bpchar", "name", '"char"')
 #: The parameters that hold a secret.
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 
@@ -63,6 +72,14 @@ class PostgresConnection(Connection):
 
         A pooler may give the session to others next, so we roll back before we check the pooler.
         """
+        self.encoding = self._raw.info.parameter_status("server_encoding") or self.encoding
+        if self.encoding == UNCHECKED:
+            for name in _TEXTS:
+                self._raw.adapters.register_loader(name, UncheckedText)
+                self._raw.adapters.register_loader(name, UncheckedBinaryText)
+        else:
+            with contextlib.suppress(psycopg.NotSupportedError):  # then we ask for all that has a name
+                self._codec = pg2pyenc(self.encoding.encode())
         backend = self._begin_session(mark)
         if backend == self._raw.info.backend_pid:
             return
@@ -154,7 +171,9 @@ class PostgresReader(Reader):
         try:
             session = _session(self._target.timeouts[0], 0, 0)
             with _translated(self._target, "connecting"), self._raw.read(session, RECORD_BATCH_BYTES) as rows:
-                return bool(pa.types.is_int32(rows.read_all().schema.field(0).type))
+                answer = rows.read_all()
+            self._unchecked = answer.column(1).to_pylist() == [UNCHECKED]
+            return bool(pa.types.is_int32(answer.schema.field(0).type))
         except BaseException:
             self.close()
             raise
@@ -194,8 +213,9 @@ class PostgresReader(Reader):
         text = statement.with_numbers(parameters)  # COPY takes no parameters
         with _translated(self._target, "reading"), self._raw.read(text, RECORD_BATCH_BYTES) as batches:
             for batch in batches:
-                for start in range(0, batch.num_rows, RECORD_BATCH_ROWS):
-                    yield under(schema, batch.slice(start, RECORD_BATCH_ROWS))
+                texts = readable(batch) if self._unchecked else batch
+                for start in range(0, texts.num_rows, RECORD_BATCH_ROWS):
+                    yield under(schema, texts.slice(start, RECORD_BATCH_ROWS))
 
 
 connect = PostgresConnection
@@ -209,7 +229,11 @@ def _session(lock_timeout: int, statement_timeout: int, mark: int) -> str:
 
 def _conninfo(target: Target, token: str | None = None) -> str:
     """libpq's connection string: what the options say wins over what the url says."""
-    given: dict[str, Any] = {"user": target.user, "password": token or target.password}
+    given: dict[str, Any] = {
+        "user": target.user,
+        "password": token or target.password,
+        "client_encoding": "UTF8",  # which the url cannot change
+    }
     defaults = {
         "application_name": "sqlqueue_spark",
         "connect_timeout": _CONNECT_SECONDS,
@@ -263,6 +287,8 @@ def _connecting(target: Target, conninfo: str, token: str | None = None) -> Iter
     """
     try:
         yield
+    except UnicodeEncodeError as error:
+        _fail(target, error, Kind.LETTERS, doing, token)
     except (psycopg.Error, AdbcError, OSError) as error:
         kind = _kind(error)
         if kind is Kind.CONNECTION_LOST:

@@ -37,6 +37,7 @@ _KINDS = {
     "57P03": Kind.NOT_READY,  # the server is just starting, recovering or shutting down
     "3D000": Kind.NO_DATABASE,
     "42501": Kind.NO_RIGHT,
+    **dict.fromkeys(("22021", "22P05"), Kind.LETTERS),
     "23505": Kind.DUPLICATE,
     "53300": Kind.TOO_MANY,
     "55P03": Kind.LOCK_TIMEOUT,

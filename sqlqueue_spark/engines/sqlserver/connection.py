@@ -260,6 +260,8 @@ def _translated(
 ) -> Iterator[None]:
     try:
         yield
+    except UnicodeEncodeError as error:  # half of a character
+        explain(error, DriverError(None, None, str(error)), target, doing, connecting=connecting, token=token)
     except pyodbc.Error as error:
         sqlstate, text = error.args if len(error.args) == 2 else (None, str(error))
         # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208)

@@ -2,8 +2,8 @@
 
 -- name: session
 -- Sets the settings of a connection.
--- in: lock timeout, statement timeout (milliseconds), a mark     out: number of the server's process, and
---     what was set
+-- in: lock timeout, statement timeout (milliseconds), a mark
+-- out: number of the server's process, in which encoding texts travel, and what else was set
 -- The settings pin the plans. A queue table's statistics are stale by nature (empty at night, a million rows
 -- at noon), and a claim whose plan flips to a scan with a sort costs the whole backlog. No timeout of the
 -- server may end a session that holds something. A session that holds a claim while Spark works is idle in a
@@ -17,7 +17,11 @@
 -- From DateStyle on: what texts and names mean, whatever the database or the login says. Names are the
 -- server's own first. Behind it stand the schemas that triggers of the queues may need, but none in which
 -- everyone may create functions. This statement itself names everything in full, because it comes before.
+-- client_encoding: texts travel in UTF-8, whatever the url says. A database without an encoding would refuse
+-- to return a text that is no UTF-8, so its texts travel as the bytes that they are.
 SELECT pg_catalog.pg_backend_pid(),
+       pg_catalog.set_config('client_encoding', CASE pg_catalog.current_setting('server_encoding')
+           WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END, false),
        pg_catalog.set_config('lock_timeout', :lock_timeout::pg_catalog.text, false),
        pg_catalog.set_config('statement_timeout', :statement_timeout::pg_catalog.text, false),
        pg_catalog.set_config('sqlqueue.session', :mark::pg_catalog.text, false),
