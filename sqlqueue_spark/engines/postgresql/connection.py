@@ -275,6 +275,8 @@ def _translated(target: Target, doing: str) -> Iterator[None]:
     """Turn a driver's error into ours; Arrow makes an error in the middle of a stream an ``OSError``."""
     try:
         yield
+    except UnicodeEncodeError as error:
+        _fail(target, error, Kind.LETTERS, doing)
     except (psycopg.Error, AdbcError, OSError) as error:
         _fail(target, error, _kind(error), doing)
 
@@ -287,8 +289,6 @@ def _connecting(target: Target, conninfo: str, token: str | None = None) -> Iter
     """
     try:
         yield
-    except UnicodeEncodeError as error:
-        _fail(target, error, Kind.LETTERS, doing, token)
     except (psycopg.Error, AdbcError, OSError) as error:
         kind = _kind(error)
         if kind is Kind.CONNECTION_LOST:
