@@ -189,7 +189,10 @@ class SqlQueueSink:
             else:
                 self._send(rows, task.send, batch_id)
             outboxes = self._destinations.having_outboxes()
-            self._cleaner.clean_when_due([each for each in outboxes if each not in (down or ())])
+            if self.databases is None:
+                self._cleaner.clean_when_due(outboxes)
+            elif not self.databases.may_wait():
+                self._cleaner.clean_when_due(outboxes, self.databases.longest_wait)
             self._last_sent = batch_id
         except BaseException:
             self._destinations.forget()
@@ -268,7 +271,7 @@ class SqlQueueSink:
         self._options = options
         self._destinations = Destinations(options, away)
         self._answers = Places(options, options) if answers_at_home else None
-        self._cleaner = OutboxCleaner(options)
+        self._cleaner = OutboxCleaner(options, at=self._destinations.places.at)
         self._patience = Retry(f"sending by {options.sender or 'a sink'}")
         self._counts: dict[int, Sent] = {}
         self._last_run = None

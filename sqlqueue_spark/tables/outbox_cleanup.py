@@ -41,16 +41,24 @@ def forget(
 class OutboxCleaner:
     """Cleans the outboxes of one sink every ``cleanupEvery``, when the sink says that it is at work."""
 
-    def __init__(self, options: SinkOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        clock: Callable[[], float] = time.monotonic,
+        at: Callable[[Target], SinkOptions] | None = None,
+    ) -> None:
+        """:param at: gives the options as they hold in one of the databases."""
         self._options = options
+        self._at = at or (lambda _: options)
         self._clock = clock
         self._due = clock()
         self._thread: threading.Thread | None = None
 
-    def clean_when_due(self, databases: Iterable[Target]) -> None:
+    def clean_when_due(self, databases: Iterable[Target], longer: timedelta = timedelta()) -> None:
         """Begin a cleanup if it is time for one and the last has ended; returns at once.
 
         :param databases: those whose outboxes the sink asks.
+        :param longer: how much longer ids are kept than the option says: rows have waited meanwhile.
         """
         running = self._thread is not None and self._thread.is_alive()
         everywhere = list(databases)
@@ -59,7 +67,7 @@ class OutboxCleaner:
             return
         self._due = self._clock() + self._options.cleanup_every.total_seconds()
         self._thread = threading.Thread(
-            target=lambda: self._clean(everywhere), name="sqlqueue-outbox-cleanup", daemon=True
+            target=lambda: self._clean(everywhere, longer), name="sqlqueue-outbox-cleanup", daemon=True
         )
         self._thread.start()
 
@@ -68,12 +76,14 @@ class OutboxCleaner:
         if self._thread is not None:
             self._thread.join(timeout)
 
-    def _clean(self, databases: Iterable[Target]) -> None:
+    def _clean(self, databases: Iterable[Target], longer: timedelta) -> None:
+        keep = self._options.keep_deduplication_data_for + longer
         for target in databases:
             try:
                 with connect(target, again=True) as connection:
-                    outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
-                    forgotten = forget(connection, outbox, self._options.keep_deduplication_data_for)
+                    schema = self._at(target).default_schema
+                    outbox = OutboxTable(connection, self._options.sender or "", schema)
+                    forgotten = forget(connection, outbox, keep)
                     log.info("cleaned outbox=%s forgotten=%d", outbox.name, forgotten)
             except SqlQueueError as error:
                 log.warning("cleanup_failed endpoint=%s: %s", self._options.sender, error)

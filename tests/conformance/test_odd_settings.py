@@ -106,7 +106,7 @@ def test_all_parked_messages_are_put_back_portion_by_portion(odd, monkeypatch):
         with connection.transaction():
             found = queues.find(connection, Table(table="orders", schema="public"))
         assert found is not None
-        assert waiting_rows.put_back(connection, found, "far") == 7
+        assert waiting_rows.put_back(connection, found, "far")[0] == 7
     assert (queue.count(), rows.count()) == (7, 0)
 
 

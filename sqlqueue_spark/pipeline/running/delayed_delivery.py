@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -21,16 +21,22 @@ log = logger(__name__)
 
 #: A mover that has failed begins again after this time: what was missing may have been created.
 _AGAIN_SECONDS = 10.0
+#: How often delayed tables are looked for.
+_LOOK_SECONDS = 30.0
 _SECONDS_TO_END = 10.0
 
 
 class DelayedDelivery:
     """The movers of a job, each in a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: SourceOptions, places: Places) -> None:
         self.stopping = threading.Event()
+        self._source = source
+        self._places = places
+        self._error_queue = places.home.error_queue or source.error_queue
         self._lock = threading.Lock()
         self._moved = Moved()
+        self._threads: dict[Place, threading.Thread] = {}
 
     def details(self) -> str:
         """What was moved since the last call, as ``key=value`` with a blank before; empty if nothing was."""
@@ -39,13 +45,44 @@ class DelayedDelivery:
         undelivered = f" undelivered={done.failed}" if done.failed else ""
         return (f" delivered={done.sent}" if done.sent else "") + undelivered
 
-    def run(self, mover: DelayedMover) -> None:
+    def begin(self) -> None:
+        """Begin a mover for each delayed table that has none yet.
+
+        Without an error queue none begins: a message that cannot reach its queue must go there.
+        """
+        for each in set(_owners(self._source, self._places)) - self._threads.keys():
+            thread = threading.Thread(target=self._run, args=(each,), daemon=True)
+            self._threads[each] = thread
+            if self._error_queue is None:
+                log.warning(
+                    "not_delivering table=%s: this job delivers what is due with the option errorQueue "
+                    "alone; else see that the endpoint of that name runs, or: sqlqueue delayed run",
+                    delayed.table_of(each.table),
+                )
+            else:
+                thread.start()
+
+    def watch(self) -> None:
+        """Look now and then for delayed tables that were created meanwhile, until the job ends."""
+        while not self.stopping.wait(_LOOK_SECONDS):
+            try:
+                self.begin()
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the next look may succeed
+                log.warning("not_looked_for_delayed_tables queue=%s: %s", self._source.title, error)
+        for thread in self._threads.values():
+            if thread.ident is not None:
+                thread.join(_SECONDS_TO_END)
+
+    def _run(self, owner: Place) -> None:
         """Deliver what is due until the job ends. An error is logged, and the mover begins again."""
+        mover = DelayedMover(
+            options=self._places.at(owner.target), owner=owner.table, error_queue=self._error_queue or ""
+        )
         while True:
             try:
                 mover.run(self.stopping.wait, self._count)
-            except Exception as error:  # noqa: BLE001 -- whatever it is, the next try may succeed
-                log.warning("delivery_stopped table=%s: %s", delayed.table_of(mover.owner), error)
+            except Exception as error:  # noqa: BLE001 -- likewise
+                log.warning("delivery_stopped table=%s: %s", delayed.table_of(owner.table), error)
             if self.stopping.wait(_AGAIN_SECONDS):
                 return
 
@@ -56,26 +93,10 @@ class DelayedDelivery:
 
 @contextmanager
 def delivering(source: SourceOptions, places: Places) -> Iterator[DelayedDelivery]:
-    """While the block runs, deliver what is due in the delayed tables of the source's queues and the sink.
-
-    Without an error queue nothing is delivered: a message that cannot reach its queue must go there.
-    """
-    delivery = DelayedDelivery()
-    error_queue = places.home.error_queue or source.error_queue
-    there = _owners(source, places)
-    if error_queue is None:
-        for owner in there:
-            log.warning(
-                "not_delivering table=%s: this job delivers what is due with the option errorQueue alone; "
-                "else see that the endpoint of that name runs, or: sqlqueue delayed run",
-                delayed.table_of(owner.table),
-            )
-        there = []
-    movers = [
-        DelayedMover(options=places.at(each.target), owner=each.table, error_queue=error_queue or "")
-        for each in there
-    ]
-    with _beside([partial(delivery.run, each) for each in movers], delivery.stopping.set):
+    """While the block runs, deliver what is due in the delayed tables of the source's queues and the sink."""
+    delivery = DelayedDelivery(source, places)
+    delivery.begin()
+    with _beside(delivery.watch, delivery.stopping.set):
         yield delivery
 
 
@@ -91,22 +112,20 @@ def watched(databases: RemoteDatabases | None) -> Iterator[None]:
         stopping.set()
         databases.wake()
 
-    with _beside([partial(databases.watch, stopping)], stop):
+    with _beside(partial(databases.watch, stopping), stop):
         yield
 
 
 @contextmanager
-def _beside(works: Sequence[Callable[[], None]], stop: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, do each of these works in a thread of its own."""
-    threads = [threading.Thread(target=each, daemon=True) for each in works]
-    for thread in threads:
-        thread.start()
+def _beside(work: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, work in a thread of its own."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         stop()
-        for thread in threads:
-            thread.join(_SECONDS_TO_END)
+        thread.join(2 * _SECONDS_TO_END)
 
 
 def waiting_for(source: SourceOptions, places: Places) -> RemoteDatabases | None:

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.errors import (
@@ -90,6 +91,8 @@ class RemoteDatabases:
         #: What was last in the way of a look.
         self._said = ""
         self._looks = 0
+        #: For how long the oldest of the rows had waited that went back.
+        self.longest_wait = timedelta()
 
     def down(self) -> dict[Target, str]:
         """The databases that are down, each with the name of the option that leads there."""
@@ -109,6 +112,11 @@ class RemoteDatabases:
             log.warning("database_down database=%s retry_interval=%gs: rows for it wait: %s", name,
                         self._options.retry_interval.total_seconds(), error)  # fmt: skip
         return True
+
+    def may_wait(self) -> bool:
+        """Whether rows may wait for a database. Until they have gone back, no outbox forgets what was sent of them."""
+        with self._lock:
+            return bool(self._down or self._awaited)
 
     def note(self, sent: Sent) -> None:
         """Note what became of a batch: if rows wait, the next look tries every database.
@@ -196,7 +204,10 @@ class RemoteDatabases:
 
     def _put_back(self, name: str) -> int:
         with connect(self._places.at_home, again=True) as connection:
-            back = put_back(connection, self._table(connection), name)
+            back, first_due = put_back(connection, self._table(connection), name)
+        if first_due is not None:
+            left = first_due - datetime.now(UTC)
+            self.longest_wait = max(self.longest_wait, self._options.give_up_after - left)
         if back:
             log.warning("put_back queue=%s database=%s rows=%d", self._queue, name, back)
         return back

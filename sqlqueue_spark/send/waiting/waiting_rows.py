@@ -7,6 +7,8 @@ whatever dies.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
@@ -31,22 +33,21 @@ def awaited(connection: Connection, queue: QueueTable) -> set[str]:
     return {name for each in ends if (name := waits_for(each)) is not None}
 
 
-def put_back(connection: Connection, queue: QueueTable, database: str) -> int:
-    """Put back into a queue what waits for a database; returns how many messages that were.
-
-    A message that another session holds stays for the next time.
+def put_back(connection: Connection, queue: QueueTable, database: str) -> tuple[int, datetime | None]:
+    """Put back into a queue what waits for a database. A message that another session holds stays for the next time.
 
     :param connection: one with no open transaction.
     :param database: as the messages name it.
+    :returns: how many messages that were, and when the first of them would have been given up.
     """
     most = min(_PORTION, connection.dialect.chunk)
     with connection.transaction():
         found = delayed.find(connection, queue.table)
         columns = present_columns(columns_of(connection, queue))
     if found is None:
-        return 0
+        return 0, None
     table = DelayedTable(connection, found.table)
-    since = None
+    first = since = None
     total = 0
     while True:
         with connection.transaction():
@@ -56,10 +57,17 @@ def put_back(connection: Connection, queue: QueueTable, database: str) -> int:
                 table.send(queue.table, columns, messages, row_ids(waiting))
                 fail_points.step(fail_points.PARKED_SENT)
         if not waiting:
-            return total
+            return total, first
+        first = first or _moment(waiting[0].due)
         fail_points.step(fail_points.PARKED_RELEASED)
         total += len(waiting)
         since = waiting[-1].due
+
+
+def _moment(due: object) -> datetime:
+    """A time of a delayed table, in UTC; the zone of the database does not matter for a wait of days."""
+    told = due if isinstance(due, datetime) else datetime.fromisoformat(str(due))
+    return told.replace(tzinfo=UTC)
 
 
 def row_ids(due: list[delayed.Due]) -> list[str]:
