@@ -70,13 +70,11 @@ class FrameColumns:
     """The columns of one frame; ``names`` maps each known name to the frame's own spelling of it.
 
     :param outgoing: the fields of the column Outgoing, and ``failure`` those of the column Failure, in the same way.
-    :param answers: whether these are the fields of messages that a handler answers.
     """
 
     names: Mapping[str, str]
     outgoing: Mapping[str, str] = field(default_factory=dict)
     failure: Mapping[str, str] = field(default_factory=dict)
-    answers: bool = False
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         """A column of the frame by its known name; all NULL where the frame has none."""

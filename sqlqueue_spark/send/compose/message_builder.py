@@ -106,7 +106,7 @@ class MessageBuilder:
         """The headers that do not go out."""
         if self.as_given:
             return frozenset()
-        return ONE_HOP if self.columns.received or self.columns.answers else ONE_HOP - OF_STORING
+        return ONE_HOP if self.columns.received else ONE_HOP - OF_STORING
 
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Composed]:
         """Make the messages of a task, in their order, chunk by chunk; a chunk goes out in one transaction.

@@ -301,7 +301,7 @@ class OutcomeBuilder:
             its, owners = its.filter(its.is_valid()), owners.filter(its.is_valid())
         rows = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
         new_ids = _NewIds(outcomes, owners.to_pylist())
-        builder = self._builder(FrameColumns(names=columns.outgoing, answers=True), places)
+        builder = self._builder(FrameColumns(names=columns.outgoing), places)
         return _Sends(builder, rows, owners, new_ids)
 
     def _builder(self, columns: FrameColumns, places: Places) -> MessageBuilder:
