@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, waiting_for, watched
@@ -52,12 +53,15 @@ def send_until_stopped(
         or None where the column ``Queue`` holds it.
     :param doing: begins the first line.
     """
+    home = queues.places.home
+    if home.uses_outbox and said(source, "outboxEndpoint") is None:
+        source = {**source, "outboxEndpoint": home.sender or ""}
     own = SourceOptions.parse(source)
     with stoppable(source) as (stopping, stop_file, done_file):
         queue = None if own.queue is None else str(own.naming(dialect_of(own.url)).table(own.queue))
         messages = transform(read_queue(spark, stopping), queue)
         # A wrong column fails now rather than with the first batch.
-        FrameColumns.of(messages.dtypes, queues.places.home)
+        FrameColumns.of(messages.dtypes, home)
         if queues.databases is None:
             queues.databases = waiting_for(own, queues.places)
         queues.stopped = stop_file.exists
