@@ -28,8 +28,11 @@ RANKS = {
 }
 # The rooms of the pipeline, from the ground up.
 PIPELINE = ("running", "delta", "declared")
-# The rooms of receive/ and the modules beside them, likewise.
-RECEIVING = {"offset": 0, "claiming": 1, "reading": 2, "holding": 3}
+# The rooms of receive/ and of send/ and the modules beside them, likewise.
+ROOMS_WITHIN = {
+    "receive": {"offset": 0, "claiming": 1, "reading": 2, "holding": 3},
+    "send": {"sent": 0, "compose": 1, "deliver": 2, "waiting": 3},
+}
 DRIVERS = {"arrow_odbc", "psycopg", "pyodbc", "adbc_driver_postgresql", "adbc_driver_manager", "mssql_python"}
 SQL = re.compile(r"\s*(SELECT|INSERT|DELETE|UPDATE|CREATE|WITH|MERGE|TRUNCATE|DROP|ALTER)\s+\S")
 FILES = sorted(ROOT.rglob("*.py"))
@@ -67,17 +70,18 @@ def test_a_room_of_the_pipeline_imports_no_higher_one(room):
 
 
 @pytest.mark.parametrize(
-    "file", sorted((ROOT / "receive").rglob("*.py")), ids=lambda file: str(file.relative_to(ROOT))
+    "file",
+    [file for room in ROOMS_WITHIN for file in sorted((ROOT / room).rglob("*.py"))],
+    ids=lambda file: str(file.relative_to(ROOT)),
 )
-def test_a_room_of_receiving_imports_only_what_lies_below_it(file):
-    """The sources of streams stand above the rooms."""
-    own = file.relative_to(ROOT / "receive").with_suffix("").parts[0]
-    names = (name.split(".") for name in imports(file) if name.startswith("sqlqueue_spark.receive."))
+def test_a_room_within_a_room_imports_only_what_lies_below_it(file):
+    """The sources of streams stand above the rooms of receiving."""
+    room, own = file.relative_to(ROOT).with_suffix("").parts[:2]
+    ranks = ROOMS_WITHIN[room]
+    names = (name.split(".") for name in imports(file) if name.startswith(f"sqlqueue_spark.{room}."))
     others = {parts[2] for parts in names} - {own}
-    doors = len(RECEIVING)
-    assert [
-        name for name in sorted(others) if own in RECEIVING and RECEIVING.get(name, doors) >= RECEIVING[own]
-    ] == []
+    doors = len(ranks)
+    assert [name for name in sorted(others) if own in ranks and ranks.get(name, doors) >= ranks[own]] == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
