@@ -21,7 +21,7 @@ from sqlqueue_spark.administration import (
     queue_tables,
 )
 from sqlqueue_spark.engines.connect import Target, connect
-from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError
 from sqlqueue_spark.inspection.findings import findings
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
@@ -213,6 +213,13 @@ def test_a_subscription_that_the_database_cannot_hold_is_refused(latin):
         ConfigurationError, match=r"^The database keeps texts in LATIN1, which has no way to write "
     ):
         event_subscriptions.subscribe(given, "billing", [f"Shop.{FOREIGN}"], endpoint="Billing")
+
+
+def test_a_queue_that_the_database_cannot_hold_is_refused(latin):
+    with pytest.raises(
+        SqlQueueError, match=r"cannot hold a character while .*; leave it out, or use a database"
+    ):
+        queue_tables.create(ConnectionOptions.parse({"url": latin.url}), [FOREIGN])
 
 
 def test_letters_of_the_database_reach_the_stream(latin):

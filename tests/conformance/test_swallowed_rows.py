@@ -234,13 +234,16 @@ def test_a_message_is_not_lost_in_a_table_of_delayed_messages(postgresql, orders
     assert (counts(caught.value), outbox.ids()) == ((0, 2), set())
 
 
-def test_a_message_in_transit_goes_to_the_error_queue(postgresql, orders, billing, error):
-    swallow(postgresql, "billing")
-    text = json.dumps({"NServiceBus.MessageId": message_id(1), FORWARD_DESTINATION: '"public"."billing"'})
-    orders.insert_row(id=row_id(1), headers=text, body=body(1))
+def test_a_message_in_transit_that_is_dropped_fails_alone(postgresql, orders, billing, error):
+    swallow(postgresql, "billing", when=only(1))
+    for number in range(3):
+        ids = {"NServiceBus.MessageId": message_id(number)}
+        text = json.dumps({**ids, FORWARD_DESTINATION: '"public"."billing"'})
+        orders.insert_row(id=row_id(number), headers=text, body=body(number))
     with streaming(postgresql, orders, errorQueue="error") as stream:
         assert not stream.trigger()
-    assert (orders.count(), billing.count(), ids_in(error)) == (0, 0, message_ids([1]))
+    assert orders.count() == 0
+    assert (ids_in(billing), ids_in(error)) == (message_ids([0, 2]), message_ids([1]))
 
 
 def test_a_subscription_that_is_dropped_is_an_error(postgresql, orders):

@@ -55,13 +55,16 @@ def asked(parameters):
     return parameters["ids"].strip("{}").replace('"', "").split(",")
 
 
-class Taking(Connection):
+class TakingCursor(Cursor):
     """Answers with each id that it is asked for: it was new."""
 
+    def fetchall(self):
+        return [(each,) for each in asked(self.connection.told[-1][1])]
+
+
+class Taking(Connection):
     def cursor(self):
-        cursor = Cursor(self)
-        cursor.fetchall = lambda: [(each,) for each in asked(self.told[-1][1])]
-        return cursor
+        return TakingCursor(self)
 
 
 def of_driver(monkeypatch, module, paramstyle=None, base=Connection, **attributes):

@@ -26,6 +26,7 @@ from sqlqueue_spark.errors import (
     ConnectionLost,
     LockTimeout,
     RowsHeld,
+    SqlQueueError,
     TooMuch,
     TryAgain,
 )
@@ -235,6 +236,11 @@ def test_a_lock_timeout_means_held_rows_only_where_rows_are_awaited(name, record
     assert type(caught.value) is (RowsHeld if name in AWAITING else LockTimeout)
     assert str(caught.value).startswith("Rows, or their whole table, stayed locked by someone else while ")
     assert str(caught.value).endswith("; try again or raise lockTimeout.")
+
+
+def test_half_of_a_character_is_refused_in_a_sentence(recorded):
+    with pytest.raises(SqlQueueError, match=r"^The database at nowhere/shop refused while looking up ids"):
+        recorded(lambda c: outbox(c).seen(["\ud800"]))
 
 
 def test_in_haste_a_lock_timeout_means_held_rows(recorded):

@@ -8,7 +8,7 @@ appear in between are locked and not claimed, and are moved the next time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from sqlqueue_spark import fail_points, plain_text
@@ -22,7 +22,7 @@ from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
 from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.insert import Inserter, columns_of, moved
+from sqlqueue_spark.tables.insert import Inserter, columns_of, moved, refused
 from sqlqueue_spark.tables.queues import InTransit, Queue, QueueTable
 
 log = plain_text.logger(__name__)
@@ -112,19 +112,14 @@ class Forwarder:
         stay: set[int] = set()
         for address, its in by_destination.items():
             try:
-                self._deliver(queue, address, its)
-                moved += its
-            except _ItsOwnError:
-                stay.update(row.row_version for row in its)
+                refusals = self._deliver(queue, address, its)
             except LockTimeout as error:  # another session holds this destination; the others go on
                 self._wait(queue, error)
-            except SqlQueueError as error:
-                if isinstance(error, TryAgain):
-                    raise
-                if self._fail(queue, address, its, error):
-                    moved += its
-                else:
-                    stay.update(row.row_version for row in its)
+                continue
+            for part, why in refusals:
+                if why is None or not self._fail(queue, address, part, why):
+                    stay.update(row.row_version for row in part)
+            moved += [row for row in its if row.row_version not in stay]
         fail_points.step(fail_points.TRANSIT_INSERTED)
         if moved:
             queue.delete(RowSet.of(row.row_version for row in moved))
@@ -132,24 +127,31 @@ class Forwarder:
             log.info("forwarded queue=%s rows=%d", queue.table.name, len(moved))
         return stay, len(moved)
 
-    def _deliver(self, queue: Queue, address: str, rows: Iterable[InTransit]) -> None:
+    def _deliver(
+        self, queue: Queue, address: str, rows: Sequence[InTransit]
+    ) -> Sequence[tuple[Sequence[InTransit], SqlQueueError | None]]:
         """Insert rows at the address that their headers name.
 
-        :raises _ItsOwnError: that is the queue itself.
-        :raises QueueError: there is no such table, or it refuses the rows.
-        :raises ConfigurationError: the text is no address, or the login has no right to the table.
+        :returns: the rows that cannot go there, and why; None for a way that ends in the queue itself.
         """
-        table = self._naming(queue).table(address)
-        with queue.connection.attempt():
-            found = queues.find(queue.connection, table)
-            if found is None:
-                raise ConfigurationError(
-                    f"There is no queue table {table}, to which the header {FORWARD_DESTINATION} of a "
-                    "message names the way; create it, or take the message out of the queue."
-                )
-            if found.address == queue.table.address:
-                raise _ItsOwnError
-            _insert(queue, found, [_forwarded(row) for row in rows])
+        try:
+            with queue.connection.attempt():
+                table = self._naming(queue).table(address)
+                found = queues.find(queue.connection, table)
+                if found is None:
+                    raise ConfigurationError(
+                        f"There is no queue table {table}, to which the header {FORWARD_DESTINATION} of a "
+                        "message names the way; create it, or take the message out of the queue."
+                    )
+        except SqlQueueError as error:
+            if isinstance(error, TryAgain):
+                raise
+            return [(rows, error)]
+        if found.address == queue.table.address:
+            return [(rows, None)]
+        return refused(
+            queue.connection, lambda some: _insert(queue, found, [_forwarded(row) for row in some]), rows
+        )
 
     def _fail(self, queue: Queue, address: str, rows: Sequence[InTransit], error: SqlQueueError) -> bool:
         """Move undeliverable rows to the error queue; False where there is none, or it refuses them."""
@@ -180,10 +182,6 @@ class Forwarder:
 
     def _naming(self, queue: Queue) -> Naming:
         return self._options.naming(queue.connection.dialect)
-
-
-class _ItsOwnError(SqlQueueError):
-    """The way of a message ends in the queue in which it stands."""
 
 
 def _is_own(queue: Queue, naming: Naming, address: str) -> bool:
