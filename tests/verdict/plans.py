@@ -58,7 +58,7 @@ WAYS: Mapping[str, Way] = {
     "length": Way(index="row version", scans=_WHOLE_QUEUE),
     "count_up_to": Way(scans=_WHOLE_QUEUE),
     "count_rows": Way(scans=_WHOLE_QUEUE),
-    "insert": Way(),
+    **dict.fromkeys(("insert", "insert_by_policy"), Way()),
     **dict.fromkeys(("outbox_seen", "outbox_seen_of", "outbox_add_new"), Way(index="message id")),
     "outbox_add": Way(),
     "outbox_clean": Way(index="dispatched at"),

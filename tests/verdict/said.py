@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from uuid import uuid4
@@ -191,6 +191,9 @@ def _sending(connection: Connection, tables: Tables) -> Iterator[Callable[[], ob
     outbox = OutboxTable(connection, ENDPOINT)
     ids = [f"{number:036}" for number in range(2_000)]
     yield lambda: Inserter(connection, tables.queue, columns_of(connection, tables.queue)).insert(_messages())
+    if connection.dialect.statement("insert_by_policy"):
+        secure = replace(tables.queue, row_security=True)
+        yield lambda: Inserter(connection, secure, columns_of(connection, secure)).insert(_messages())
     yield lambda: outbox.seen(ids)
     yield lambda: outbox.seen_of(ids, "sqlqueue 0.3.0")
     yield lambda: outbox.add(f"new {number}" for number in range(2_000))
