@@ -139,8 +139,8 @@ def test_a_batch_that_finds_the_database_down_parks_and_tries_it_no_more(job, ou
     assert [
         each.getMessage().partition(":")[0] for each in caplog.records if each.levelname == "WARNING"
     ] == [
-        "database_down database=sink.url",
-        "database_down database=sink.url",
+        "rows_wait database=sink.url",
+        "rows_wait database=sink.url",
         "database_down database=sink.url retry_interval=10s",
     ]  # a line a task; then the driver knows
     caplog.clear()

@@ -54,7 +54,13 @@ def ids(queue):
     return sorted(json.loads(row.headers)["NServiceBus.MessageId"] for row in queue.rows())
 
 
-@pytest.mark.parametrize("mode", MODES)
+def test_outcomes_need_an_outbox_or_an_atomic_source(spark, postgresql, queues):
+    with pytest.raises(ConfigurationError, match="set outbox to optimistic"):
+        messages = spark.read.format("sqlqueue").options(url=postgresql.url, queue="orders").load()
+        sink(postgresql, "none")(handled(messages), 0)
+
+
+@pytest.mark.parametrize("mode", ["receiveOnly", "atomic"])
 def test_each_message_sends_all_or_fails(spark, postgresql, queues, tmp_path, mode):
     orders, billing, shipping, error = queues
     orders.insert(9)

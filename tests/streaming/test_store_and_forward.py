@@ -65,7 +65,7 @@ def test_a_row_that_goes_nowhere_ends_the_job_and_is_named(engine, elsewhere, jo
         "1 repeated=0 handled=1 waiting=3"
     ]
     down = [each.getMessage() for each in caplog.records if each.getMessage().startswith("database_down")]
-    assert [each.split(" messages for it wait")[0] for each in down] == [
+    assert [each.split(" rows for it wait")[0] for each in down] == [
         "database_down database=sink.url retry_interval=10s:"
     ]
     # They had gone out before the other row was met, which only the other database can know. So they wait, and arrive once all the same.

@@ -160,7 +160,7 @@ def _owners(source: SourceOptions, places: Places) -> list[Place]:
             try:
                 connection = connected(target)
             except ConnectionLost as error:
-                log.warning("not_delivering database=%s: %s", places.option_of(target), error)
+                log.debug("no_movers_yet database=%s: %s", places.option_of(target), error)
                 continue
             with connection.transaction():
                 owners = [] if target != places.at_home else tables_of(connection, source)

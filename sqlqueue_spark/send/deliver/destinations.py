@@ -156,6 +156,10 @@ class Destinations:
             self._facts[fact, target] = look()
         return self._facts[fact, target]
 
+    def knows(self, fact: str, target: Target) -> bool:
+        """Whether it was found out that something is so in a database."""
+        return self._facts.get((fact, target), False)
+
     def having_outboxes(self) -> list[Target]:
         """The databases whose outboxes this sink asks."""
         if self.options.uses_outbox:

@@ -10,7 +10,13 @@ from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.places import Place, Places
-from sqlqueue_spark.send.deliver.destinations import Connected, Destination, Destinations, check_one_database
+from sqlqueue_spark.send.deliver.destinations import (
+    HAS_IDS,
+    Connected,
+    Destination,
+    Destinations,
+    check_one_database,
+)
 
 log = logger(__name__)
 
@@ -32,7 +38,7 @@ class Waiting:
         """Note that a database is down, so that this task tries it no more."""
         if target not in self.down:
             self.down[target] = places.option_of(target)
-            log.warning("database_down database=%s: rows for it wait: %s", self.down[target], error)
+            log.warning("rows_wait database=%s: it takes nothing: %s", self.down[target], error)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +83,7 @@ class Routes:
     @property
     def remembers(self) -> bool:
         """Whether an outbox may know messages."""
-        return self.atomic or self.destinations.options.uses_outbox
+        return self.destinations.options.uses_outbox or self.destinations.knows(HAS_IDS, self.places.at_home)
 
     @property
     def places(self) -> Places:
