@@ -24,17 +24,18 @@ from sqlqueue_spark.messages.message import (
 
 
 def waiting_headers(
-    text: str | None, *, row_id: str, origin: str, queue: str, database: str, latest: datetime
+    text: str | None, *, row_id: str, origin: str, queue: str, database: str, now: datetime, latest: datetime
 ) -> tuple[str, datetime]:
     """The headers with which a message waits for a database, as JSON, and when it is given up.
 
     :param text: the message's headers as they were received, which can be read.
     :param row_id: the Id of the received row, by which a message is known that has no id.
     :param origin: the value of the header of the origin, and ``queue`` the full address of the queue.
-    :param latest: when it is given up if it has not waited before.
+    :param latest: when it is given up if it has not waited before, or its time is over and it waits on.
     """
     known = (parse_headers(text) or {}).get(GIVE_UP_AT)
-    end = parse_time(known) or latest
+    told = parse_time(known)
+    end = told if told is not None and now < told <= latest else latest  # we never write a later one
     added = {
         GIVE_UP_AT: format_time(end),
         ORIGIN: origin,

@@ -67,7 +67,8 @@ class SendTask:
         """
         begin_task()
         builder = builder_of(self.columns, self.destinations.places, self.answers)
-        waiting = None if self.down is None else Waiting(dict(self.down))
+        waits = self.down is not None and self.columns.tells_rows  # else the batch waits
+        waiting = Waiting(dict(self.down or {})) if waits else None
         first_try = self.first_try and attempt_of_task() == 0
         with Sender(self.options, self.destinations, waiting, first_try=first_try) as sender:
             return sender.send(builder.compose(plain(batches))), builder.untyped.number

@@ -36,6 +36,7 @@ from sqlqueue_spark.spark.send_task import (
 )
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.stage import Run
+from sqlqueue_spark.tables.stage_mark import Batch
 
 #: As people write it, ``"30s"``, or as Python has it.
 Duration = str | timedelta
@@ -145,14 +146,15 @@ class SqlQueueSink:
                 self._send_batch(df, batch_id)
             except Exception:
                 others = len(self.places.everywhere()) > 1
-                wait = DatabaseWait(self.places, self._last_sent is not None, self.stopped)
-                if not others or not wait.waited(batch_id):
+                wait = DatabaseWait(self.places, bool(self._queries), self.stopped)
+                if self._rows_wait or not others or not wait.waited(batch_id):
                     raise
             else:
                 return
 
     def _send_batch(self, df: DataFrame, batch_id: int) -> None:
         columns = FrameColumns.of(df.dtypes, self._options)
+        self._rows_wait = self.databases is not None and columns.tells_rows
         # Outcomes are not looked at before: the handler that made them must not run twice.
         looked_at = "Destination" in columns.names and not columns.outcomes
         rows = kept = df.persist() if looked_at else df
@@ -181,7 +183,7 @@ class SqlQueueSink:
             rows = needed(rows, columns)
             down = None if self.databases is None else self.databases.down()
             task = SendTask(
-                columns, self._destinations, down, self._answers, first_try=self._first_try(batch_id)
+                columns, self._destinations, down, self._answers, first_try=self._first_try(batch)
             )
             if self._options.transaction_mode == ATOMIC:
                 own_ids = "Id" in columns.names and not columns.received
@@ -193,7 +195,7 @@ class SqlQueueSink:
                 self._cleaner.clean_when_due(outboxes)
             elif not self.databases.may_wait():
                 self._cleaner.clean_when_due(outboxes, self.databases.longest_wait)
-            self._last_sent = batch_id
+            self._queries.add(batch.query)
         except BaseException:
             self._destinations.forget()
             raise
@@ -201,11 +203,10 @@ class SqlQueueSink:
             if kept is not df:
                 kept.unpersist()
 
-    def _first_try(self, batch_id: int) -> bool:
-        """Whether a batch was surely not tried before: this process has sent another one since it began, and not this one."""
-        first = self._last_sent is not None and self._last_tried != batch_id
-        self._last_tried = batch_id
-        return first
+    def _first_try(self, batch: Batch) -> bool:
+        """Whether a batch was surely not tried before: this process has sent another one of its query, and not this one."""
+        tried, self._tried[batch.query] = self._tried.get(batch.query), batch.number
+        return batch.query in self._queries and tried != batch.number
 
     def _send(self, rows: DataFrame, send: ArrowMap, batch_id: int) -> None:
         sent = self._told(rows.mapInArrow(send, SENT_COLUMNS).collect(), batch_id, "sent")
@@ -262,9 +263,11 @@ class SqlQueueSink:
     _said_untyped: bool
     #: What reads the addresses of a handler's messages, where these are not the destinations of others.
     _answers: Places | None
-    #: The batch that was sent last, and the one that was tried last.
-    _last_sent: int | None
-    _last_tried: int | None
+    #: The queries of which this process has sent a batch, and the batch of each that was tried last.
+    _queries: set[str]
+    _tried: dict[str, int]
+    #: Whether rows of the present batch wait by themselves for a database that is down.
+    _rows_wait: bool
 
     def __setstate__(self, state: _State) -> None:
         options, away, answers_at_home = self._state = state
@@ -276,7 +279,7 @@ class SqlQueueSink:
         self._counts: dict[int, Sent] = {}
         self._last_run = None
         self._said_untyped = False
-        self._last_sent = self._last_tried = None
+        self._queries, self._tried, self._rows_wait = set(), {}, False
         self.databases = None
         self.stopped = lambda: False
 

@@ -47,6 +47,8 @@ _ADDRESS_CHARACTERS = 10
 #: What a key tells beside id and address: a received row has its outcome; a message was handled in this queue,
 #: whatever row it came as; a message has failed for this queue.
 OF_ORIGIN, OF_HANDLED, OF_FAILED = "\0origin", "\0handled", "\0error"
+#: And that an acknowledgement of a received row went out.
+OF_ACKNOWLEDGED = "\0acknowledged"
 
 
 def keys(ids: pa.Array, address: str, what: str = "") -> pa.Array:

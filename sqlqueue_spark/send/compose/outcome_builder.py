@@ -177,6 +177,7 @@ class OutcomeBuilder:
                 [columns.column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names],
                 schema=TIMES,
             ),
+            on_their_way=_TO in batch.schema.names,
             moved={at: origin for at, origin in origins.items() if origin.moves},
             stored=stored,
         )

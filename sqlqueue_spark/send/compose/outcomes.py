@@ -47,6 +47,7 @@ class Outcomes:
 
     :param handled: whether they are handled; else they are passed on.
     :param places: what reads the addresses that they send to.
+    :param on_their_way: whether they were only stored in their queue for another one: they are not stored again.
     :param queues: the address of the queue of each; with ``row_versions`` and ``row_ids`` it says which row it was.
     :param ids: the message id of each, ``headers`` and ``bodies`` those of the frame.
     :param as_received: whether the frame has headers and bodies as they were received.
@@ -60,6 +61,7 @@ class Outcomes:
 
     handled: bool
     places: Places
+    on_their_way: bool = False
     queues: pa.Array
     row_versions: pa.Array
     row_ids: pa.Array
@@ -140,9 +142,7 @@ class Outcomes:
         return told and told["kind"]
 
     def given_up(self, position: int, now: datetime) -> bool:
-        """Whether a row has waited for its database for as long as it may. A result waits for ever."""
-        if self.result(position):
-            return False
+        """Whether a row has waited for its database for as long as it may."""
         end = given_up_at(self._texts[position])
         return end is not None and end <= now
 
@@ -215,6 +215,7 @@ class Outcomes:
                 origin=self.origin(at).moved().header(uuid_text(own.as_py())),
                 queue=places.written(self.queue(at), received=True)[0],
                 database=failure.waits_for or "",
+                now=now,
                 latest=now + failure.give_up_after,
             )
             headers.append(text)

@@ -66,6 +66,16 @@ class Places:
             target, options = _elsewhere(target, url), self.away
         return Place(target, options.naming(target.dialect).table(address))
 
+    def known_as(self, place: Place) -> str:
+        """The final address of a place: a catalog counts where it is not the database's own."""
+        target, table = place
+        own = table.catalog is not None and table.catalog == self.databases.get(target)
+        return str(replace(table, catalog=None) if own else table)
+
+    def are_one(self, one: Place | None, other: Place) -> bool:
+        """Whether two places are one table."""
+        return one is not None and one.target == other.target and self.known_as(one) == self.known_as(other)
+
     def everywhere(self) -> list[Target]:
         """All databases that the options name, home first."""
         urls = self.away.endpoint_urls.values()

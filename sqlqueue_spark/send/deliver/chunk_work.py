@@ -35,7 +35,14 @@ from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.deliver.destinations import Destination, Rows
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.tables.outbox_keys import OF_FAILED, OF_HANDLED, OF_ORIGIN, earlier_keys, keys
+from sqlqueue_spark.tables.outbox_keys import (
+    OF_ACKNOWLEDGED,
+    OF_FAILED,
+    OF_HANDLED,
+    OF_ORIGIN,
+    earlier_keys,
+    keys,
+)
 
 log = logger(__name__)
 
@@ -79,6 +86,10 @@ class Work(Protocol):
 
     def beside(self, decision: Decision) -> list[Rows]:
         """What else is written: failed messages, retries, rows that wait, acknowledgements, audit copies."""
+        ...
+
+    def acknowledged(self, decision: Decision) -> Iterable[Rows]:
+        """What tells ServiceControl that messages succeeded that it had put back."""
         ...
 
     def counted(self, decision: Decision) -> Sent: ...
@@ -285,6 +296,9 @@ class Elsewhere:
     def beside(self, _: Decision) -> list[Rows]:
         return []
 
+    def acknowledged(self, _: Decision) -> list[Rows]:
+        return []
+
     def counted(self, decision: Decision) -> Sent:
         assert self.chunk.sends is not None
         return Sent(delayed=self.chunk.sends.delays(decision.messages))
@@ -403,6 +417,16 @@ class AtHome:
         return [made[at] for at in range(len(self.chunk))]
 
     @cached_property
+    def acknowledgements(self) -> Mapping[int, str]:
+        """The keys of acknowledgements of rows that are passed on: their other copies may stand in another chunk."""
+        rows = self.chunk.rows
+        owing = sorted(self._owing)
+        if rows is None or not owing:
+            return {}
+        made = keys(rows.origin_texts.take(pa.array(owing, pa.int32())), "", OF_ACKNOWLEDGED)
+        return dict(zip(owing, made.to_pylist(), strict=True))
+
+    @cached_property
     def failed_copies(self) -> Mapping[int, str]:
         """The keys of messages that are copies of received rows, and fail alone.
 
@@ -437,6 +461,7 @@ class AtHome:
         if self.chunk.rows is not None and (self._asks or not self._plain):
             yield from self.origins
             yield from self.failed_copies.values()
+            yield from self.acknowledgements.values()
         elif self.chunk.rows is None and self.chunk.failed:
             yield from (self.origins[at] for at in self.chunk.failed)
 
@@ -460,6 +485,9 @@ class AtHome:
     def decide(self, known: Collection[str]) -> Decision:
         if self.chunk.handled:
             return self._of_handled(known)
+        if not known and self.has_nothing() and not self.chunk.known:
+            again = sum(not new for new in self.chunk.sent.values())
+            return Decision(rows=range(len(self.chunk)), repeated=again)
         if not known and self._plain:
             first: dict[str, int] = {}
             for at, key in self.keys.items():
@@ -516,14 +544,18 @@ class AtHome:
             if known and chunk.rows is not None and self.failed_copies[at] in known:
                 made.repeated += 1
             elif at in chunk.refused:
+                failed = key if chunk.rows is None and key else self.failed_copies[at]
+                if failed in made.keys:
+                    made.repeated += 1
+                    continue
                 made.copies.append(at)
-                made.keys[key if chunk.rows is None and key else self.failed_copies[at]] = None
+                made.keys[failed] = None
             else:
                 made.messages.append(at)
                 made.keys |= {} if key is None else {key: None}
-        if row in self._owing:
+        if row in self._owing and self.acknowledgements[row] not in known:
             made.acknowledged.append(row)
-            made.keys[self.origins[row]] = None
+            made.keys[self.acknowledgements[row]] = None
 
     def _of_handled(self, known: Collection[str]) -> Decision:
         """For rows that are handled.
@@ -572,7 +604,6 @@ class AtHome:
             *self._failed(decision),
             *self._failed_copies(decision),
             *self._later(decision, now),
-            *self._acknowledged(decision, now),
             *self._audited(decision, now),
         ]
         return sorted(made, key=lambda each: each[0].table.address)
@@ -669,8 +700,8 @@ class AtHome:
                 to = self._routes.destinations.waiting(self._places.received(queue), self._routes.connected)
                 yield to, made(its, self._places, now)
 
-    def _acknowledged(self, decision: Decision, now: datetime) -> Iterator[Rows]:
-        """What tells ServiceControl that messages succeeded that it had put back."""
+    def acknowledged(self, decision: Decision) -> Iterator[Rows]:
+        now = datetime.now(UTC)
         rows = self.chunk.rows
         by_queue: dict[str, list[int]] = {}
         for at in decision.acknowledged:

@@ -17,6 +17,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import Duplicate, SqlQueueError, TryAgain
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.deliver.chunk_work import AtHome, Decision, Elsewhere
 from sqlqueue_spark.send.deliver.destinations import Destination, Rows
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
@@ -24,6 +25,8 @@ from sqlqueue_spark.send.deliver.routes import Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import Inserter, Why, refused
 from sqlqueue_spark.tables.outbox import OutboxTable
+
+log = logger(__name__)
 
 
 class RolledBack(SqlQueueError):
@@ -120,6 +123,18 @@ class Delivery:
             raise RolledBack(why)
         for rows in self.work.beside(decision):
             write(connection, rows)
+        for rows in self.work.acknowledged(decision):
+            self._acknowledge(connection, rows)
+
+    def _acknowledge(self, connection: Connection, rows: Rows) -> None:
+        """Write acknowledgements, unless their queue refuses them: a message has named it, and must not stop the batch."""
+        try:
+            with connection.attempt():
+                write(connection, rows)
+        except SqlQueueError as error:
+            if isinstance(error, TryAgain):
+                raise
+            log.warning("not_acknowledged queue=%s: %s", rows[0].table.name, error)
 
 
 def write(connection: Connection, rows: Rows) -> None:

@@ -97,15 +97,14 @@ class Destinations:
         if found is None:
             target, table = place
             with connected(target).transaction() as connection:
+                if target not in self.places.databases:
+                    self.places.databases[target] = database(connection)
                 queue = queues.find(connection, table)
                 if queue is None:
                     raise queues.missing(
                         connection, table, address, f"to send to{self._told(target)}", "the destination"
                     )
                 found = Destination(target=target, table=queue, columns=tuple(columns_of(connection, queue)))
-                if target not in self.places.databases:
-                    own = queue.database if queue.foreign is None else database(connection)
-                    self.places.databases[target] = own
             if not self._found:
                 self._found_since = self._clock()
             self._found[place] = found

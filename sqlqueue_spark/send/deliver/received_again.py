@@ -9,6 +9,7 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connect import Connection, open_reader
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
+from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.tables import queues
@@ -16,6 +17,9 @@ from sqlqueue_spark.tables import queues
 _READ = pa.schema(
     [("Id", pa.string()), ("Headers", pa.string()), ("Body", pa.binary()), ("RowVersion", pa.int64())]
 )
+
+#: Rows that are at most so many numbers apart are read together.
+_GAP = 64
 
 
 def received_again(
@@ -51,12 +55,13 @@ def _of_queue(
     reader = open_reader(connection.target)
     found = {}
     try:
-        for batch in reader.batches(statement, (min(versions), max(versions)), _READ):
-            wanted = pc.is_in(batch["RowVersion"], value_set=pa.array(list(versions), pa.int64()))
-            for row in batch.filter(wanted).to_pylist():
-                at = versions[row["RowVersion"]]
-                if row["Id"].lower() == rows.row_id(at).lower():
-                    found[at] = (row["Headers"], row["Body"])
+        for span in RowSet.of(sorted(versions)).spans(_GAP):
+            for batch in reader.batches(statement, (span.first, span.last), _READ):
+                wanted = pc.is_in(batch["RowVersion"], value_set=pa.array(list(versions), pa.int64()))
+                for row in batch.filter(wanted).to_pylist():
+                    at = versions[row["RowVersion"]]
+                    if row["Id"].lower() == rows.row_id(at).lower():
+                        found[at] = (row["Headers"], row["Body"])
     finally:
         reader.close()
     return found

@@ -119,36 +119,35 @@ class Routes:
     ) -> Iterator[Addressed]:
         try:
             place = places.destination(address)
-            if self.atomic:
+            stored_in = list(stores(place, positions))
+            if self.atomic and not stored_in:
                 check_one_database(self.destinations, [address])
         except ConfigurationError as unread:
             yield Addressed(
                 positions=positions, place=None, known_as=address, error=self._logged(address, unread)
             )
             return
-        stored = False
-        for queue, its in stores(place, positions):
-            stored = True
+        for queue, its in stored_in:
             to = self.destinations.received(queue, self.connected)
             full = places.full_address(address, place)
             known_as = f"{place.table}\0stored"
             yield Addressed(
                 positions=its, place=Place(to.target, place.table), known_as=known_as, to=to, stored_for=full
             )
-        if stored:
+        if stored_in:
             return
-        known_as = str(place.table)
         try:
             if self.waiting is not None and place.target in self.waiting.down:
-                yield Addressed(positions=positions, place=place, known_as=known_as)
+                yield Addressed(positions=positions, place=place, known_as=self.places.known_as(place))
                 return
             error = self.why_not(place, address)
         except DatabaseDown as lost:
             assert self.waiting is not None
             self.waiting.note(place.target, self.places, lost)
-            yield Addressed(positions=positions, place=place, known_as=known_as)
+            yield Addressed(positions=positions, place=place, known_as=self.places.known_as(place))
             return
         if error is not None:
+            known_as = self.places.known_as(place)
             yield Addressed(positions=positions, place=place, known_as=known_as, error=error)
             return
         to = self.destinations.at(place, address, self.connected)

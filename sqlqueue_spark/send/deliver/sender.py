@@ -39,7 +39,7 @@ from sqlqueue_spark.send.deliver.copies import with_copies
 from sqlqueue_spark.send.deliver.delivery import Delivery, RolledBack
 from sqlqueue_spark.send.deliver.destinations import Destination, Destinations
 from sqlqueue_spark.send.deliver.received_again import received_again
-from sqlqueue_spark.send.deliver.routes import DatabaseDown, Routes, Waiting
+from sqlqueue_spark.send.deliver.routes import Addressed, DatabaseDown, Routes, Waiting
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.outbox import OutboxTable
 
@@ -105,6 +105,11 @@ class Sender:
         places = self._places_of(chunk)
         target = Target.of(places.away)
         try:
+            has_events = (
+                isinstance(chunk, Outcomes) and chunk.sends is not None and chunk.sends.events is not None
+            )
+            if has_events and self._is_down(target):
+                raise DatabaseDown("it was down when this task last tried it")
             return self._retried(
                 target,
                 lambda: with_copies(
@@ -114,12 +119,19 @@ class Sender:
         except (QueueError, DatabaseDown) as error:
             if isinstance(chunk, Composed) or chunk.handled or self._options.error_queue is None:
                 raise
+            if isinstance(error, DatabaseDown) and self._waiting is not None:
+                self._waiting.note(target, self._places, error)
             events = chunk.sends.events.positions() if chunk.sends and chunk.sends.events else ()
-            failure = self._down(target) if isinstance(error, DatabaseDown) else Failure.of(error)
-            lost = {chunk.owners[at]: failure for at in events}
+            now = datetime.now(UTC)
+            lost = {
+                row: self._down(chunk, row, target, now)
+                if isinstance(error, DatabaseDown)
+                else Failure.of(error)
+                for row in sorted({chunk.owners[at] for at in events})
+            }
             left = [at for at in range(len(chunk)) if at not in lost]
-            return [chunk.only(sorted(lost)).failing(dict.fromkeys(range(len(lost)), failure)).silent(),
-                    *([chunk.only(left)] if left else [])], Sent()  # fmt: skip
+            gone = chunk.only(list(lost)).failing(dict(enumerate(lost.values()))).silent()
+            return [gone, *([chunk.only(left)] if left else [])], Sent()
 
     def _places_of(self, chunk: Composed | Outcomes) -> Places:
         return chunk.places if isinstance(chunk, Outcomes) else self._places
@@ -146,13 +158,22 @@ class Sender:
             }
             chunk = replace(chunk, told={at: to for at, to in told.items() if to is not None})
         if sends is not None and sends.delayed:
-            for each in addressed:
-                if each.to is not None:
-                    self._routes.later(each.to)
-        for each in addressed:
+            chunk = replace(chunk, addressed=[self._with_table_for_later(each) for each in addressed])
+        for each in chunk.addressed:
             if each.error is not None and (each.place is None or each.place.target == self._home):
                 chunk = self._refusing(chunk, each.positions, each.error)
         return chunk
+
+    def _with_table_for_later(self, each: Addressed) -> Addressed:
+        """The messages, for which the table is found in which they wait until they are due, if their database answers."""
+        try:
+            if each.to is not None:
+                self._routes.later(each.to)
+        except DatabaseDown as error:
+            assert self._waiting is not None
+            self._waiting.note(each.to.target, self._places, error)  # type: ignore[union-attr] # it was looked at
+            return replace(each, to=None)
+        return each
 
     def _error_queue(self) -> Destination | None:
         """The error queue, if it lies at home.
@@ -195,7 +216,7 @@ class Sender:
             for queue, its in stores_at_home(self._places, rows, sorted({owners[at] for at in positions})):
                 senders = set(its)
                 yield queue, [at for at in positions if owners[at] in senders]
-        elif self._places.is_stored(place):
+        elif self._places.is_stored(place) and not (rows is not None and rows.on_their_way):
             yield self._places.home.store_and_forward or "", positions
 
     def _refusing(self, chunk: Chunk, positions: Sequence[int], error: SqlQueueError | None) -> Chunk:
@@ -207,19 +228,30 @@ class Sender:
         own = self._options.error_queue
         if own is None:
             raise error
-        ends = self._places.beside(own)
         dropped: dict[int, bool] = {}
         for at in positions:
-            result = None if chunk.rows is None else chunk.rows.result(chunk.owners[at])
+            result = self._result(chunk, at)
             if result == ACKNOWLEDGED:
                 log.warning("not_acknowledged destination=%s: %s", chunk.address_of[at].known_as, error)
                 dropped[at] = False
-            elif result or chunk.address_of[at].place == ends:
+            elif result or self._places.are_one(chunk.address_of[at].place, self._places.beside(own)):
                 raise error
         if dropped:
             chunk = replace(chunk, sent={**chunk.sent, **dropped})
             positions = [at for at in positions if at not in dropped]
         return chunk.refusing(positions, Failure.of(error))
+
+    def _result(self, chunk: Chunk, message: int) -> str | None:
+        """What a message is that tells of another row, and was stored here for another database; None for any other.
+
+        Only what goes to the error or the audit queue of the options is believed to be a row of it.
+        """
+        kind = None if chunk.rows is None else chunk.rows.result(chunk.owners[message])
+        if kind in (None, ACKNOWLEDGED):
+            return kind
+        place = chunk.address_of[message].place
+        ends = filter(None, (self._options.error_queue, self._options.audit_queue))
+        return kind if any(self._places.are_one(place, self._places.beside(each)) for each in ends) else None
 
     # -- Where it goes ------------------------------------------------------------------------------------------
 
@@ -240,6 +272,8 @@ class Sender:
                     assert self._waiting is not None
                     self._waiting.note(target, self._places, error)
                     chunk = self._waiting_for(chunk, [target])
+            left = [at for each in away for at in each.positions if chunk.goes(at)]
+            assert not left, "what goes elsewhere is there, has failed or waits"
         return delayed + self._at_home(chunk)
 
     def _without_known(self, chunk: Chunk) -> Chunk:
@@ -321,17 +355,27 @@ class Sender:
     def _is_down(self, target: Target) -> bool:
         return self._waiting is not None and target in self._waiting.down
 
-    def _down(self, target: Target) -> Failure:
+    def _down(self, rows: Outcomes, row: int, target: Target, now: datetime) -> Failure:
+        """What becomes of a row for a database that is down: it waits, or is given up where it has waited too long."""
         database = self._places.option_of(target)
-        return Failure(
-            exception_type="DatabaseDown", waits_for=database, give_up_after=self._options.give_up_after
-        )
+        if not rows.given_up(row, now):
+            return Failure(
+                exception_type="DatabaseDown", waits_for=database, give_up_after=self._options.give_up_after
+            )
+        return Failure.of(GaveUp(
+            f"The database of the option {database} was down until the message was given up, and the message may have "
+            "arrived before; see that it can be reached, and put the message back."
+        ))  # fmt: skip
 
     def _waiting_for(self, chunk: Chunk, targets: Sequence[Target]) -> Chunk:
         """The chunk, of which the rows wait that go to these databases, or are given up where they have waited too long."""
         rows = chunk.rows
-        if rows is None or not targets:
+        if not targets:
             return chunk
+        if rows is None:
+            raise DatabaseDown(
+                "A message that was not received has nowhere to wait for its database, so its batch does."
+            )
         now = datetime.now(UTC)
         failures: dict[int, Failure] = {}
         for each in chunk.addressed:
@@ -341,13 +385,19 @@ class Sender:
                 row = chunk.owners[at]
                 if not chunk.goes(at) or row in failures:
                     continue
-                failures[row] = self._down(each.place.target)
-                if rows.given_up(row, now):
-                    name = self._places.option_of(each.place.target)
-                    failures[row] = Failure.of(GaveUp(
-                        f"The database of the option {name} was down until the message was given up, and the message may "
-                        "have arrived before; see that it can be reached, and put the message back."
-                    ))  # fmt: skip
+                result = self._result(chunk, at)
+                failure = self._down(rows, row, each.place.target, now)
+                if failure.is_final and result == ACKNOWLEDGED:
+                    log.warning("not_acknowledged destination=%s: its database is down", each.known_as)
+                    chunk = replace(chunk, sent={**chunk.sent, at: False})
+                    continue
+                if failure.is_final and result:  # a result of another row waits for ever
+                    failure = replace(
+                        failure,
+                        waits_for=self._places.option_of(each.place.target),
+                        give_up_after=self._options.give_up_after,
+                    )
+                failures[row] = failure
         return chunk.failing(failures)
 
     # -- Connections --------------------------------------------------------------------------------------------

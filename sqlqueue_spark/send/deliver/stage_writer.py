@@ -116,7 +116,7 @@ class _StageWriter(Sender):
                 known = outbox.seen(work.asked()) | earlier()
         decision = work.decide(known)
         rows = [part for to, its in work.messages(decision) for part in work.message_rows(to, its)]
-        rows += work.beside(decision)
+        rows += [*work.beside(decision), *work.acknowledged(decision)]
         sent = work.counted(decision)
         with connection.transaction():
             messages = {
