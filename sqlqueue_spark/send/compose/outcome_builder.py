@@ -167,7 +167,7 @@ class OutcomeBuilder:
             handled=columns.outcomes,
             places=self.answers if columns.outcomes else self.places,
             queues=queues,
-            row_versions=row_versions,
+            row_versions=row_versions.cast(pa.int64()),
             row_ids=row_ids,
             ids=message_ids(told(columns.column(batch, "MessageId").cast(pa.string())), groups, row_ids),
             headers=headers,
