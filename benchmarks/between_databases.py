@@ -18,6 +18,7 @@ from machine import add_url, database, drained, rate_of, run_by, session, stream
 from pyspark.sql import DataFrame, SparkSession
 from send import ERROR, medians
 from servers import DESTINATION, QUEUE, Server
+from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
 
 from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_tables
@@ -28,14 +29,13 @@ from sqlqueue_spark.pipeline.declared.store_and_forward import (
     StoreAndForwardOptions,
     with_outcomes,
 )
-from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
 
 OTHER, FORWARD, WITHIN = "bench_other", "BenchForward", "BenchWithin"
 DOWN = "Down"
 #: No server listens there.
 _NOWHERE = "postgresql://nobody@127.0.0.1:9/nowhere"
 _NAMED = f"""UPDATE {QUEUE} SET headers = left(headers, -1) || ',"$.store-and-forward.destination":"{DESTINATION}"}}'"""
-_PARKED = f"""
+_WAITING = f"""
 INSERT INTO "{QUEUE}.Delayed" (headers, body, due)
 SELECT '{{"NServiceBus.MessageId":"' || gen_random_uuid() || '","x":"' || repeat('h', 300)
        || '","$.store-and-forward.destination":"{DOWN}","sqlqueue.GiveUpAt":"2100-01-01 00:00:00:000000 Z"'
@@ -145,7 +145,7 @@ def beside(spark: SparkSession, server: Server, other: str, count: int, rounds: 
     def waited(rows: int) -> float:
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute(f'TRUNCATE "{QUEUE}.Delayed"')
-            connection.execute(_PARKED, {"count": rows})
+            connection.execute(_WAITING, {"count": rows})
             connection.execute(f'VACUUM ANALYZE "{QUEUE}.Delayed"')
         return storing(spark, server, other, count, more=down)
 

@@ -106,7 +106,7 @@ print(f"{queue_tables.length(at_shop, outgoing).rows} messages in {outgoing}")
 # MAGIC
 # MAGIC As a job: `sqlqueue store-and-forward --config conf/store_and_forward.toml`. Here it takes what is
 # MAGIC there and ends (`availableNow`). It logs in one line that the database is down, and tries it at
-# MAGIC intervals. It parks the messages in the table `<queue>.Delayed` of the shop's database, so that others
+# MAGIC intervals. The messages wait in the table `<queue>.Delayed` of the shop's database, so that others
 # MAGIC are not held up.
 
 # COMMAND ----------

@@ -160,7 +160,7 @@ class DelayedTable(OpenTable):
         :param since: the ``due`` of the last one so far; None at first.
         """
         ending = self._written(ending)
-        found = self.execute("delayed_parked", ending=ending, since=since or _EARLIEST, count=count)
+        found = self.execute("delayed_waiting", ending=ending, since=since or _EARLIEST, count=count)
         return [Due(row, before, "}", due, id_) for row, before, due, id_ in found]
 
     def awaited(self, ending: str) -> list[str]:

@@ -88,7 +88,7 @@ def test_messages_are_sent_once_with_their_times(odd):
     assert ids_in(queue) == [message_id(number) for number in (1, 2, 3, 4)]
 
 
-def test_all_parked_messages_are_put_back_portion_by_portion(odd, monkeypatch):
+def test_all_waiting_messages_are_put_back_portion_by_portion(odd, monkeypatch):
     """Each portion begins at the time at which the one before it ended."""
     monkeypatch.setattr(waiting_rows, "_PORTION", 2)
     queue = odd.create_queue()

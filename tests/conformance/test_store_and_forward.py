@@ -130,7 +130,9 @@ def test_while_the_database_is_down_messages_wait_and_go_when_it_is_back(
     assert DelayedRows(engine, "outgoing").count() == 0
 
 
-def test_a_batch_that_finds_the_database_down_parks_and_tries_it_no_more(job, outgoing, gate, caplog):
+def test_a_batch_that_finds_the_database_down_lets_rows_wait_and_tries_it_no_more(
+    job, outgoing, gate, caplog
+):
     gate.shut()
     store(outgoing, range(3))
     with watched(job.databases):
@@ -298,7 +300,7 @@ def test_a_message_whose_time_is_over_is_delivered_if_its_database_is_back(engin
     assert numbers_in(billing) == [0, 1]
 
 
-def test_a_batch_that_runs_again_sends_nothing_of_what_it_has_parked(job, engine, outgoing, billing, gate):
+def test_a_batch_that_runs_again_sends_nothing_of_what_waits(job, engine, outgoing, billing, gate):
     gate.shut()
     store(outgoing, range(3))
     job.databases.look()
@@ -313,7 +315,9 @@ def test_a_batch_that_runs_again_sends_nothing_of_what_it_has_parked(job, engine
     assert numbers_in(billing) == [0, 1, 2]
 
 
-def test_a_batch_that_parks_what_it_had_sent_sends_nothing_twice(job, engine, outgoing, billing, gate):
+def test_a_batch_whose_rows_wait_though_they_were_sent_sends_nothing_twice(
+    job, engine, outgoing, billing, gate
+):
     store(outgoing, range(3))
     with steps(), at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
         job.trigger()

@@ -102,7 +102,7 @@ def test_each_message_arrives_once_if_the_job_dies_and_the_database_goes_down_or
     assert in_order(places(engine, outgoing, billing)) == ARRIVED
 
 
-@pytest.mark.parametrize("step", death_steps.RELEASE_STEPS)
+@pytest.mark.parametrize("step", death_steps.PUT_BACK_STEPS)
 def test_messages_go_back_once_if_the_job_dies_meanwhile(engine, outgoing, billing, gate, step, monkeypatch):
     monkeypatch.setattr("sqlqueue_spark.send.waiting.waiting_rows._PORTION", 5)
     store(outgoing, range(MANY))
@@ -193,20 +193,20 @@ def test_a_queue_of_the_other_database_that_is_dropped_meanwhile_fails_its_messa
     assert (numbers_in(engine.queue("error")), outgoing.count()) == ([5], 0)
 
 
-def test_messages_that_are_parked_while_the_driver_looks_are_put_back_at_its_next_look(
+def test_messages_that_begin_to_wait_while_the_driver_looks_are_put_back_at_its_next_look(
     engine, outgoing, billing, gate, monkeypatch
 ):
-    def release_and_park(*given):
+    def put_back_and_wait(*given):
         back = put_back(*given)
-        if parking:
-            store(outgoing, [parking.pop()])
+        if arriving:
+            store(outgoing, [arriving.pop()])
             gate.shut()
             assert job.trigger()
         return back
 
-    monkeypatch.setattr("sqlqueue_spark.send.waiting.databases_down.put_back", release_and_park)
+    monkeypatch.setattr("sqlqueue_spark.send.waiting.databases_down.put_back", put_back_and_wait)
     with running(engine, outgoing, gate.url) as job:
-        parking = [0]
+        arriving = [0]
         job.databases.look()
         assert (numbers_in(billing), DelayedRows(engine, "outgoing").count()) == ([], 1)
         gate.open()

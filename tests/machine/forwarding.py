@@ -51,7 +51,7 @@ class ForwardingQuery(Query):
     def __init__(self, world: World, setup: Setup) -> None:
         super().__init__(world, setup)
         self.remotes = world.remotes
-        #: Messages that had arrived before they were parked or failed: the job could not know it, and the outbox there does.
+        #: Messages that had arrived before they waited or failed: the job could not know it, and the outbox there does.
         self.in_doubt: set[int] = set()
         #: Whether the driver has looked while locks were held by sessions whose process is gone. It stepped over their rows.
         self.stepped_over = False
@@ -100,7 +100,7 @@ class ForwardingQuery(Query):
     def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:
         """Allow for what came back in the stream's own database, though it had arrived or others have it.
 
-        What was kept there, parked or failed since is gone: Spark's log says that the batch is done. So is what was put back since.
+        What was kept there, waited or failed since is gone: Spark's log says that the batch is done. So is what was put back since.
         """
         ids = self.world.ledger.ids
         gone = {ids[n] for n, _ in before - self.before_fail_over()}
@@ -182,11 +182,11 @@ class ForwardingQuery(Query):
         """Let the driver look, and note what it steps over and what it puts back; returns how many messages are put back."""
         assert self._databases is not None
         self.stepped_over |= bool(self.world.network.unnoticed)
-        parked = set(self.world.in_table(DELAYED))
+        waiting = set(self.world.in_table(DELAYED))
         try:
             return self._databases.look()
         finally:
-            self._put_back |= parked - set(self.world.in_table(DELAYED))
+            self._put_back |= waiting - set(self.world.in_table(DELAYED))
 
     # -- the sink ----------------------------------------------------------------------------------
 

@@ -43,7 +43,9 @@ def _deliver(world: World, query: ForwardingQuery) -> None:
             query.look()
         drain(world, query)
     query.stepped_over = False
-    say(query, "parked though their database answers and the driver has looked", set(world.in_table(DELAYED)))
+    say(
+        query, "waiting though their database answers and the driver has looked", set(world.in_table(DELAYED))
+    )
     check_places(world, query)
 
 
@@ -59,11 +61,11 @@ def check_places(world: World, query: ForwardingQuery) -> None:
     arrived = {to: each.arrived() for to, each in query.remotes.items()}
     there: Counter[int] = sum(arrived.values(), Counter())
     here: Counter[int] = sum((world.in_table(to) for to in DESTINATIONS), Counter())
-    error, parked, moved = (world.in_table(name) for name in (ERROR, DELAYED, ELSEWHERE))
+    error, waiting, moved = (world.in_table(name) for name in (ERROR, DELAYED, ELSEWHERE))
 
     say(query, "arrived twice", {n for n, count in there.items() if count > 1})
     say(query, "arrived twice here", {n for n, count in here.items() if count > 1})
-    say(query, "parked or failed twice", {n for n, count in (parked + error).items() if count > 1})
+    say(query, "waiting or failed twice", {n for n, count in (waiting + error).items() if count > 1})
     wrong = {n for to, its in arrived.items() for n in its if query.goes_to(n) != to}
     say(query, "arrived at another queue's database", wrong)
     say(query, "kept here though they go elsewhere", {n for n in here if query.goes_to(n) is not None})
@@ -75,7 +77,7 @@ def check_places(world: World, query: ForwardingQuery) -> None:
         say(query, f"{what} under one id", {n for n in its if by_id[ledger.ids[n]] > 1})
 
     taken = {n for n, count in ledger.taken.items() if count}
-    places = Counter(n for its in (there, here, error, parked, moved, taken) for n in set(its))
+    places = Counter(n for its in (there, here, error, waiting, moved, taken) for n in set(its))
     both = {n for n, count in places.items() if count > 1} - query.in_doubt - ledger.may_double
     both -= {n for n in ledger.came_back if ledger.taken[n]}
     say(query, "in two places", both)

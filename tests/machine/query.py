@@ -114,7 +114,7 @@ class Setup:
     handles: bool = False
     #: Whether it is a store-and-forward job. Then a message goes to the first queue of its route in another database.
     forwards: bool = False
-    #: Whether the time is over at the end for which parked messages wait.
+    #: Whether the time is over at the end for which messages wait.
     gives_up: bool = False
     routes: tuple[Route, ...] = ((None,),)
 

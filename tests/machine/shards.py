@@ -120,15 +120,15 @@ _UP_ALL: tuple[st.Chance[r.Step], ...] = tuple(st.just(f.ComeBack(n)) for n in r
 _DOWN_ALL: tuple[st.Chance[r.Step], ...] = tuple(st.just(f.GoDown(n)) for n in range(len(DESTINATIONS)))
 _LOOKS: st.Chance[Any] = st.just(f.Look())
 _LOOKS_BADLY: st.Chance[r.Step] = st.builds(
-    f.Look, st.sampled_from(death_steps.RELEASE_STEPS), st.sampled_from((*_DEATHS, *_CUTS, *_LOST_COMMITS))
+    f.Look, st.sampled_from(death_steps.PUT_BACK_STEPS), st.sampled_from((*_DEATHS, *_CUTS, *_LOST_COMMITS))
 )
 #: A session that nobody has any more still holds what the driver was putting back.
-_HOLDS: st.Chance[r.Step] = st.just(f.Look(fail_points.PARKED_SENT, "cut that nobody notices"))
+_HOLDS: st.Chance[r.Step] = st.just(f.Look(fail_points.WAITING_SENT, "cut that nobody notices"))
 _HELD: tuple[st.Chance[Any], ...] = (_SENDS, *_DOWN_ALL, _PLAIN, *_UP_ALL, _HOLDS, _LOOKS, _PLAIN)
 _RETRIED: st.Chance[r.Step] = st.builds(f.RetryErrors, st.sampled_from((None, *death_steps.RETRY_STEPS)))
-_PARKS_AND_DIES = _faulty((fail_points.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS)
+_WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS)
 _TASK_DIES = _faulty(_SENDING, "the task dies")
-_TASK_PARKS_AND_DIES = _faulty((fail_points.CHUNK_SENT,), "the task dies")
+_TASK_WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT,), "the task dies")
 _COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
 #: Steps that mean something in this order, by the name of a bundle. Stories with that bundle tell them now and then.
 _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
@@ -167,9 +167,9 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
     "taken_off": ((*_TO_BOTH, _DIES, _TAKEN_OFF, _PLAIN),),
     "finished_otherwise": ((_SENDS, _DIES, _OTHERWISE, _DIES, _OTHERWISE, _PLAIN),),
     "given_up": (
-        (_SENDS, _DOWN, _PARKS_AND_DIES, st.just(f.GiveUp()), *_UP_ALL, _PLAIN),
+        (_SENDS, _DOWN, _WAITS_AND_DIES, st.just(f.GiveUp()), *_UP_ALL, _PLAIN),
         (_SENDS, _DOWN, _PLAIN, st.just(f.GiveUp()), *_UP_ALL, _RETRIED, _PLAIN),
-        (_SENDS, _DOWN, _PARKS_AND_DIES, _PLAIN, st.just(f.GiveUp())),
+        (_SENDS, _DOWN, _WAITS_AND_DIES, _PLAIN, st.just(f.GiveUp())),
     ),
     "put_back": (
         (_SENDS, _DOWN, _PLAIN, *_UP_ALL, _LOOKS_BADLY, _PLAIN, st.one_of(_LOOKS, st.just(f.GiveUp()))),
@@ -182,7 +182,7 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
             _LOOKS,
             *[st.just(r.Send())] * 2,
             *_DOWN_ALL,
-            _TASK_PARKS_AND_DIES,
+            _TASK_WAITS_AND_DIES,
             *_UP_ALL,
             _PLAIN,
             _LOOKS,
@@ -466,7 +466,7 @@ def forwarding() -> st.Chance[Scenario]:
             st.just(r.Notice()),
         ),
         tried_again=(_faulty(_SENDING, *_DEATHS), _PLAIN),
-        given_up=(gives_up, _RETRIED, _PARKS_AND_DIES),
+        given_up=(gives_up, _RETRIED, _WAITS_AND_DIES),
         put_back=looks,
         held=(_HOLDS, st.just(r.Notice())),
         tasks_that_die=(_TASK_DIES, _faulty(_SENDING, "the driver looks")),

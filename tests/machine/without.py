@@ -320,11 +320,11 @@ FIXES: dict[Fix, str] = {
     origins_of_outcomes: "handling",
     ids_of_handled_messages: "handling",
     outcomes_at_once: "handling",
-    forwarding.parked_by_an_earlier_try: "forwarding",
-    forwarding.origins_of_parked_messages: "forwarding",
+    forwarding.waiting_by_an_earlier_try: "forwarding",
+    forwarding.origins_of_waiting_messages: "forwarding",
     forwarding.putting_back_at_once: "forwarding",
-    forwarding.parked_by_an_earlier_process: "forwarding",
-    forwarding.parked_by_a_task_that_died: "forwarding",
+    forwarding.waiting_by_an_earlier_process: "forwarding",
+    forwarding.waiting_by_a_task_that_died: "forwarding",
 }
 
 #: Scenarios in which the absence of a fix shows soon, by their seed, for those that the scenarios of every ``make test`` show late.
@@ -335,6 +335,6 @@ SOON: dict[Fix, int] = {
     tables_of_copies: 8,
     origins_of_outcomes: 1,
     ids_of_handled_messages: 4,
-    forwarding.origins_of_parked_messages: 2,
-    forwarding.parked_by_an_earlier_try: 2,
+    forwarding.origins_of_waiting_messages: 2,
+    forwarding.waiting_by_an_earlier_try: 2,
 }

@@ -25,7 +25,7 @@ FROM {} AS d JOIN unnest({}::tid[], {}::uuid[], {}::int[], {}::text[]) AS m (pla
 
 
 @contextlib.contextmanager
-def parked_by_an_earlier_try() -> Iterator[None]:
+def waiting_by_an_earlier_try() -> Iterator[None]:
     """A batch that runs again does not ask home what it knows before it sends elsewhere."""
 
     def nothing(_: Sender, chunk: Chunk) -> Chunk:
@@ -36,7 +36,7 @@ def parked_by_an_earlier_try() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def origins_of_parked_messages() -> Iterator[None]:
+def origins_of_waiting_messages() -> Iterator[None]:
     """A message that waits adds no key to the outbox."""
     decide = AtHome.decide
 
@@ -68,7 +68,7 @@ def putting_back_at_once() -> Iterator[None]:
             )
             self.connection.execute(_INSERT.format(queue, table, place, *others))
             self.connection.commit()
-            fail_points.step(fail_points.PARKED_SENT)
+            fail_points.step(fail_points.WAITING_SENT)
             self.connection.execute(f"DELETE FROM {table} WHERE ctid = ANY ({place}::tid[])")
 
     with mock.patch.object(waiting_rows, "DelayedTable", InTwo):
@@ -76,8 +76,8 @@ def putting_back_at_once() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def parked_by_an_earlier_process() -> Iterator[None]:
-    """The driver looks only for messages that its own process has parked."""
+def waiting_by_an_earlier_process() -> Iterator[None]:
+    """The driver looks only for messages that its own process has let wait."""
     begin = RemoteDatabases.__init__
 
     def forget(self: RemoteDatabases, places: Places, queue: str) -> None:
@@ -89,12 +89,12 @@ def parked_by_an_earlier_process() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def parked_by_a_task_that_died() -> Iterator[None]:
-    """The driver knows of what is parked only from tasks that say so, and a task that dies says nothing."""
+def waiting_by_a_task_that_died() -> Iterator[None]:
+    """The driver knows of what waits only from tasks that say so, and a task that dies says nothing."""
     note = RemoteDatabases.note
 
-    def note_parked(self: RemoteDatabases, sent: Sent) -> None:
+    def note_waiting(self: RemoteDatabases, sent: Sent) -> None:
         note(self, replace(sent, repeated=0))
 
-    with mock.patch.object(RemoteDatabases, "note", note_parked):
+    with mock.patch.object(RemoteDatabases, "note", note_waiting):
         yield

@@ -17,8 +17,6 @@ from sqlqueue_spark.fail_points import (
     LINES_COMMITTED,
     LINES_INSERTED,
     OFFSET_LOGGED,
-    PARKED_RELEASED,
-    PARKED_SENT,
     RETRY_COMMITTED,
     RETRY_DELETED,
     RETRY_INSERTED,
@@ -31,6 +29,8 @@ from sqlqueue_spark.fail_points import (
     TRANSIT_INSERTED,
     TRANSIT_LOCKED,
     TRANSIT_MOVED,
+    WAITING_PUT_BACK,
+    WAITING_SENT,
 )
 
 #: The steps of a micro-batch, in the order in which it passes them.
@@ -42,7 +42,7 @@ TRANSIT_STEPS = (TRANSIT_LOCKED, TRANSIT_INSERTED, TRANSIT_DELETED, TRANSIT_MOVE
 #: The steps of moving delayed messages that are due.
 DUE_STEPS = (DUE_LOCKED, DUE_SENT, DUE_MOVED)
 #: The steps of putting messages back that waited for a database.
-RELEASE_STEPS = (PARKED_SENT, PARKED_RELEASED)
+PUT_BACK_STEPS = (WAITING_SENT, WAITING_PUT_BACK)
 #: The steps of putting a batch of failed messages back, and of discarding one.
 RETRY_STEPS = (RETRY_LOCKED, RETRY_INSERTED, RETRY_DELETED, RETRY_COMMITTED)
 DISCARD_STEPS = (DISCARD_LOCKED, DISCARD_WRITTEN, DISCARD_DELETED, DISCARD_COMMITTED)

@@ -469,7 +469,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("DISTINCT", "w", [[',"sqlqueue.WaitsFor":"sink.url"}']])],
         [',"sqlqueue.WaitsFor":"sink.url"}'],
     ),
-    "delayed_parked": (
+    "delayed_waiting": (
         lambda c: delayed(c).lock_waiting(',"sqlqueue.WaitsFor":"sink.url"', None, 2_000),
         [Answer("UPDLOCK, READPAST", "wiww", [["7", 0, NOW, ID]])],
         [Due("7", 0, "}", NOW, ID)],

@@ -101,7 +101,7 @@ class StoreAndForward(Stream):
         self.databases = type(self.databases)(Places(self.home, self.other), self.table.address)
 
     def note_down(self) -> None:
-        """Batches have parked messages: the next look tries every database."""
+        """Batches have let messages wait: the next look tries every database."""
         self.databases.note(Sent(waiting=1))
         self.databases.look()
 

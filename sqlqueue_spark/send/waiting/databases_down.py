@@ -147,7 +147,7 @@ class RemoteDatabases:
         answering = [target for target in wanted if self._answers(target)]
         back = 0
         for target in answering:
-            with self._lock:  # before, because a batch may park messages while we look
+            with self._lock:  # before, because rows of a batch may begin to wait while we look
                 self._awaited.discard(target)
             try:
                 back += self._put_back(self._names[target])

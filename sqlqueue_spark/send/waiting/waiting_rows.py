@@ -55,11 +55,11 @@ def put_back(connection: Connection, queue: QueueTable, database: str) -> tuple[
             if waiting:
                 messages = [Forwarded(each, each.before, "}") for each in waiting]
                 table.send(queue.table, columns, messages, row_ids(waiting))
-                fail_points.step(fail_points.PARKED_SENT)
+                fail_points.step(fail_points.WAITING_SENT)
         if not waiting:
             return total, first
         first = first or _moment(waiting[0].due)
-        fail_points.step(fail_points.PARKED_RELEASED)
+        fail_points.step(fail_points.WAITING_PUT_BACK)
         total += len(waiting)
         since = waiting[-1].due
 

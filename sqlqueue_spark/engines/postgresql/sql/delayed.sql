@@ -137,7 +137,7 @@ SELECT count(*),
            FROM min(due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
 FROM {delayed}
 
--- name: delayed_parked
+-- name: delayed_waiting
 -- Locks the next messages that wait for a database, in the order in which they are given up.
 -- in: how the last of their headers begin; the due of the last one so far, an early time at first;
 --     how many

@@ -140,7 +140,7 @@ SELECT COUNT_BIG(*),
        DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0
 FROM {delayed} WITH (READUNCOMMITTED)
 
--- name: delayed_parked
+-- name: delayed_waiting
 -- Locks the next messages that wait for a database, in the order in which they are given up.
 -- in: how the last of their headers begin; the Due of the last one so far, an early time at first;
 --     how many, at most 2,400

@@ -1,4 +1,4 @@
-"""A sink with several databases: messages for one that is down wait as the rows that they were received as, and hold nobody up."""
+"""A sink with several databases: rows for one that is down wait as they were received; all others go on."""
 
 import contextlib
 import threading
@@ -112,7 +112,7 @@ def test_copies_of_which_one_is_for_a_database_that_is_down_wait_as_one_row(engi
     assert (near.count(), orders.count(), DelayedRows(engine, "orders").count()) == (6, 0, 0)
 
 
-def test_a_batch_that_runs_again_leaves_out_what_it_has_parked(engine, orders, far, gate):
+def test_a_batch_that_runs_again_leaves_out_what_waits(engine, orders, far, gate):
     orders.insert(3)
     gate.shut()
     with copying(engine, orders, gate, "far") as stream:
