@@ -75,7 +75,8 @@ class Failure:
     :param time: when it failed; None for now.
     :param retry_after: after how long it is tried again; None where it goes to the error queue at once.
     :param error_queue: the address of that; None for the one of the sink.
-    :param failed_for: the address that it could not reach, where a retry is to send it there and not to its queue.
+    :param failed_for: the address that it could not reach, where a retry is to send it there and not to its
+        queue.
     :param waits_for: the database for which the message waits, because it is down; None where it does not
         wait.
     :param give_up_after: how long it waits.
@@ -97,7 +98,7 @@ class Failure:
 
     @property
     def is_final(self) -> bool:
-        """Whether the message goes to an error queue: it is neither tried again later nor waits for a database."""
+        """Whether the message goes to an error queue: it is not tried again and waits for no database."""
         return self.retry_after is None and self.waits_for is None
 
     @classmethod

@@ -2,8 +2,8 @@
 
 A message that is tried again, or waits for a database, comes back as a row with another Id. By the header it
 is still known as the row that it was, and how often it was moved since. The value is
-``<Id of this row>:<Id of the first row>:<its RowVersion>:<moves>``. A row with another Id than the header says
-is another one: the header was copied, or a mover of .NET has given the row a new Id.
+``<Id of this row>:<Id of the first row>:<its RowVersion>:<moves>``. A row with another Id than the header
+says is another one: the header was copied, or a mover of .NET has given the row a new Id.
 """
 
 from __future__ import annotations

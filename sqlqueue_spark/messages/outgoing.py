@@ -90,8 +90,8 @@ def derived_ids(message_ids: Iterable[str], row_ids: Iterable[str], positions: I
     ``uuid.uuid5(namespace, '["message id","row id",0]')``. It is the same when the received message is
     handled again, and another one for an equal message of another database.
 
-    :param message_ids: of each the id of the received message, and ``row_ids`` the Id of the row as which it was
-        first received.
+    :param message_ids: of each the id of the received message, and ``row_ids`` the Id of the row as which it
+        was first received.
     :param positions: of each its place among the messages that were sent because of that one, from 0.
     """
     names = [

@@ -3,8 +3,8 @@
 A message in transit is a delayed message on its way through its sender's queue to another queue. The source
 moves it on (``receive/claiming/in_transit.py``). One that cannot be moved, because there is no such queue for
 example, goes to the error queue of the source. Without an error queue it stays a row of the batch, and fails
-in the sink (``send/compose/outcome_builder.py``). A message that is only stored here, for another database, is
-passed on by the sink. No handler is called for either.
+in the sink (``send/compose/outcome_builder.py``). A message that is only stored here, for another database,
+is passed on by the sink. No handler is called for either.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def in_transit_to(headers: Mapping[str, str] | None) -> str | None:
 def goes_elsewhere(headers: Mapping[str, str], queue: str) -> bool:
     """Whether a message is certainly for another queue, whatever the options say of addresses.
 
-    The sink knows the options, and has the last word: it fails a message in transit, and one for which no function
-    was called although it is for this queue.
+    The sink knows the options, and has the last word: it fails a message in transit, and one for which no
+    function was called although it is for this queue.
     """
     if headers.get(STORED_FOR) or headers.get(STORED_EVENT):
         return True

@@ -2,7 +2,7 @@
 
 ``sqlqueue.GiveUpAt`` stays until the message is delivered: if the database goes down again, the wait does not
 begin anew. ``sqlqueue.WaitsFor`` names the option that leads to the database. ForwardDestination behind it
-names the queue of the message, so that whoever moves what is due puts it back there.
+names the queue of the message, so that any mover puts it back there.
 """
 
 from __future__ import annotations

@@ -248,8 +248,8 @@ class SourceOptions(ConnectionOptions):
         "Queue where a message in transit goes that cannot be delivered.", None, kind="address"
     )
     outbox_endpoint: str | None = option(
-        "The sink's `endpoint`, where its outbox is in the queue's database. After a loss of the claim this outbox "
-        "says which rows are done; else Spark does.",
+        "The sink's `endpoint`, where its outbox is in the queue's database. After a loss of the claim "
+        "this outbox says which rows are done; else Spark does.",
         None,
     )
     claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", True)

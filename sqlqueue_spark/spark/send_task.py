@@ -46,7 +46,8 @@ class SendTask:
     #: The databases that are down, each with the name of the option that leads there; None where nothing
     #: waits for them.
     down: Mapping[Target, str] | None = None
-    #: What reads the addresses that messages of handled rows go to, where these are not the others' destinations.
+    #: What reads the addresses that messages of handled rows go to, where these are not the others'
+    #: destinations.
     answers: Places | None = None
     #: Whether the batch is surely tried for the first time. A task that Spark tries again is not.
     first_try: bool = False

@@ -43,8 +43,8 @@ class Due(NamedTuple):
     """A message that is due and locked: how its table finds it, and its headers in two parts.
 
     The first ``before`` characters of the headers are not read. ``rest`` follows them, with the header that
-    says where the message goes. ``due`` is as the engine needs it. ``id`` is the Id of the row that the message
-    becomes; None for a new one.
+    says where the message goes. ``due`` is as the engine needs it. ``id`` is the Id of the row that the
+    message becomes; None for a new one.
     """
 
     row: str

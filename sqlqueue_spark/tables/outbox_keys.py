@@ -5,12 +5,13 @@ the database's name are part of a key. So a batch that is tried again under othe
 database neither loses nor doubles messages, and one message may go to many queues. As text a key is the id, a
 ``>``, and a digest::
 
-    368ab41b-cf63-4e0f-84ba-850c83c7ef95>4qblcojrfl   an id of lower-case hexadecimal digits and hyphens, as most are
+    368ab41b-cf63-4e0f-84ba-850c83c7ef95>4qblcojrfl   an id of hexadecimal digits and hyphens, as most are
     Order-42>8f99f06ea394950c34cc88b3a1f2ed5d         any other id: the digest covers the id too
 
 The outcome of a received row has keys of the same form: its origin (``<row id>-<RowVersion>``, and how often
 it was moved), and, where it was handled, its id with the queue in the digest. A plain message that failed for
-a queue of another database has the key of its send with another digest. The digest says which of them a key is.
+a queue of another database has the key of its send with another digest. The digest says which of them a key
+is.
 
 So two ids that a collation takes for the same (by case, accents, trailing blanks) have two keys. And an id
 fits that is too long for the column, or that has characters which a database keeps in no text.
@@ -39,20 +40,20 @@ from sqlqueue_spark.tables.outbox_ids import (
 #: Versions that wrote keys of other forms. The column PersistenceVersion tells who wrote a row.
 VERSION_0_1, VERSION_0_2 = "sqlqueue 0.1.0", "sqlqueue 0.2.0"
 
-#: The digest behind a plain id has 50 bits, which tell the addresses of one message apart: the chance that two of a thousand
-#: have the same digest is 1 to 2,000,000,000. The digest behind any other id has 128 bits, which tell the messages of an
-#: outbox apart. With 13 characters for an address each message would write 14 bytes more on PostgreSQL, and cost 2 % more of
-#: the processor.
+#: The digest behind a plain id has 50 bits, which tell the addresses of one message apart: the chance that
+#: two of a thousand have the same digest is 1 to 2,000,000,000. The digest behind any other id has 128 bits,
+#: which tell the messages of an outbox apart. With 13 characters for an address each message would write 14
+#: bytes more on PostgreSQL, and cost 2 % more of the processor.
 _ADDRESS_CHARACTERS = 10
-#: What a key tells beside id and address: a received row has its outcome; a message was handled in this queue,
-#: whatever row it came as; a message has failed for this queue.
+#: What a key tells beside id and address: a received row has its outcome; a message was handled in this
+#: queue, whatever row it came as; a message has failed for this queue.
 OF_ORIGIN, OF_HANDLED, OF_FAILED = "\0origin", "\0handled", "\0error"
 #: And that an acknowledgement of a received row went out.
 OF_ACKNOWLEDGED = "\0acknowledged"
 
 
 def keys(ids: pa.Array, address: str, what: str = "") -> pa.Array:
-    """The keys of messages to one final address (:attr:`QueueTable.address`); each is 1 to 200 characters of ASCII.
+    """The keys of messages to one final address (:attr:`QueueTable.address`): 1 to 200 characters of ASCII.
 
     :param what: what they tell beside that: :data:`OF_ORIGIN`, :data:`OF_HANDLED` or :data:`OF_FAILED`.
     """
@@ -71,8 +72,8 @@ def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:
     """The keys by which version 0.1.0 may have known a message to a table.
 
     :param table: the table's full name, with the database's.
-    :param own: whether the table is that of the option ``queue``. Version 0.1.0 knew a message to that table by its id
-        alone, and a message to another table by its id and the table.
+    :param own: whether the table is that of the option ``queue``. Version 0.1.0 knew a message to that table
+        by its id alone, and a message to another table by its id and the table.
     """
     if "\0" in message_id or not 0 < id_length(message_id) <= LONGEST_ID:
         return  # version 0.1.0 could not send such an id

@@ -10,8 +10,8 @@ import pyarrow as pa
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.tables.insert import CHUNK
 
-#: Most bytes of a chunk. Memory holds a chunk three times while it is sent: as it came, as rows, and as the statement's
-#: parameters.
+#: Most bytes of a chunk. Memory holds a chunk three times while it is sent: as it came, as rows, and as the
+#: statement's parameters.
 CHUNK_BYTES = 16 << 20
 
 
@@ -24,10 +24,11 @@ def chunks(
     """Cut rows into chunks in their order: at most 4,000 messages and 16 MB each, but at least one row.
 
     :param sized: the columns that tell how large a row is.
-    :param messages: gives, for each row of a batch, how many messages the batch's rows make up to this one. A row is a message.
-    :param rows: the most rows that one statement takes. Where it is less than 4,000 it limits the chunk, so that a
-        transaction never adds ids by two statements. The second statement could add ids out of order, and then the
-        transaction and its twin could wait for each other.
+    :param messages: gives, for each row of a batch, how many messages the batch's rows make up to this one. A
+        row is a message.
+    :param rows: the most rows that one statement takes. Where it is less than 4,000 it limits the chunk, so
+        that a transaction never adds ids by two statements. The second statement could add ids out of order,
+        and then the transaction and its twin could wait for each other.
     """
     most = min(CHUNK, rows)
     chunk: list[pa.RecordBatch] = []

@@ -20,16 +20,19 @@ from sqlqueue_spark.send.compose.events import Events
 class Composed:
     """The messages of a chunk.
 
-    The rows are made only when they are asked for: in a batch that comes again most messages were sent before.
+    The rows are made only when they are asked for: in a batch that comes again most messages were sent
+    before.
 
     :param id_column: the ids, and ``addresses`` where the messages go.
     :param make: makes the rows (:data:`OUTGOING`) of all messages, in their order.
     :param failed: those that cannot be sent as they are, by their positions.
     :param delayed: whether some of them wait until they are due.
-    :param events: which of them are published; they have no destination, but copies (:meth:`copied`) that have one.
+    :param events: which of them are published; they have no destination, but copies (:meth:`copied`) that
+        have one.
     :param own_ids: whether the rows keep the Ids that ``make`` gives them; else copies get new ones.
     :param size: about how many bytes all of them have.
-    :param sources: of each message the row of ``make`` that it is a copy of; None where each has a row of its own.
+    :param sources: of each message the row of ``make`` that it is a copy of; None where each has a row of its
+        own.
     :param copies: of each message whether it is a copy of an event; None where none is.
     """
 
@@ -64,11 +67,12 @@ class Composed:
     def copied(
         self, sources: pa.Array, addresses: pa.Array, copies: pa.Array, *, keeps_ids: bool = False
     ) -> Composed:
-        """Copies of messages, each to an address. Their rows are made once, and a copy's when it is asked for.
+        """Copies of messages, each to an address. A copy's row is made when it is asked for.
 
         :param sources: of each copy the position of its message.
         :param copies: which of them are copies of events; the others are messages that are sent.
-        :param keeps_ids: whether the rows have the Ids of the messages' own rows, which no other copies may have.
+        :param keeps_ids: whether the rows have the Ids of the messages' own rows, which no other copies may
+            have.
         """
         own_ids = self.own_ids or keeps_ids
         return self._taken(sources, addresses=addresses, events=None, own_ids=own_ids, copies=copies)

@@ -1,7 +1,7 @@
 """Which messages of a chunk are events, and which types each of them is published as.
 
-An event is published as its type and as the types that it inherits from, which its header EnclosedMessageTypes names. Format: the
-events of NServiceBus.
+An event is published as its type and as the types that it inherits from, which its header
+EnclosedMessageTypes names. Format: the events of NServiceBus.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Events:
     """The events among the messages of a chunk.
 
     :param numbers: of each message the number of its types in ``topics``; NULL where it is no event.
-    :param topics: the types that events are published as, their full names; most events of a chunk have the same.
+    :param topics: the types that events are published as, their full names; most events of a chunk have the
+        same.
     """
 
     numbers: pa.Array
@@ -34,7 +35,8 @@ class Events:
         """The events of a chunk.
 
         :param published: which messages are events.
-        :param event_types: the type that each is published as, if its row says so, and ``enclosed`` its types as its headers tell them.
+        :param event_types: the type that each is published as, if its row says so, and ``enclosed`` its types
+            as its headers tell them.
         """
         together = pc.binary_join_element_wise(pc.fill_null(event_types, ""), pc.fill_null(enclosed, ""), ";")
         texts = pc.if_else(published, together, pa.scalar(None, pa.string())).dictionary_encode()
@@ -51,7 +53,8 @@ class Events:
 
     def positions(self) -> list[int]:
         """The positions of the events."""
-        return pc.indices_nonzero(self.numbers.is_valid()).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+        its = pc.indices_nonzero(self.numbers.is_valid())
+        return its.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def take(self, positions: pa.Array) -> Events:
         """Those of the messages at these positions."""
@@ -83,7 +86,8 @@ def check_events(published: pa.Array, types: pa.Array, destinations: pa.Array, d
         if at >= 0:
             raise Unsendable(
                 at,
-                f"A row is an event (its EventType is {types[at].as_py()!r}) and has {what}; leave one of the two NULL.",
+                f"A row is an event (its EventType is {types[at].as_py()!r}) and has {what}; leave one of "
+                "the two NULL.",
             )
 
 
@@ -91,8 +95,9 @@ def typeless(position: int) -> Unsendable:
     """The error that an event has no type."""
     return Unsendable(
         position,
-        "A row is to be published and has no type by which anybody could subscribe to it; set the option messageType, give the row the "
-        f"column EventType or the header {ENCLOSED_MESSAGE_TYPES}, or filter such rows.",
+        "A row is to be published and has no type that a queue could subscribe to; set the option "
+        f"messageType, give the row the column EventType or the header {ENCLOSED_MESSAGE_TYPES}, or filter "
+        "such rows.",
     )
 
 

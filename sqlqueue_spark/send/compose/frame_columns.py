@@ -45,12 +45,12 @@ _FAILURE: Mapping[str, tuple[str, ...]] = {
     "TimeOfFailure": ("timestamp",),
     "RetryAfter": ("interval day to second",),
     "ErrorQueue": _TEXT,
-    # For whoever tries a message again later. The sink does not.
+    # Read by `recoverability`, not by the sink.
     "Unrecoverable": ("boolean",),
 }
 #: The columns that make a frame one of outcomes, each with how its type begins.
 _NESTED: Mapping[str, str] = {"Outgoing": "array<struct<", "Failure": "struct<"}
-#: The columns that only such a frame may have.
+#: The columns that only a frame of outcomes may have.
 _OUTCOMES: Mapping[str, tuple[str, ...]] = {
     **{name: (f"{begin}…{'>' * begin.count('<')}",) for name, begin in _NESTED.items()},
     "Recoverable": ("boolean",),
@@ -83,7 +83,7 @@ class FrameColumns:
 
     @property
     def received(self) -> bool:
-        """Whether the rows were received. If so, ``Id`` is the received row's Id, else it is the Id of the row to send."""
+        """Whether the rows were received. Then ``Id`` is the received row's, else that of the row to send."""
         return "RowVersion" in self.names
 
     @property
@@ -103,7 +103,7 @@ class FrameColumns:
 
     @property
     def events(self) -> bool:
-        """Whether rows of the frame may be events. What a received message sends is looked at only when it is sent."""
+        """Whether rows of the frame may be events. What a handled row sends is looked at when it is sent."""
         return "EventType" in self.names
 
     @classmethod
@@ -111,7 +111,8 @@ class FrameColumns:
         """Check the columns of a frame.
 
         :param columns: their names and types, as ``DataFrame.dtypes`` gives them.
-        :raises ConfigurationError: a column is unknown, missing or of another type, or two contradict each other.
+        :raises ConfigurationError: a column is unknown, missing or of another type, or two contradict each
+            other.
         """
         outcomes = not {"outgoing", "failure"}.isdisjoint(name.lower() for name, _ in columns)
         known = {**_TYPES, **_OUTCOMES} if outcomes else _TYPES
@@ -125,8 +126,8 @@ class FrameColumns:
             _check_outcomes(found, options)
         elif options.audit_queue is not None:
             raise ConfigurationError(
-                "The option auditQueue is for outcomes of received messages, and the frame has neither a column Outgoing nor Failure; drop "
-                "the option."
+                "The option auditQueue is for outcomes of received messages, and the frame has neither a "
+                "column Outgoing nor Failure; drop the option."
             )
         else:
             _check_together(found, options)
@@ -198,14 +199,16 @@ def _check_together(columns: FrameColumns, options: SinkOptions) -> None:
         for name in ("Destination", *sorted(_DELAYS)):
             if name in names:
                 raise ConfigurationError(
-                    f"The option publish is on, and the frame has the column {name}, but an event goes at once to the queues that have "
-                    "subscribed to it; drop the column, or drop publish and name in the column EventType which rows are events."
+                    f"The option publish is on, and the frame has the column {name}, but an event goes at "
+                    "once to the queues that have subscribed to it; drop the column, or drop publish and "
+                    "name in the column EventType which rows are events."
                 )
     ids = {"MessageId", "Headers", *(["Id"] if columns.received else [])}
     if options.uses_outbox and not ids & names.keys():
         raise ConfigurationError(
-            "An outbox needs message ids, and there is neither a column MessageId nor Headers; make ids of key columns, "
-            "withColumn('MessageId', functions.deterministic_id('order', 'line')), or set outbox to none."
+            "An outbox needs message ids, and there is neither a column MessageId nor Headers; make ids of "
+            "key columns, withColumn('MessageId', functions.deterministic_id('order', 'line')), or set "
+            "outbox to none."
         )
 
 
@@ -217,7 +220,8 @@ def _check_times(names: Mapping[str, str]) -> None:
         for end in ("TimeToBeReceived", "Expires"):
             if end in names:
                 raise ConfigurationError(
-                    f"Both {delay} and {end} are given, and a message that waits cannot expire meanwhile; drop one of them."
+                    f"Both {delay} and {end} are given, and a message that waits cannot expire meanwhile; "
+                    "drop one of them."
                 )
 
 
@@ -226,24 +230,25 @@ def _check_outcomes(columns: FrameColumns, options: SinkOptions) -> None:
     missing = [name for name in (*RECEIVED_ROW, "Headers", "Body") if name not in names]
     if missing:
         raise ConfigurationError(
-            f"The frame has the column {'Outgoing' if 'Outgoing' in names else 'Failure'}, so each of its rows is the outcome of a "
-            f"received message, but it has no column {missing[0]}; keep the columns of the source, and give Queue the address "
-            "of its queue."
+            f"The frame has the column {'Outgoing' if 'Outgoing' in names else 'Failure'}, so each of its "
+            f"rows is the outcome of a received message, but it has no column {missing[0]}; keep the "
+            "columns of the source, and give Queue the address of its queue."
         )
     if options.error_queue is None:
         raise ConfigurationError(
-            "The rows of the frame are outcomes of received messages, and there is no option errorQueue, where a message goes that "
-            "fails; name a queue, such as error."
+            "The rows of the frame are outcomes of received messages, and there is no option errorQueue, "
+            "where a message goes that fails; name a queue, such as error."
         )
     if columns.failure and "ExceptionType" not in columns.failure:
         raise ConfigurationError(
-            "The column Failure has no field ExceptionType, by which people group failures; give it one, such as the full "
-            "name of an exception's class."
+            "The column Failure has no field ExceptionType, by which people group failures; give it one, "
+            "such as the full name of an exception's class."
         )
     if options.outbox == NO_OUTBOX and options.transaction_mode != ATOMIC:
         raise ConfigurationError(
-            "The rows of the frame are outcomes of received messages, and without an outbox a batch that Spark runs "
-            "again would have them twice; set outbox to optimistic, or transactionMode to sendsAtomicWithReceive."
+            "The rows of the frame are outcomes of received messages, and without an outbox a batch that "
+            "Spark runs again would have them twice; set outbox to optimistic, or transactionMode to "
+            "sendsAtomicWithReceive."
         )
     if "Outgoing" not in names:
         _check_together(columns, options)
@@ -259,14 +264,14 @@ def _check_outgoing(columns: FrameColumns, options: SinkOptions) -> None:
         )
     if options.publish:
         raise ConfigurationError(
-            "The option publish is on, and the frame has the column Outgoing, in which each message says for itself whether it is an "
-            "event; drop the option, and give events the field EventType."
+            "The option publish is on, and the frame has the column Outgoing, in which each message says "
+            "for itself whether it is an event; drop the option, and give events the field EventType."
         )
     for name in ("Destination", "EventType", "TimeToBeReceived", *sorted(_DELAYS)):
         if name in names:
             raise ConfigurationError(
-                f"The frame has the columns Outgoing and {name}; a message out has its {name} as a field of Outgoing, so drop "
-                "the column."
+                f"The frame has the columns Outgoing and {name}; a message out has its {name} as a field of "
+                "Outgoing, so drop the column."
             )
     if columns.outgoing:
         _check_times(columns.outgoing)
@@ -276,6 +281,6 @@ def _check_outgoing(columns: FrameColumns, options: SinkOptions) -> None:
 def _check_destination(names: Mapping[str, str], options: SinkOptions) -> None:
     if options.queue is None and not options.publish and {"Destination", "EventType"}.isdisjoint(names):
         raise ConfigurationError(
-            "Nothing says where to send: give the option queue, or the column Destination with an address for each row, or publish rows by "
-            "the column EventType."
+            "Nothing says where to send: give the option queue, or the column Destination with an address "
+            "for each row, or publish rows by the column EventType."
         )

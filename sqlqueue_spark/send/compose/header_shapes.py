@@ -1,12 +1,13 @@
 """Reads and completes the headers of messages on their way out, and writes them as the .NET senders do.
 
-Most rows come from a queue, so their headers are written in that way already. The headers of one sender have the same
-names in the same order: they have the same *shape*. One regular expression a shape, run in C over a whole column, checks
-such rows and reads the headers that are needed. Then nothing is parsed or written again: the missing headers are added at
-the end of the JSON.
+Most rows come from a queue, so their headers are written in that way already. The headers of one sender have
+the same names in the same order: they have the same *shape*. One regular expression a shape, run in C over a
+whole column, checks these rows and reads the headers that are needed. Then nothing is parsed or written
+again: the missing headers are added at the end of the JSON.
 
-Headers of received rows stay byte for byte, but for an empty message id, in whose place the row's id is added. Only headers
-that are no JSON object of strings are written anew. Headers of one hop (:data:`ONE_HOP`) are taken out of all messages.
+Headers of received rows stay byte for byte, but for an empty message id, in whose place the row's id is
+added. Only headers that are no JSON object of strings are written anew. Headers of one hop (:data:`ONE_HOP`)
+are taken out of all messages.
 """
 
 from __future__ import annotations
@@ -47,16 +48,18 @@ _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
 _HOPS = (FORWARD_DESTINATION, STORED_FOR, STORED_EVENT, ORIGIN, STORED)
 #: Headers of one hop that a new message may have: it may be one for a store-and-forward queue.
 OF_STORING = frozenset({STORED_FOR, STORED_EVENT})
-#: A character of a header as .NET writes most of them: all ASCII, and nothing escaped. A value may also have the slash and the
-#: quotation mark, which .NET escapes; a name may not. (Addresses have quotation marks on PostgreSQL.)
+#: A character of a header as .NET writes most of them: all ASCII, and nothing escaped. A value may also have
+#: the slash and the quotation mark, which .NET escapes; a name may not. (Addresses have quotation marks on
+#: PostgreSQL.)
 _PLAIN = r"[\x20\x21\x23-\x2e\x30-\x5b\x5d-\x7e]"
 _NAME = re.compile(f"{_PLAIN}*")
 _CHARACTER = rf'(?:{_PLAIN}|\\[/"])'
 #: How the header EnclosedMessageTypes begins in JSON that is written as .NET writes it.
 _TYPES = f'"{ENCLOSED_MESSAGE_TYPES}":"'
-#: So many shapes of a column are learned; a row of any further shape is parsed by itself.
+#: The most shapes of a column that are learned; a row of any further shape is parsed by itself.
 _SHAPES = 8
-#: Headers of so many names, or of so many characters in their names, have no shape: RE2 refuses an expression that is too large.
+#: Headers with more names, or with more characters in their names, have no shape: RE2 refuses an expression
+#: that is too large.
 _MOST_NAMES, _LONGEST_NAMES = 200, 16_384
 _SHOWN = 80
 
@@ -69,8 +72,8 @@ class Alike:
     :param names: the headers of :data:`COMPLETED` that they have.
     :param texts: their headers as JSON.
     :param bare: whether they have no headers at all, so that their JSON is ``{}``.
-    :param asked: the values of the headers that are read, of those that the rows have. Those of one hop are among them, even
-        where ``texts`` has lost them.
+    :param asked: the values of the headers that are read, of those that the rows have. Those of one hop are
+        among them, even where ``texts`` has lost them.
     """
 
     positions: pa.Array
@@ -83,9 +86,9 @@ class Alike:
     def types(self) -> pa.Array:
         """The values of EnclosedMessageTypes of the rows; NULL where they have none.
 
-        The header is looked for only where it is wanted, by splitting the text, which takes a quarter of what an expression takes. Within
-        a value the quotation marks of JSON are escaped, so no other place than the header's is found. What is written in any other way
-        than .NET writes it is parsed.
+        The header is looked for only where it is wanted, by splitting the text, which takes a quarter of what
+        an expression takes. Within a value the quotation marks of JSON are escaped, so no other place than
+        the header's is found. What is written in any other way than .NET writes it is parsed.
         """
         if ENCLOSED_MESSAGE_TYPES not in self.names or self.poison:
             return pa.nulls(len(self.positions), pa.string())
@@ -107,11 +110,12 @@ class Alike:
         )
 
     def completed(self, standard: Mapping[str, str], own: Sequence[pa.Array]) -> pa.Array:
-        """The rows' headers as JSON, completed: those that they have, the standard ones that they lack, and ``own``.
+        """The rows' headers as JSON: those that they have, the standard ones that they lack, and ``own``.
 
-        :param standard: the same for every row: members of the JSON as :func:`format_member` writes them, by header name.
-        :param own: different from row to row: columns of such members, for headers that the rows lack. A value is NULL where
-            a row gets none.
+        :param standard: the same for every row: members of the JSON as :func:`format_member` writes them, by
+            header name.
+        :param own: different from row to row: columns of members, for headers that the rows lack. A
+            value is NULL where a row gets none.
         """
         lacking = ",".join(member for name, member in standard.items() if name not in self.names)
         more = [each.cast(pa.binary()) for each in own]
@@ -178,7 +182,7 @@ def members(name: str, values: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The names of a row's headers, in their order. ``pattern`` matches JSON that has just these, written as .NET does.
+    """The names of a row's headers, in order. ``pattern`` matches JSON of just these, as .NET writes it.
 
     Both patterns have few groups: RE2 is several times slower with more than four.
     """
@@ -222,8 +226,9 @@ class _Shape:
     def _without(self, texts: pa.Array, lost: AbstractSet[str]) -> tuple[pa.Array, dict[str, pa.Array]]:
         """The JSON without these headers, and the values of those of them that are read.
 
-        The texts are split where a name begins, which takes a sixth of what an expression takes. Within a value of a text that has this
-        shape each quotation mark has a backslash before it, so that ``,"`` stands before a name alone.
+        The texts are split where a name begins, which takes a sixth of what an expression takes. Within a
+        value of a text that has this shape each quotation mark has a backslash before it, so that ``,"``
+        stands before a name alone.
         """
         kept: list[Any] = []
         hops: dict[str, pa.Array] = {}
@@ -243,7 +248,10 @@ class _Shape:
 
 
 def _split(members: pa.Array, following: str | None) -> tuple[pa.Array, pa.Array]:
-    """What stands before a header, and its value with what stands behind it; the first header's name is not there, nor the last mark."""
+    """What stands before a header, and its value with what follows.
+
+    The first header's name is not there, nor the last quotation mark.
+    """
     if following is None:
         return members, members[:0]
     parts = pc.split_pattern(members, f'","{following}":"'.encode(), max_splits=1)
@@ -310,7 +318,7 @@ def _parsed(
 
 
 def _text(given: Any, headers: Mapping[str, str], lost: AbstractSet[str], received: bool) -> str:
-    """The headers that go out, as JSON: as they were given where they were received, else as .NET writes them."""
+    """The headers that go out, as JSON: those of received rows as they were, others as .NET writes them."""
     if not received or not isinstance(given, str) or not is_object_of_texts(given):
         return format_headers({name: value for name, value in headers.items() if name not in lost})
     return without_headers(given.strip(), lost) if lost else given.strip()

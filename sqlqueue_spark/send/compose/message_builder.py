@@ -1,4 +1,4 @@
-"""Makes messages of a frame's rows: reads their headers, completes them and writes them as the .NET senders do.
+"""Makes messages of a frame's rows: reads and completes their headers, and writes them as .NET senders do.
 
 Formats: the headers of NServiceBus. A header that is there is never overwritten.
 """
@@ -87,8 +87,9 @@ class Count:
 class MessageBuilder:
     """Turns record batches into messages; opens no connection.
 
-    It works column by column, and in C for most rows. At 150,000 messages a second a core has 7 µs for each message, and
-    Spark and the database need their part of that. A row that is touched in Python takes as much by itself.
+    It works column by column, and in C for most rows. At 150,000 messages a second a core has 7 µs for each
+    message, and Spark and the database need their part of that. A row that is touched in Python takes as much
+    by itself.
     """
 
     #: The frame's, and the options of the database in which destinations lie.
@@ -96,7 +97,8 @@ class MessageBuilder:
     options: SinkOptions
     #: Tells how an address is written in full.
     places: Places
-    #: How many messages were made that have no type; those that endpoints exchange among themselves need none.
+    #: How many messages were made that have no type; those that endpoints exchange among themselves need
+    #: none.
     untyped: Count = field(default_factory=Count)
     #: Whether headers of one hop go out as they are given, as a person may want it.
     as_given: bool = False
@@ -232,7 +234,8 @@ class MessageBuilder:
     ) -> pa.RecordBatch:
         """The columns of :data:`OUTGOING` but for the first, for rows that lack the same headers.
 
-        :param standard: headers that are the same for all of them, and ``own`` those that differ, beside the usual ones.
+        :param standard: headers that are the same for all of them, and ``own`` those that differ, beside the
+            usual ones.
         """
         names = group.names
         own = dict(own)
@@ -314,8 +317,8 @@ class MessageBuilder:
         if (at := pc.index(_untold(due), True).as_py()) >= 0:
             raise Unsendable(
                 group.positions[at].as_py(),
-                "A row has a time of delivery that no table can hold; give a time between the years 1753 and 9999 as DeliverAt, or as the end "
-                "of DelayDeliveryFor.",
+                "A row has a time of delivery that no table can hold; give a time between the years 1753 "
+                "and 9999 as DeliverAt, or as the end of DelayDeliveryFor.",
             )
         to = pc.if_else(due.is_valid(), given["Destination"], pa.scalar(None, pa.string()))
         own = {FORWARD_DESTINATION: self._full_addresses(to, group.positions, kept=True)}
@@ -329,7 +332,7 @@ class MessageBuilder:
             self.untyped.number += len(control) - (pc.sum(control).as_py() or 0)
 
     def _full_addresses(self, addresses: pa.Array, positions: pa.Array, *, kept: bool = False) -> pa.Array:
-        """The addresses as the transport writes them. One that cannot be read stays as it is where its row was received.
+        """The addresses as the transport writes them. One of a received row stays where it cannot be read.
 
         :param kept: it stays as it is in any case, because its message fails.
         """
@@ -348,7 +351,7 @@ class MessageBuilder:
         return pa.array(full, pa.string()).take(distinct.indices)
 
     def _standard(self) -> dict[str, str]:
-        """The headers that are the same in all messages of a chunk, for rows that lack them, as members of the JSON."""
+        """The headers that all messages of a chunk get where they lack them, as members of the JSON."""
         standard = {
             MESSAGE_INTENT: "Send",
             ORIGINATING_MACHINE: socket.gethostname(),
@@ -383,9 +386,9 @@ class MessageBuilder:
         if self.options.uses_outbox:
             raise Unsendable(
                 pc.index(ids.is_null(), True).as_py(),
-                f"A row has no message id, neither in the column MessageId nor in the header {MESSAGE_ID}, so an outbox "
-                "cannot tell whether it was sent; make ids of key columns with functions.deterministic_id('order', 'line'), "
-                "or set outbox to none.",
+                f"A row has no message id, neither in the column MessageId nor in the header {MESSAGE_ID}, "
+                "so an outbox cannot tell whether it was sent; make ids of key columns with "
+                "functions.deterministic_id('order', 'line'), or set outbox to none.",
             )
         return pc.coalesce(ids, new_id_texts(len(ids)))
 
@@ -397,7 +400,7 @@ def _untold(due: pa.Array) -> pa.Array:
 
 
 def _as_it_is(headers: pa.Array, bodies: pa.Array) -> pa.RecordBatch:
-    """The columns of :data:`OUTGOING` but for the first, for rows whose headers nobody can complete."""
+    """The columns of :data:`OUTGOING` but for the first, for rows whose headers are poison."""
     nothing = [pa.nulls(len(headers), each.type) for each in list(OUTGOING)[3:]]
     return pa.RecordBatch.from_arrays([headers, bodies, *nothing], OUTGOING.names[1:])
 

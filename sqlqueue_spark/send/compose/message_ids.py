@@ -17,7 +17,7 @@ _UUID = r"\A[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\z"
 
 
 def message_ids(own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> pa.Array:
-    """The message id of each row: that of the column or of the header, else the Id of the received row; NULL where none is.
+    """The message id of each row: of the column, of the header, else the received row's Id; NULL for none.
 
     :param own: the column MessageId.
     :raises Unsendable: column and header differ.
@@ -32,9 +32,9 @@ def message_ids(own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> p
         at = pc.index(differ, True).as_py()
         raise Unsendable(
             at,
-            f"A row has the MessageId {own[at].as_py()!r} and the header {MESSAGE_ID} {header[at].as_py()!r}, and its "
-            "outbox can only know it by one of them; drop the column, or take the header out of Headers where this is "
-            "a new message.",
+            f"A row has the MessageId {own[at].as_py()!r} and the header {MESSAGE_ID} "
+            f"{header[at].as_py()!r}, and its outbox can only know it by one of them; drop the column, or "
+            "take the header out of Headers where this is a new message.",
         )
     return pc.coalesce(own, header, received)
 
@@ -49,7 +49,7 @@ def ids_of_rows(given: pa.Array) -> pa.Array:
         at = pc.index(odd, True).as_py()
         raise Unsendable(
             at,
-            f"The Id {given[at].as_py()!r} of a row is no UUID; leave the column out (each row then gets a new one) and put ids "
-            "of your own into MessageId.",
+            f"The Id {given[at].as_py()!r} of a row is no UUID; leave the column out (each row then gets a "
+            "new one) and put ids of your own into MessageId.",
         )
     return pc.coalesce(mapped(lambda text: bytes.fromhex(text.replace("-", "")), given, new.type), new)

@@ -58,7 +58,8 @@ _OF_OUTCOMES = ("Outgoing", "Failure", "Recoverable", "Destination", *TIMES.name
 class OutcomeBuilder:
     """Turns record batches into outcomes; opens no connection.
 
-    :param places: where the messages of rows go that are passed on, and ``answers`` those of rows that are handled.
+    :param places: where the messages of rows go that are passed on, and ``answers`` those of rows that are
+        handled.
     """
 
     columns: FrameColumns
@@ -72,10 +73,10 @@ class OutcomeBuilder:
         return self.places.home
 
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Outcomes]:
-        """Make the outcomes of a task, in their order, chunk by chunk; a chunk is one transaction in each database.
+        """Make the outcomes of a task, in order, chunk by chunk; a chunk is one transaction in each database.
 
-        :raises ConfigurationError: a row does not tell which received row it is, or two rows tell the same; or a row
-            cannot be sent as it is, and there is no error queue.
+        :raises ConfigurationError: a row does not tell which received row it is, or two rows tell the same;
+            or a row cannot be sent as it is, and there is no error queue.
         """
         once = _Once()
         sized = [own for name in _SIZED if (own := self.columns.names.get(name)) is not None]
@@ -89,7 +90,8 @@ class OutcomeBuilder:
         if not self.columns.outgoing:
             return range(1, batch.num_rows + 1)
         lengths = pc.fill_null(pc.list_value_length(self.columns.column(batch, "Outgoing")), 0)
-        return pc.cumulative_sum(pc.max_element_wise(lengths.cast(pa.int64()), 1)).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+        least_one = pc.max_element_wise(lengths.cast(pa.int64()), 1)
+        return pc.cumulative_sum(least_one).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def _of(self, batch: pa.RecordBatch) -> Iterator[Outcomes]:
         groups = self._grouped(batch)
@@ -183,7 +185,7 @@ class OutcomeBuilder:
         )
 
     def _in_transit(self, groups: Sequence[Alike], outcomes: Outcomes) -> Iterator[tuple[int, Failure]]:
-        """The rows that are on their way to another queue: to take one for ours would keep it from its reader."""
+        """The rows that are on their way to another queue. They must be moved on, not handled."""
         for group in groups:
             if FORWARD_DESTINATION not in group.asked:
                 continue
@@ -196,10 +198,10 @@ class OutcomeBuilder:
                     continue
                 error = Unsendable(
                     at,
-                    f"A row is a delayed message on its way to {to!r}, not one for the queue {queue!r}, so it is not "
-                    "passed on; see why it cannot be moved there (is there such a queue, and may this login insert "
-                    "into it?), set the option errorQueue, and such rows go there, or filter them by the header "
-                    f"{FORWARD_DESTINATION}.",
+                    f"A row is a delayed message on its way to {to!r}, not one for the queue {queue!r}, so "
+                    "it is not passed on; see why it cannot be moved there (is there such a queue, and may "
+                    "this login insert into it?), set the option errorQueue, and such rows go there, or "
+                    f"filter them by the header {FORWARD_DESTINATION}.",
                 )
                 yield at, replace(Failure.of(error), failed_for=to)
 
@@ -219,7 +221,7 @@ class OutcomeBuilder:
     ) -> dict[int, Failure]:
         """The rows of which the frame does not say what became of them.
 
-        :raises ConfigurationError: there are such rows, and nothing is said of such rows at all.
+        :raises ConfigurationError: there are some, and the job has neither a handler nor a local queue.
         """
         if "Outgoing" not in columns.names:
             return {}
@@ -234,15 +236,16 @@ class OutcomeBuilder:
                 f"{name} {columns.column(batch, name)[left[0]]}" for name in ("RowVersion", "Id", "Queue")
             )
             raise ConfigurationError(
-                f"A message has neither the header {STORED_FOR} nor {STORED_EVENT}, so it does not go to the other "
-                "database; name a handler for such messages, or a queue of this database as localQueue. It is the "
-                f"row with {named}."
+                f"A message has neither the header {STORED_FOR} nor {STORED_EVENT}, so it does not go to "
+                "the other database; name a handler for such messages, or a queue of this database as "
+                f"localQueue. It is the row with {named}."
             )
         return {
             at: Failure.of(Unsendable(
                 at,
-                "Outgoing and Failure of the message are both NULL, so it was not handled; give it an empty Outgoing "
-                "where it sends nothing, or let each_message know the options by which addresses are read.",
+                "Outgoing and Failure of the message are both NULL, so it was not handled; give it an "
+                "empty Outgoing where it sends nothing, or let each_message know the options by which "
+                "addresses are read.",
             ))
             for at in left
         }  # fmt: skip
@@ -354,7 +357,8 @@ class _Sends:
     def composed(self, *, eager: bool) -> Composed | None:
         """The messages.
 
-        :param eager: whether their rows are made at once, because one that cannot be made fails its received row.
+        :param eager: whether their rows are made at once, because one that cannot be made fails its received
+            row.
         :raises Unsendable: one cannot be made.
         """
         if self.rows is None or not self.rows.num_rows:
@@ -369,7 +373,8 @@ class _Sends:
         rows = self.rows
         for at in range(0 if rows is None else rows.num_rows):
             try:
-                made = self.builder.composed(rows.slice(at, 1), lambda each: pa.repeat("", len(each)))  # type: ignore[union-attr] # there is one
+                one = rows.slice(at, 1)  # type: ignore[union-attr] # there is one
+                made = self.builder.composed(one, lambda each: pa.repeat("", len(each)))
                 made.rows(range(len(made)))
             except Unsendable as error:
                 yield at, error
@@ -379,7 +384,7 @@ class _NewIds:
     """Makes the ids of messages that have none."""
 
     def __init__(self, outcomes: Outcomes, owners: Sequence[int]) -> None:
-        """:param owners: of each message the position of the received row that sends it, in ascending order."""
+        """:param owners: of each message the position of the row that sends it, in ascending order."""
         self._outcomes = outcomes
         self._owners = owners
 
@@ -400,12 +405,12 @@ class _Once:
     _seen: dict[str, list[pa.Array]] = field(default_factory=dict)
 
     def check(self, queues: pa.Array, row_versions: pa.Array, row_ids: pa.Array, *, once: bool) -> None:
-        """:raises ConfigurationError: a row does not tell which it was; or tells the same as another row, if ``once``."""
+        """:raises ConfigurationError: a row does not tell which it was; if ``once``, two tell the same."""
         for name, column in zip(RECEIVED_ROW, (queues, row_versions, row_ids), strict=True):
             if column.null_count:
                 raise ConfigurationError(
-                    f"A row has no {name}, so it does not tell which received message it is the outcome of; keep the "
-                    "columns of the source, and give Queue the address of its queue."
+                    f"A row has no {name}, so it does not tell which received message it is the outcome of; "
+                    "keep the columns of the source, and give Queue the address of its queue."
                 )
         for queue in pc.unique(queues).to_pylist() if once else ():
             its = row_versions.filter(pc.equal(queues, queue))
@@ -421,16 +426,16 @@ class _Once:
     @staticmethod
     def _refuse(queue: str, row_version: int) -> None:
         raise ConfigurationError(
-            f"The received message with RowVersion {row_version} of {queue} has two rows, but it has one outcome; put "
-            "all that it sends into one row, as elements of the column Outgoing."
+            f"The received message with RowVersion {row_version} of {queue} has two rows, but it has one "
+            "outcome; put all that it sends into one row, as elements of the column Outgoing."
         )
 
 
 def _copies(batch: pa.RecordBatch, columns: FrameColumns) -> tuple[pa.Array, Sequence[int], pa.Array] | None:
     """Which rows of a frame are copies of one received row; None where there are none.
 
-    :returns: the order in which copies stand together, of each row in that order the number of its received row, and the
-        positions there of the first copies.
+    :returns: the order in which copies stand together, of each row in that order the number of its received
+        row, and the positions there of the first copies.
     """
     versions = columns.column(batch, "RowVersion")
     if len(pc.unique(versions)) == len(versions):
@@ -457,11 +462,11 @@ def _read(name: str, groups: Sequence[Alike]) -> pa.Array:
 
 def _overlap(one: pa.Array, other: pa.Array) -> bool:
     first, second = (pc.min_max(each).as_py() for each in (one, other))
-    return first["min"] <= second["max"] and second["min"] <= first["max"]  # type: ignore[no-any-return] # pyarrow has no types
+    return bool(first["min"] <= second["max"] and second["min"] <= first["max"])
 
 
 def _told_delay(delay: object) -> timedelta | None:
-    """A delay of a retry; one whose end is too far away is none, and the message goes to the error queue at once."""
+    """A delay of a retry. One that ends too far away is none: the message goes to the error queue at once."""
     return max(delay, timedelta()) if isinstance(delay, timedelta) and delay < LONGEST_DELAY else None
 
 
@@ -480,6 +485,7 @@ def _failure(told_: Mapping[str, object]) -> Failure:
     """A failure as the column tells it."""
     texts = {name: None if value is None else str(value) for name, value in told_.items()}
     time = told_.get("TimeOfFailure")
+    data = dict(told_.get("Data") or {})  # type: ignore[call-overload] # a map of texts
     return Failure(
         exception_type=texts.get("ExceptionType") or "Failure",
         message=texts.get("Message") or "",
@@ -487,7 +493,7 @@ def _failure(told_: Mapping[str, object]) -> Failure:
         inner_exception_type=texts.get("InnerExceptionType"),
         help_link=texts.get("HelpLink"),
         source=texts.get("Source"),
-        data={name: value for name, value in dict(told_.get("Data") or {}).items() if value is not None},  # type: ignore[call-overload] # a map of texts
+        data={name: value for name, value in data.items() if value is not None},
         time=None if time is None else time.astimezone(UTC),  # type: ignore[attr-defined] # a timestamp
         retry_after=_told_delay(told_.get("RetryAfter")),
         error_queue=texts.get("ErrorQueue") or None,

@@ -54,8 +54,8 @@ class Outcomes:
     :param times: when each was processed (:data:`TIMES`).
     :param moved: the origins of those that we have moved, by their positions.
     :param stored: those that we have stored for another database, and what each is known by there.
-    :param sends: all that they send; None for nothing. ``owners`` has for each of these messages the position of the received
-        one that sends it, in ascending order.
+    :param sends: all that they send; None for nothing. ``owners`` has for each of these messages the position
+        of the received one that sends it, in ascending order.
     :param failed: those that have failed, by their positions. Nothing of what they send goes out.
     """
 
@@ -133,7 +133,7 @@ class Outcomes:
 
     @cached_property
     def owed(self) -> Mapping[int, Owed]:
-        """The acknowledgements that rows ask for which ServiceControl has put back; one that we stored owes none."""
+        """The acknowledgements of rows that ServiceControl has put back. A row that we stored owes none."""
         return {at: each for at, each in owed_by(self.headers).items() if at not in self.stored}
 
     def result(self, position: int) -> str | None:
@@ -164,9 +164,10 @@ class Outcomes:
         return lasting(headers, self._bodies_of(positions))
 
     def copy_error_rows(self, refused: Sequence[tuple[int, str, Failure]], places: Places) -> pa.RecordBatch:
-        """The rows for an error queue of copies of events that were passed on; each names its one destination.
+        """The error rows of copies of events that were passed on; each names its one destination.
 
-        :param refused: of each copy the position of its row, the full address of its destination, and why it failed.
+        :param refused: of each copy the position of its row, the full address of its destination, and why it
+            failed.
         """
         headers = [
             changed_headers(

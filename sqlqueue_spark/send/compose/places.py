@@ -1,6 +1,6 @@
 """An address means one table in one database: which one, and how it is written for others to read.
 
-A text such as ``orders`` means different things in different databases, so nothing is sent to a text. A
+A text like ``orders`` means different things in different databases, so nothing is sent to a text. A
 *place* is a database, a schema and a table. An address that a message, a subscription or the option ``queue``
 names is a destination: it lies in the database of ``sink.url``, unless ``endpoint.<name>.url`` names another
 one. What belongs to a received row (its queue, errorQueue, auditQueue, the queue of an acknowledgement) lies
@@ -106,7 +106,7 @@ class Places:
         return self.home.store_and_forward is not None and place.target != self.at_home
 
     def full_address(self, address: str, place: Place | None = None) -> str:
-        """An address as the transport writes it, whatever form the user gave: complete.
+        """An address as the transport writes it: complete.
 
         On SQL Server the database belongs to it. The name of a database that was not reached yet is not
         known, and left out.

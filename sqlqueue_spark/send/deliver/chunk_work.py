@@ -166,7 +166,7 @@ class Chunk:
         return replace(self, failed={**failures, **self.failed})
 
     def refusing(self, positions: Iterable[int], failure: Failure) -> Chunk:
-        """The chunk, of which these messages are refused. One of several copies fails alone, else its row does."""
+        """The chunk, of which these messages are refused. One of several copies fails alone, else its row."""
         copies, failed = dict(self.refused), dict(self.failed)
         for at in positions:
             if self.rows is not None and self._is_copy(at):
@@ -215,7 +215,7 @@ def earlier_send_keys(chunk: Chunk, addressed: Iterable[Addressed], own: str | N
 
 
 def inserted_rows(routes: Routes, chunk: Chunk, to: Addressed, positions: Sequence[int]) -> list[Rows]:
-    """The rows of messages by the tables that they go into: those that wait until they are due go into another one."""
+    """The rows of messages by the tables that they go into. Those that are due later go into another one."""
     assert to.to is not None
     assert chunk.sends is not None
     rows = chunk.sends.rows(positions)
@@ -239,7 +239,7 @@ def inserted_rows(routes: Routes, chunk: Chunk, to: Addressed, positions: Sequen
 def _stored(
     routes: Routes, rows: pa.RecordBatch, to: Addressed, known_as: Sequence[str] | None
 ) -> pa.RecordBatch:
-    """The rows with the header that says where they go in another database, unless a plain one says it itself.
+    """The rows with the header of their destination in another database; a plain one may have it already.
 
     :param known_as: what each is known by there, where we store them; None for plain messages.
     """
@@ -310,7 +310,8 @@ def in_tables(
     """These messages by table. All senders keep one order of tables, so that they never wait in a circle."""
     wanted = set(positions)
     whole = sum(len(each.positions) for each in addressed) == len(wanted)
-    for each in sorted((each for each in addressed if each.to), key=lambda each: each.to.table.address):  # type: ignore[union-attr] # just looked
+    reached = [(each.to.table.address, each) for each in addressed if each.to]
+    for _, each in sorted(reached, key=lambda pair: pair[0]):
         its = each.positions if whole else [at for at in each.positions if at in wanted]
         if its:
             yield each, its
@@ -341,8 +342,9 @@ class _Passed:
 class AtHome:
     """What a chunk writes in the database in which its rows were received, or in the sink's own one.
 
-    :param asks: whether the outbox is asked for the origin of each row. A sink that knows that a batch is tried for the
-        first time need not ask where all goes to home: there each failure takes the key of its send, too.
+    :param asks: whether the outbox is asked for the origin of each row. A sink that knows that a batch is
+        tried for the first time need not ask where all goes to home: there each failure takes the key of its
+        send, too.
     """
 
     def __init__(self, routes: Routes, chunk: Chunk, *, asks: bool) -> None:
@@ -355,9 +357,10 @@ class AtHome:
         self._asks = asks or chunk.handled
 
     def find_tables(self) -> None:
-        """Find all tables that may be written, before a transaction begins: to look for one ends a transaction.
+        """Find all tables that may be written, before the transaction: a look for one needs its own.
 
-        A row that is to be tried again, and whose queue has no table for that, goes to the error queue at once.
+        A row that is to be tried again, and whose queue has no table for that, goes to the error queue at
+        once.
 
         :raises QueueError: another of these tables is missing.
         """
@@ -408,7 +411,8 @@ class AtHome:
         """The key of the outcome of each row."""
         rows, sends = self.chunk.rows, self.chunk.sends
         if rows is not None:
-            return keys(rows.origin_texts, "", OF_ORIGIN).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+            whole = keys(rows.origin_texts, "", OF_ORIGIN)
+            return whole.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
         made: dict[int, str] = {}
         for each in self.chunk.addressed:
             if sends is not None and each.positions:
@@ -436,7 +440,8 @@ class AtHome:
         found: dict[int, str] = {}
         for each in self.chunk.addressed if rows is not None and not rows.handled else ():
             owners = pa.array([self.chunk.owners[at] for at in each.positions], pa.int32())
-            made = keys(rows.origin_texts.take(owners), each.known_as, OF_FAILED)  # type: ignore[union-attr] # there is one
+            origins = rows.origin_texts.take(owners)  # type: ignore[union-attr] # there is one
+            made = keys(origins, each.known_as, OF_FAILED)
             found.update(zip(each.positions, made.to_pylist(), strict=True))
         return found
 
@@ -449,7 +454,8 @@ class AtHome:
             (its, keys(rows.ids.take(its), self._final(queue), OF_HANDLED))
             for queue, its in grouped(rows.queues)
         ]
-        return in_order(*zip(*made, strict=True)).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+        together = in_order(*zip(*made, strict=True))
+        return together.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def _final(self, queue: str) -> str:
         return self._routes.destinations.received(queue, self._routes.connected).known_as
@@ -466,7 +472,7 @@ class AtHome:
             yield from (self.origins[at] for at in self.chunk.failed)
 
     def earlier_origins(self) -> dict[str, str]:
-        """The keys by which version 0.2.0 may have known outcomes, each with the present key of the origin."""
+        """The keys by which version 0.2.0 may have known outcomes, each with the present key."""
         rows = self.chunk.rows
         found: dict[str, str] = {}
         if rows is None:
@@ -560,8 +566,8 @@ class AtHome:
     def _of_handled(self, known: Collection[str]) -> Decision:
         """For rows that are handled.
 
-        A row whose origin is known has had its outcome, whatever it would be now. One whose id is known, or comes
-        twice, was handled as another row.
+        A row whose origin is known has had its outcome, and gets no other. One whose id is known, or
+        comes twice, was handled as another row.
         """
         chunk = self.chunk
         if not known and self._plain and len(set(self.ids)) == len(chunk):
@@ -735,8 +741,9 @@ class AtHome:
         store = self._places.home.store_and_forward
         if store is None and (received is None or not received.as_received):
             raise ConfigurationError(
-                f"The queue {queue!r} lies in another database, and nothing passes on what is written for it; name a queue of this "
-                "database as storeAndForward, from which a store-and-forward job sends it on."
+                f"The queue {queue!r} lies in another database, and nothing passes on what is written for "
+                "it; name a queue of this database as storeAndForward, from which a store-and-forward job "
+                "sends it on."
             )
         full = self._places.full_address(queue, place)
         stored: dict[str, list[tuple[int, str]]] = {}

@@ -26,7 +26,7 @@ Subscribers = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
 
 
 class _Group(NamedTuple):
-    """Messages that go to one address, or messages that are no events; ``sources`` are their positions, ascending."""
+    """Messages to one address, or messages that are no events; ``sources`` are their positions, ascending."""
 
     sources: pa.Array
     destinations: pa.Array
@@ -36,13 +36,14 @@ class _Group(NamedTuple):
 def with_copies(
     chunk: Composed | Outcomes, subscribers: Subscribers, written: int
 ) -> tuple[Sequence[Composed | Outcomes], Sent]:
-    """A chunk with copies in the place of its events, as one or more chunks, and how many events have no subscriber.
+    """A chunk with copies in the place of its events, and how many events have no subscriber.
 
-    A chunk of messages is cut between the tables of the subscribers, a chunk of outcomes between received rows: each has at
-    most as many copies as a transaction should, and all that a row sends stays together.
+    A chunk of messages is cut between the tables of the subscribers, a chunk of outcomes between received
+    rows: each has at most as many copies as a transaction should, and all that a row sends stays together.
 
     :param written: the most rows that one statement writes.
-    :raises QueueError: there is no table of subscriptions; or a queue that has subscribed is gone, and there is no error queue.
+    :raises QueueError: there is no table of subscriptions; or a queue that has subscribed is gone, and there
+        is no error queue.
     """
     sends = chunk.sends if isinstance(chunk, Outcomes) else chunk
     if sends is None or sends.events is None:
@@ -63,7 +64,7 @@ def with_copies(
 
 
 def _groups(chunk: Composed, subscribers: Subscribers) -> tuple[list[_Group], int]:
-    """The messages of a chunk by where they go, those that are no events first; and how many events go nowhere."""
+    """The messages of a chunk by where they go, no events first; and how many events go nowhere."""
     assert chunk.events is not None
     events = chunk.events.without(sorted(chunk.failed)) if chunk.failed else chunk.events
     by_topics = events.by_topics()

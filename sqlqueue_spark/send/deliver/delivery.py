@@ -44,11 +44,13 @@ class Delivery:
     routes: Routes
     options: SinkOptions
     work: AtHome | Elsewhere
-    #: The error queue, where it lies at home, which must take what it gets; and whether messages may fail at all.
+    #: The error queue, where it lies at home, which must take what it gets; and whether messages may fail at
+    #: all.
     error_queue: Destination | None
     may_fail: bool
     _committing: bool = False
-    #: The keys that the last attempt found in the outbox, and those found by the last one that met a duplicate.
+    #: The keys that the last attempt found in the outbox, and those found by the last one that met a
+    #: duplicate.
     _seen: Collection[str] | None = None
     _seen_before: Collection[str] | None = None
 
@@ -86,8 +88,8 @@ class Delivery:
     def worth_it(self, error: TryAgain) -> bool:
         """Whether another attempt may succeed, and can write nothing twice.
 
-        After a duplicate: a twin that was faster has added keys, so the next look must see more than the last one.
-        Without an outbox it is not known what became of a commit whose answer was lost.
+        After a duplicate: a twin that was faster has added keys, so the next look must see more than the last
+        one. Without an outbox it is not known what became of a commit whose answer was lost.
         """
         if not self.options.uses_outbox:
             return not isinstance(error, Duplicate) and not self._committing
@@ -101,7 +103,7 @@ class Delivery:
         fail_points.step(fail_points.IDS_INSERTED)
 
     def _refuse_lost(self, known: Collection[str]) -> None:
-        """Refuse messages for another database whose table is not there, but for those that were sent before."""
+        """Refuse messages whose table in another database is missing, but for those that were sent before."""
         if isinstance(self.work, Elsewhere):
             lost = [(each.positions, each.error) for each in self.work.lost(known) if each.error is not None]
             if lost:

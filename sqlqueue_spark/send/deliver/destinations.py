@@ -42,7 +42,7 @@ HAS_IDS = "ids"
 #: A table with the rows (:data:`OUTGOING`) that go there.
 Rows = tuple[Destination, pa.RecordBatch]
 
-#: After so many seconds the driver looks for the destinations again. To look in each batch would cost a
+#: The seconds after which the driver looks for the destinations again. To look in each batch would cost a
 #: connection, and some statements for each destination.
 _FRESH_SECONDS = 60.0
 
@@ -50,10 +50,10 @@ _FRESH_SECONDS = 60.0
 class Destinations:
     """Finds each table once. The driver hands what it found to the workers, so that they need not look.
 
-    Meanwhile a table may be dropped, renamed or created. An insert names its table, so messages go to the table that
-    has the name then. Where no table has it, the insert fails. Of a table that was created anew only the known columns
-    can be wrong. If it lacks one of them, the insert fails. If it has further columns, they stay empty until the driver
-    looks again.
+    Meanwhile a table may be dropped, renamed or created. An insert names its table, so messages go to the
+    table that has the name then. Where no table has it, the insert fails. Of a table that was created anew
+    only the known columns can be wrong. If it lacks one of them, the insert fails. If it has further columns,
+    they stay empty until the driver looks again.
 
     :param options: those of the database in which messages were received; for a sink alone, of its own one.
     :param away: those of the database of ``sink.url``, in which the destinations lie.
@@ -115,7 +115,7 @@ class Destinations:
         return "" if target == self.places.at_home else f" in the database of {self.places.option_of(target)}"
 
     def waiting(self, place: Place, connected: Connected) -> Destination:
-        """The table in which the delayed messages of a queue or an endpoint wait; ``connected`` as for :meth:`at`.
+        """The table in which delayed messages of a queue or endpoint wait; ``connected`` as for :meth:`at`.
 
         :param place: the queue, or the queue of the endpoint.
         :raises QueueError: there is no such table.
@@ -130,12 +130,12 @@ class Destinations:
         return found
 
     def find_waiting(self, connected: Connected) -> None:
-        """Find the tables of messages with a time of delivery in all databases of the tables that were found."""
+        """Find the tables of messages with a time of delivery, in all databases that were reached."""
         for target in self.databases():
             self.waiting(self.sends_later(target), connected)
 
     def sends_later(self, target: Target) -> Place:
-        """The endpoint in whose table those messages wait in a database that are sent with a time of delivery."""
+        """The endpoint in whose table messages with a time of delivery wait in a database."""
         options = self.places.home if target == self.places.at_home else self.places.away
         name = options.delayed_endpoint or options.sender or "sqlqueue"
         schema = options.default_schema or target.dialect.default_schema
@@ -171,7 +171,7 @@ class Destinations:
         return list(dict.fromkeys(found.target for found in self._found.values()))
 
     def forget_if_old(self) -> None:
-        """Forget after a minute what was found. Only the driver calls it, because a worker's clock is another one."""
+        """Forget after a minute what was found. Only the driver calls it: a worker's clock is another one."""
         if self._clock() - self._found_since >= _FRESH_SECONDS:
             self.forget()
 
@@ -194,7 +194,7 @@ def check_one_database(destinations: Destinations, addresses: Iterable[str]) -> 
         place = places.destination(address)
         if place.target != places.at_home and not places.is_stored(place):
             raise ConfigurationError(
-                f"The destination {address!r} lies in another database, which transactionMode sendsAtomicWithReceive "
-                "cannot reach in one transaction; send to it with receiveOnly and an outbox, or name a queue of this "
-                "database as storeAndForward."
+                f"The destination {address!r} lies in another database, which transactionMode "
+                "sendsAtomicWithReceive cannot reach in one transaction; send to it with receiveOnly and an "
+                "outbox, or name a queue of this database as storeAndForward."
             )

@@ -1,4 +1,4 @@
-"""What the outbox of a sink knows: whether it is there, and what earlier versions of this package wrote into it."""
+"""What the outbox of a sink knows: whether it is there, and what earlier versions wrote into it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ log = logger(__name__)
 def has_sent(destinations: Destinations, connection: Connection) -> bool:
     """Whether the outbox of an atomic pipeline has any ids: then the pipeline has also sent in another mode.
 
-    An atomic batch needs no outbox: what it sends goes out with its claim. But a batch that was sent in another mode, and
-    whose rows are still in the queue, may come again in an atomic one: its checkpoint was lost, or is an older one.
+    An atomic batch needs no outbox: what it sends goes out with its claim. But a batch that was sent in
+    another mode, and whose rows are still in the queue, may come again in an atomic one: its checkpoint was
+    lost, or is an older one.
     """
     options = destinations.options
     if options.transaction_mode != ATOMIC or options.outbox == NO_OUTBOX:
@@ -50,14 +51,15 @@ def check_outbox(options: SinkOptions, connection: Connection) -> None:
         once = outbox.keeps_ids_once()
         if once is None:
             raise QueueError(
-                f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create {for_shell(endpoint)}, "
-                "or set outbox to none."
+                f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create "
+                f"{for_shell(endpoint)}, or set outbox to none."
             )
         if not once:
             raise QueueError(
-                f"The outbox table {outbox.name} has no unique index whose only key is MessageId, so one id could be "
-                "added twice and its message sent twice; make MessageId its primary key (a table that is partitioned "
-                "by DispatchedAt cannot have that key), or give the sink an endpoint with a table of its own."
+                f"The outbox table {outbox.name} has no unique index whose only key is MessageId, so one id "
+                "could be added twice and its message sent twice; make MessageId its primary key (a table "
+                "that is partitioned by DispatchedAt cannot have that key), or give the sink an endpoint "
+                "with a table of its own."
             )
 
 
@@ -65,16 +67,16 @@ def check_outbox(options: SinkOptions, connection: Connection) -> None:
 def _warn_of_sharing(outbox: str, endpoint: str) -> None:
     """Say once in a process that two endpoints share a table."""
     log.warning(
-        "shared_outbox outbox=%s endpoint=%s: another endpoint, whose name means the same table (as Shop.Spark and "
-        "Shop_Spark do), has written into it, and what one has sent counts as sent for the other; give one of them "
-        "another name",
+        "shared_outbox outbox=%s endpoint=%s: another endpoint, whose name means the same table (as "
+        "Shop.Spark and Shop_Spark do), has written into it, and what one has sent counts as sent for the "
+        "other; give one of them another name",
         outbox,
         endpoint,
     )
 
 
 def look_for_versions(options: SinkOptions, destinations: Destinations, connection: Connection) -> None:
-    """Find out which earlier versions may have written into an outbox, for all tasks, and whether it is shared."""
+    """Find out, for all tasks, which earlier versions may have written into an outbox, and who shares it."""
     endpoint = options.sender or ""
     outbox = OutboxTable(connection, endpoint, options.default_schema)
 

@@ -1,6 +1,7 @@
-"""Checks on the driver, before anything is sent: every destination, the outbox in its database, the stage's source.
+"""Checks on the driver, before anything is sent: all destinations, their outboxes, the stage's source.
 
-What an atomic pipeline has staged is tried out before the stage is sealed, while the batch can still be refused.
+What an atomic pipeline has staged is tried out before the stage is sealed, while the batch can still be
+refused.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ def prepare(
     received: bool = False,
     stores: bool = True,
 ) -> Run:
-    """Find the tables that these addresses mean, that of the error queue, and the outbox in each of their databases.
+    """Find the tables that these addresses mean, the error queue, and the outbox in each of their databases.
 
     Where there is an error queue, any other address may be missing: messages to it go there.
 
-    :param again: whether the sink has reached these databases before. If so, it waits for one that lets nobody in.
+    :param again: whether the sink has reached these databases before. If so, it waits for one that refuses
+        connections.
     :param delays: whether messages may wait until they are due; then the tables for that are found too.
     :param events: whether messages are published; then the table of subscriptions must be there.
     :param batch: the batch to send.
@@ -53,8 +55,8 @@ def prepare(
     :returns: what an atomic pipeline's batch is staged for.
 
     :raises QueueError: a queue table or an outbox table is missing; the text says which.
-    :raises ConfigurationError: an address or a name is impossible, or no atomic source holds the stage of an atomic
-        pipeline.
+    :raises ConfigurationError: an address or a name is impossible, or no atomic source holds the stage of an
+        atomic pipeline.
     """
     destinations.forget_if_old()
     addresses = list(addresses)
@@ -106,14 +108,15 @@ def _find_all(
 def _find_beside(
     destinations: Destinations, queue: str, connected: Callable[[Target], Connection], *, stores: bool
 ) -> None:
-    """Find an error or audit queue, which may lie elsewhere only where what is written for it can be stored."""
+    """Find an error or audit queue. It may lie elsewhere only where what is written for it can be stored."""
     places = destinations.places
     if places.beside(queue).target == places.at_home:
         destinations.beside(queue, connected)
     elif not stores and places.home.store_and_forward is None:
         raise ConfigurationError(
-            f"The queue {queue!r} lies in another database, and nothing passes on what is written for it; name a queue of "
-            "this database as storeAndForward, from which a store-and-forward job sends it on."
+            f"The queue {queue!r} lies in another database, and nothing passes on what is written for it; "
+            "name a queue of this database as storeAndForward, from which a store-and-forward job sends it "
+            "on."
         )
 
 
@@ -160,7 +163,8 @@ def rehearse(
 def _enter(options: SinkOptions, connection: Connection, batch: Batch, last: Run | None) -> Run:
     """Find out what a batch is staged for.
 
-    First send the messages that an earlier batch has left on the stage: Spark logged that batch before this one began.
+    First send the messages that an earlier batch has left on the stage: Spark logged that batch before this
+    one began.
     """
     stage = Stage(connection, table_of(options))
     with connection.transaction():
@@ -171,7 +175,7 @@ def _enter(options: SinkOptions, connection: Connection, batch: Batch, last: Run
 
 
 def _look_back(options: SinkOptions, connection: Connection, batch: Batch) -> None:
-    """Send the messages that a batch has left on the stage. The sink sealed them there while the stream was still atomic.
+    """Send what a batch has left on the stage. The sink sealed it there while the stream was still atomic.
 
     If they are of this very batch, Spark runs it again, and they are void.
 

@@ -1,4 +1,4 @@
-"""Reads rows of an unfinished batch again as they were received: a transform may have changed what a frame has of them."""
+"""Reads rows of an unfinished batch again as they were received. A transform may have changed them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def received_again(
 ) -> Outcomes:
     """The rows, of which these have the headers and bodies of their queues.
 
-    Their batch is not settled, so they stand in their table, and the claim's locks hide nothing from a plain read. A row
-    that does not stand there (it comes from an archive, say) stays as it is.
+    Their batch is not settled, so they stand in their table, and the claim's locks hide nothing from a plain
+    read. A row that does not stand there (it comes from an archive, say) stays as it is.
 
     :param connection: one to their database, with no open transaction.
     """

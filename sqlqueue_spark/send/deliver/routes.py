@@ -106,7 +106,8 @@ class Routes:
                 key = (each.place, each.known_as, each.to and each.to.table.address, each.stored_for)
                 known = found.get(key)
                 if known is not None:
-                    each = replace(each, positions=sorted([*known.positions, *each.positions]))  # noqa: PLW2901
+                    positions_ = sorted([*known.positions, *each.positions])
+                    each = replace(each, positions=positions_)  # noqa: PLW2901
                 found[key] = each
         return list(found.values())
 
@@ -192,11 +193,12 @@ class Routes:
         return self.destinations.waiting(self.destinations.sends_later(to.target), self.connected)
 
     def subscribers(self, topics: Collection[str], places: Places) -> dict[str, list[str]]:
-        """The addresses that have subscribed to each of these types, one for each table: several may mean one.
+        """The addresses that have subscribed to each of these types, one for each table.
 
-        :raises QueueError: there is no table of subscriptions; or one of these queues is gone, and there is no error
-            queue.
-        :raises ConfigurationError: likewise, an address cannot be read, or its database cannot be reached from here.
+        :raises QueueError: there is no table of subscriptions; or one of these queues is gone, and there is
+            no error queue.
+        :raises ConfigurationError: likewise, an address cannot be read, or its database cannot be reached
+            from here.
         """
         found = self.destinations.subscribers(places).of(topics, self.connected)
         addresses: dict[object, str] = {}
@@ -230,7 +232,7 @@ class Routes:
             return to.target, to.table.address
         if isinstance(error, QueueError) and self.places.home.error_queue is None:
             raise QueueError(
-                f"{error} It has subscribed to {topic!r}; where it is gone for good, end that with sqlqueue unsubscribe, "
-                "or set the option errorQueue, and only its copies go there."
+                f"{error} It has subscribed to {topic!r}; where it is gone for good, end that with sqlqueue "
+                "unsubscribe, or set the option errorQueue, and only its copies go there."
             ) from error
         return place

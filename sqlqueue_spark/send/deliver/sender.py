@@ -48,16 +48,18 @@ log = logger(__name__)
 T = TypeVar("T")
 
 
-#: Errors of another database that takes nothing, after all retries. A QueueError there is the outbox's: the driver has
-#: seen it at the start, and what a destination refuses is told from it.
+#: Errors of another database that takes nothing, after all retries. A QueueError there is the outbox's: the
+#: driver has seen it at the start, and what a destination refuses is told from it.
 _DOWN = (ConnectionLost, DatabaseTakesNothing, LockTimeout, RowsHeld, QueueError)
 
 
 class Sender:
     """Sends messages over connections of its own, one for each database.
 
-    :param waiting: the databases that are down, where rows for them may wait; None where the batch waits instead.
-    :param first_try: whether this batch is surely tried for the first time, so that home need not be asked for each row.
+    :param waiting: the databases that are down, where rows for them may wait; None where the batch waits
+        instead.
+    :param first_try: whether this batch is surely tried for the first time, so that home need not be asked
+        for each row.
     """
 
     def __init__(
@@ -88,9 +90,10 @@ class Sender:
     def send(self, chunks: Iterable[Composed | Outcomes]) -> Sent:
         """Send messages, or outcomes, in their order.
 
-        :raises QueueError: a destination or the outbox table is missing, or a destination already has a row with the Id
-            that a row of the frame brings along.
-        :raises TryAgain: the database gave way too often. The outbox knows what was sent, so it is safe to send all again.
+        :raises QueueError: a destination or the outbox table is missing, or a destination already has a row
+            with the Id that a row of the frame brings along.
+        :raises TryAgain: the database gave way too often. The outbox knows what was sent, so it is safe to
+            send all again.
         """
         done = Sent()
         for chunk in chunks:
@@ -101,7 +104,7 @@ class Sender:
         return done
 
     def _copied(self, chunk: Composed | Outcomes) -> tuple[Sequence[Composed | Outcomes], Sent]:
-        """The chunk with copies in the place of its events. Events whose subscribers cannot be known fail, or wait."""
+        """The chunk with copies in the place of its events. Events of unknown subscribers fail, or wait."""
         places = self._places_of(chunk)
         target = Target.of(places.away)
         try:
@@ -137,7 +140,7 @@ class Sender:
         return chunk.places if isinstance(chunk, Outcomes) else self._places
 
     def _addressed(self, part: Composed | Outcomes) -> Chunk:
-        """The chunk, of which it is known where each message goes; what cannot be reached at home has failed."""
+        """The chunk with the place of each message. What cannot be reached at home has failed."""
         rows = part if isinstance(part, Outcomes) else None
         sends = rows.sends if rows is not None else part
         assert not isinstance(sends, Outcomes)
@@ -186,7 +189,7 @@ class Sender:
         return self._destinations.beside(queue, self._connected)
 
     def _check_ends(self, rows: Outcomes) -> None:
-        """Refuse an error or audit queue that is the queue itself: what goes there would be received again, for ever."""
+        """Refuse an error or audit queue that is the queue itself: its rows would be received for ever."""
         for queue in rows.queues.unique().to_pylist():
             received = self._destinations.received(queue, self._connected)
             for name, address in (
@@ -201,8 +204,8 @@ class Sender:
                     == received.table.address
                 ):
                     raise ConfigurationError(
-                        f"The option {name} names {received.table.name}, in which the messages were received, so they would "
-                        "go round for ever; name another queue."
+                        f"The option {name} names {received.table.name}, in which the messages were "
+                        "received, so they would go round for ever; name another queue."
                     )
 
     def _stores(
@@ -277,7 +280,7 @@ class Sender:
         return delayed + self._at_home(chunk)
 
     def _without_known(self, chunk: Chunk) -> Chunk:
-        """The chunk, of which those have failed before anything is sent that home knows: nothing of them goes out."""
+        """The chunk, of which it is known which rows had their outcome at home: nothing of these goes out."""
         fails = chunk.rows is not None or self._options.error_queue is not None
         if self._first_try or not self._options.uses_outbox or not fails:
             return chunk
@@ -340,7 +343,7 @@ class Sender:
                     chunk = self._refusing(chunk, its, why)
 
     def _original(self, chunk: Chunk) -> Chunk:
-        """The chunk with rows as they were received, where they fail or wait: a frame may have changed them."""
+        """The chunk with its failed and waiting rows as they were received: a frame may have changed them."""
         rows = chunk.rows
         if rows is None or rows.as_received:
             return chunk
@@ -350,7 +353,7 @@ class Sender:
         connection = self._connected(self._home)
         return replace(chunk, rows=received_again(connection, self._places, rows, wanted))
 
-    # -- Databases that are down --------------------------------------------------------------------------------
+    # -- Databases that are down ----------------------------------------------------------------------------
 
     def _is_down(self, target: Target) -> bool:
         return self._waiting is not None and target in self._waiting.down
@@ -368,7 +371,7 @@ class Sender:
         ))  # fmt: skip
 
     def _waiting_for(self, chunk: Chunk, targets: Sequence[Target]) -> Chunk:
-        """The chunk, of which the rows wait that go to these databases, or are given up where they have waited too long."""
+        """The chunk, of which the rows for these databases wait, or are given up after too long a wait."""
         rows = chunk.rows
         if not targets:
             return chunk
@@ -400,7 +403,8 @@ class Sender:
                 failures[row] = failure
         return chunk.failing(failures)
 
-    # -- Connections --------------------------------------------------------------------------------------------
+    # -- Connections
+    # --------------------------------------------------------------------------------------------
 
     def _connected(self, target: Target) -> Connection:
         if target not in self._connections:
@@ -429,8 +433,8 @@ class Sender:
             return self._retried(target, lambda: delivery.attempt(self._connected(target)), delivery.worth_it)
         except Duplicate as error:
             raise QueueError(
-                f"{error} If the rows have Ids of their own, one of these is taken: leave the column Id out, and each row "
-                "gets a new one; what makes a message go out once is its MessageId."
+                f"{error} If the rows have Ids of their own, one of these is taken: leave the column Id "
+                "out, and each row gets a new one; what makes a message go out once is its MessageId."
             ) from error
 
     def _retried(

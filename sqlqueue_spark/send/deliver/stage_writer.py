@@ -28,23 +28,23 @@ from sqlqueue_spark.tables.stage_table import table_of
 
 @dataclass(frozen=True, kw_only=True)
 class Staged:
-    """What one task has put on the stage. It counts once the sink has sealed the stage with the task's name."""
+    """What one task has put on the stage. It counts when the stage is sealed with the task's name."""
 
     task: str
     destinations: tuple[str, ...]
     rows: int
-    #: What these rows are. Repeated are those that it has left out: the outbox knows them from times in which the pipeline was not
-    #: atomic.
+    #: What these rows are. Repeated are those that it has left out: the outbox knows them from times in which
+    #: the pipeline was not atomic.
     sent: Sent = field(default_factory=Sent)
 
 
 def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Composed | Outcomes]) -> Staged:
     """Stage messages, or outcomes, in their order, under a new name for the task, which no other attempt has.
 
-    Chunks are committed one by one. A task that fails leaves rows on the stage. They never count, and they go when the stage
-    is next emptied.
+    Chunks are committed one by one. A task that fails leaves rows on the stage. They never count, and they go
+    when the stage is next emptied.
 
-    :raises TryAgain: the database gave way too often, or nobody knows whether a chunk was committed.
+    :raises TryAgain: the database gave way too often, or it is not known whether a chunk was committed.
     """
     with _StageWriter(options, destinations) as writer:
         sent = writer.send(chunks)
@@ -57,10 +57,10 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Com
 
 
 def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: bool = False) -> None:
-    """Write into the mark which tasks' rows count: those of the tasks that Spark has accepted. To repeat it does no harm.
+    """Write into the mark which tasks' rows count: those that Spark has accepted. A repetition is harmless.
 
-    First the sink rehearses each destination, so that it finds what a destination would refuse while the batch can still be
-    refused. Errors as :meth:`Stage.seal`.
+    First the sink rehearses each destination, so that it finds what a destination would refuse while the
+    batch can still be refused. Errors as :meth:`Stage.seal`.
 
     :param run: what :func:`prepare` returned.
     :param own_ids: whether the rows have Ids of their own. A destination may have any of these already.

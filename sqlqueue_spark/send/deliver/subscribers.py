@@ -1,6 +1,7 @@
 """Who has subscribed to which types of events, remembered for a few seconds.
 
-An endpoint that starts or stops need tell no publisher: it changes the table of subscriptions, and each publisher looks there again.
+An endpoint that starts or stops need tell no publisher: it changes the table of subscriptions, and each
+publisher looks there again.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _FRESH_SECONDS = 5.0
 class Subscribers:
     """Looks into the table of subscriptions of the sink's schema, in the sink's database.
 
-    Each process looks for itself, and nothing of it travels from the driver to the workers: a task may begin long after the driver has
-    looked, and its worker cannot tell how long, because its clock is another one.
+    Each process looks for itself, and nothing of it travels from the driver to the workers: a task may begin
+    long after the driver has looked, and its worker cannot tell how long, because its clock is another one.
     """
 
     def __init__(self, options: SinkOptions, clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,7 +31,7 @@ class Subscribers:
         self._found: dict[str, Sequence[str]] = {}
         self._found_since = 0.0
         self._there = False
-        #: Whether anybody has looked.
+        #: Whether it was asked.
         self.asked = False
 
     def __reduce__(self) -> tuple[type[Subscribers], tuple[SinkOptions]]:

@@ -34,8 +34,8 @@ from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logger(__name__)
 
-#: Each time after so many looks every database is tried: rows may wait of which this driver does not know, because they
-#: were held at its last look, or because another job of the queue has put them there.
+#: At each look of this number every database is tried: rows may wait of which this driver does not know,
+#: because they were held at its last look, or because another job of the queue has put them there.
 _ALL_AGAIN = 30
 #: How often a batch that waits looks whether it is to stop.
 _STEP_SECONDS = 0.2
@@ -121,8 +121,9 @@ class RemoteDatabases:
     def note(self, sent: Sent) -> None:
         """Note what became of a batch: if rows wait, the next look tries every database.
 
-        It comes at once where none was known to be down, so that the next batch does not find that out again. A task that
-        dies may have let rows wait. Spark runs it again, and then it only says that it repeats them.
+        It comes at once where none was known to be down, so that the next batch does not find that out again.
+        A task that dies may have let rows wait. Spark runs it again, and then it only says that it repeats
+        them.
         """
         if sent.waiting or sent.repeated:
             with self._lock:
@@ -132,7 +133,7 @@ class RemoteDatabases:
                 self._woken.set()
 
     def look(self) -> int:
-        """Try each database that is down or for which messages may wait, and put back the messages for those that answer.
+        """Try each database that is down or that rows may wait for; put back the rows for those that answer.
 
         :returns: how many messages were put back.
         :raises QueueError: a database has no outbox of this name.
@@ -219,10 +220,9 @@ class RemoteDatabases:
 
 @dataclass(frozen=True)
 class DatabaseWait:
-    """Waits for the databases of ``endpoint.<name>.url``; for its own one a sink waits in any case, and not for long.
+    """Waits for the databases of ``endpoint.<name>.url``. For its own one a sink waits by retrying.
 
     :param places: where the sink sends to.
-
     :param stopped: whether the program is asked to stop.
     """
 
@@ -236,7 +236,7 @@ class DatabaseWait:
         return self.places.away
 
     def waited(self, batch_id: int) -> bool:
-        """Wait for a database that is down, for ``giveUpAfter`` at most; False where none is down, or it has not come back."""
+        """Wait for a database that is down, for ``giveUpAfter`` at most; False if it stays so, or none is."""
         places, waited = self.places, False
         for target in places.everywhere():
             if target == places.at_home or (error := self._lost(target)) is None:

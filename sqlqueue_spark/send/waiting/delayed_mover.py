@@ -1,8 +1,9 @@
-"""Moves delayed messages that are due to their queues, each once, beside other movers and the endpoint that owns the table.
+"""Moves delayed messages that are due to their queues, each once, beside other movers and .NET endpoints.
 
-A .NET endpoint moves what is due into its own queue, and forwards it from there. We send it straight to its destination. A portion is one
-transaction: it locks the next due rows, inserts their messages, and deletes them. So a message is in one place, whatever dies. Those
-that go where most of the last ones went are moved by one statement within the server, where the engine has one.
+A .NET endpoint moves what is due into its own queue, and forwards it from there. We send it straight to its
+destination. A portion is one transaction: it locks the next due rows, inserts their messages, and deletes
+them. So a message is in one place, whatever dies. Those that go where most of the last ones went are moved by
+one statement within the server, where the engine has one.
 """
 
 from __future__ import annotations
@@ -42,22 +43,23 @@ log = logger(__name__)
 
 #: Stands for the address of messages whose headers name one that cannot be read.
 _UNREADABLE = "\0"
-#: Most messages that are moved in one transaction, and in the first one, which finds out where most of them go.
+#: Most messages that are moved in one transaction, and in the first one, which finds out where most of them
+#: go.
 _PORTION, _FIRST_PORTION = 4_000, 100
 #: How long a portion waits for a lock at a destination; its messages are then moved later.
 _LOCKED_MS = 500
 #: The pause between looks where nothing is due, at most, and the one behind a portion that was not full.
 _QUIET_SECONDS, _BUSY_SECONDS = 1.0, 0.1
-#: So many ends of headers are known, up to so many characters each.
+#: The most ends of headers that are remembered, and the most characters of one.
 _MOST_ENDS, _LONGEST_END = 10_000, 1_000
-#: The header that says where a message goes, with the comma before it. Within a value a quotation mark is escaped, so only a member
-#: can stand so.
+#: The header that says where a message goes, with the comma before it. Within a value a quotation mark is
+#: escaped, so only a member can stand so.
 _MEMBER = re.compile(rf',\s*"{re.escape(FORWARD_DESTINATION)}"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")')
 
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
-    """What a mover has done: messages that it sent to their queues, and messages that it sent to the error queue instead."""
+    """What a mover has done: messages that it sent to their queues, and to the error queue instead."""
 
     sent: int = 0
     failed: int = 0
@@ -70,7 +72,8 @@ class Moved:
 class DelayedMover:
     """Moves what is due in the table of delayed messages of one queue or endpoint.
 
-    :param owner: the queue of that name; its messages without a header that says where they go are delivered there.
+    :param owner: the queue of that name; its messages without a header that says where they go are delivered
+        there.
     :param error_queue: where a message goes that cannot be delivered.
     """
 
@@ -80,14 +83,15 @@ class DelayedMover:
     _table: DelayedTable | None = None
     #: The tables that addresses mean. Emptied when one of them refuses messages.
     _found: dict[str, _Destination] = field(default_factory=dict)
-    #: What the ends of headers say: the address, and what is left of them. Most messages end in one of a few ways.
+    #: What the ends of headers say: the address, and what is left of them. Most messages end in one of a few
+    #: ways.
     _ends: dict[str, tuple[str | None, str]] = field(default_factory=dict)
     #: The end that most of the messages had which were delivered last, and the address in it.
     _usual: tuple[str, str] | None = None
     _begun: bool = False
 
     def run(self, pause: Callable[[float], bool], moved: Callable[[Moved], object] = lambda _: None) -> None:
-        """Move what is due, until ``pause``, which waits for so many seconds, returns True.
+        """Move what is due, until ``pause``, which waits for a number of seconds, returns True.
 
         :param moved: is told what each portion has moved.
         :raises QueueError: the table or the error queue is not there.
@@ -127,7 +131,10 @@ class DelayedMover:
         return self._portion()
 
     def _portion(self) -> tuple[float, Moved]:
-        """Move the next messages that are due. Returns how long to wait before the next look: more may be due behind a full portion."""
+        """Move the next messages that are due.
+
+        :returns: how long to wait before the next look, not at all after a full portion; and what was moved.
+        """
         table = self._opened()
         most = min(_PORTION, table.connection.dialect.chunk, *([] if self._begun else [_FIRST_PORTION]))
         try:
@@ -150,9 +157,11 @@ class DelayedMover:
         return 0.0 if alike + len(due) == most else _BUSY_SECONDS, done
 
     def _sent_alike(self, table: DelayedTable, most: int) -> int:
-        """Send those of the next due messages that go where most of the last ones went, as far as one statement can; returns how many.
+        """Send those of the next due messages that go where most of the last ones went, by one statement.
 
-        What the destination refuses, or somebody holds, is left to the way that finds out more.
+        What the destination refuses, or another session locks, is left to the way that finds out more.
+
+        :returns: how many were sent.
         """
         if self._usual is None:
             return 0
@@ -176,7 +185,7 @@ class DelayedMover:
         for address, its in self._by_destination(due).items():
             try:
                 refusals = refused(table.connection, partial(self._deliver, table, address), its)
-            except LockTimeout as error:  # somebody holds the destination: these wait where they are
+            except LockTimeout as error:  # the destination is locked: these wait where they are
                 log.warning("moving_waits table=%s destination=%s: %s", table.table, address, error)
                 continue
             done += Moved(sent=len(its) - sum(len(part) for part, _ in refusals))
@@ -195,7 +204,7 @@ class DelayedMover:
     def _failed_part(
         self, table: DelayedTable, address: str | None, due: Sequence[Due], error: SqlQueueError
     ) -> Moved:
-        """Send messages that cannot be delivered to the error queue, unless somebody holds that: then they wait where they are."""
+        """Send messages to the error queue that cannot be delivered. While that is locked they wait."""
         try:
             with table.connection.attempt():
                 self._fail(table, address, due, error)
@@ -205,7 +214,7 @@ class DelayedMover:
         return Moved(failed=len(due))
 
     def _by_destination(self, due: Sequence[Due]) -> dict[str | None, list[Forwarded]]:
-        """Messages by the address that they go to; None where their headers do not say one, or cannot be read."""
+        """Messages by the address that they go to; None where their headers name none, or cannot be read."""
         found: dict[str | None, list[Forwarded]] = {}
         for each in due:
             known = self._ends.get(each.rest)
@@ -221,8 +230,8 @@ class DelayedMover:
         """Send messages to one destination."""
         if address == _UNREADABLE:
             raise ConfigurationError(
-                f"The header {FORWARD_DESTINATION} of a delayed message is no JSON that can be read; correct it, and put the "
-                "message back."
+                f"The header {FORWARD_DESTINATION} of a delayed message is no JSON that can be read; "
+                "correct it, and put the message back."
             )
         try:
             to = self._destination(table.connection, address)
@@ -238,7 +247,7 @@ class DelayedMover:
     def _fail(
         self, table: DelayedTable, address: str | None, due: Sequence[Due], error: SqlQueueError
     ) -> None:
-        """Send messages that cannot be delivered to the error queue. A retry sends them to the queue that they could not reach."""
+        """Send messages to the error queue. A retry sends them to the queue that they could not reach."""
         connection = table.connection
         if address is None or address == _UNREADABLE:
             queue = self.owner.full_address(quoted=connection.dialect.quoted_addresses)

@@ -1,8 +1,8 @@
 """Puts rows back into their queue that have waited for a database, when it takes messages again.
 
-What waits is the received row, as its outcome: the outbox knows it by its origin. The row that goes back keeps
-that origin and is received as any other. A portion goes back in one transaction, so a message is in one place,
-whatever dies.
+What waits is the received row, as its outcome: the outbox knows it by its origin. The row that goes back
+keeps that origin and is received as any other. A portion goes back in one transaction, so a message is in one
+place, whatever dies.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ SELECT CAST(d.RowVersion AS varchar(20)),
        SUBSTRING(d.Headers, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),
        CONVERT(varchar(23), d.Due, 126),
        CASE WHEN o.place > 0
-           THEN LOWER(CAST(TRY_CAST(SUBSTRING(d.Headers, o.place + 20, 36) AS uniqueidentifier) AS varchar(36)))
+           THEN LOWER(CAST(
+               TRY_CAST(SUBSTRING(d.Headers, o.place + 20, 36) AS uniqueidentifier) AS varchar(36)))
        END
 FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 CROSS APPLY (
@@ -152,7 +153,8 @@ SELECT CAST(d.RowVersion AS varchar(20)),
        w.place - 1,
        CONVERT(varchar(23), d.Due, 126),
        CASE WHEN o.place > 0
-           THEN LOWER(CAST(TRY_CAST(SUBSTRING(d.Headers, o.place + 20, 36) AS uniqueidentifier) AS varchar(36)))
+           THEN LOWER(CAST(
+               TRY_CAST(SUBSTRING(d.Headers, o.place + 20, 36) AS uniqueidentifier) AS varchar(36)))
        END
 FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 CROSS APPLY (

@@ -239,8 +239,8 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: origins
 -- Returns what some rows are known by in an outbox.
--- in: RowVersions as JSON     out: RowVersion, Id, the header of the origin with what follows it, or NULL; the
---     rows come in any order
+-- in: RowVersions as JSON     out: RowVersion, Id, the header of the origin with what follows it, or NULL;
+--     the rows come in any order
 -- Hints and the rest as in ids.
 SELECT q.RowVersion,
        LOWER(CONVERT(char(36), q.Id)) AS Id,
