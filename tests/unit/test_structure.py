@@ -29,12 +29,10 @@ LONGEST_LINE = 110
 #: Lines that are longer, and habit words, by where they stand; none elsewhere.
 LONG_LINES: dict[str, int] = {
     "benchmarks": 81,
-    "docs/sending.md": 131,
     "tests": 1226,
 }
 HABIT_WORDS: dict[str, int] = {
     "benchmarks": 1,  # the user of a url that leads nowhere
-    "docs/sending.md": 16,
     "notebooks": 1,  # likewise
     "sqlqueue_spark/embedded": 1,  # a server of an earlier version has this line in its pg_hba.conf
 }
@@ -42,7 +40,6 @@ HABIT_WORDS: dict[str, int] = {
 WORDS = re.compile(r"\b(nobody|somebody|whoever|whichever|so many)\b", re.IGNORECASE)
 #: Code beside the package.
 BESIDE = ("jobs", "notebooks", "benchmarks")
-PAGES_OF_SEND = {"sending.md", "store-and-forward.md"}
 _BLOCK = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 
 
@@ -68,9 +65,9 @@ def rooms() -> list[str]:
 
 
 def place(file: Path) -> str:
-    """Where a text is counted: its room of the package, or its folder outside. Pages about sending stand alone."""
+    """Where a text is counted: its room of the package, or its folder outside."""
     path = file.relative_to(ROOT)
-    if path.parts[0] == "sqlqueue_spark" or file.name in PAGES_OF_SEND:
+    if path.parts[0] == "sqlqueue_spark":
         return "/".join(path.parts[:2])
     return str(path.parent) if file.suffix == ".md" else path.parts[0]
 
