@@ -204,7 +204,7 @@ class SqlQueueSink:
                 kept.unpersist()
 
     def _first_try(self, batch: Batch) -> bool:
-        """Whether a batch was surely not tried before: this process has sent another one of its query, and not this one."""
+        """Whether this process has sent another batch of the query, and not this one."""
         tried, self._tried[batch.query] = self._tried.get(batch.query), batch.number
         return batch.query in self._queries and tried != batch.number
 

@@ -23,10 +23,12 @@ from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling
 from sqlqueue_spark.receive.holding.replay import Wanted
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.send.deliver import chunk_work, delivery
-from sqlqueue_spark.send.deliver.chunk_work import AtHome, Chunk
+from sqlqueue_spark.send.deliver import at_home, delivery
+from sqlqueue_spark.send.deliver.at_home import AtHome
+from sqlqueue_spark.send.deliver.chunk import Chunk
 from sqlqueue_spark.send.deliver.destinations import Rows
 from sqlqueue_spark.send.deliver.routes import Addressed
+from sqlqueue_spark.send.deliver.sends import send_keys
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
@@ -131,7 +133,7 @@ def keys_of_final_addresses() -> Iterator[None]:
                 found[at] = id_ if each.known_as.partition("@")[0] == own else f"{id_}>{copy}"
         return found
 
-    with mock.patch.object(chunk_work, "send_keys", by_id):
+    with mock.patch.object(at_home, "send_keys", by_id):
         yield
 
 
@@ -284,7 +286,7 @@ def outcomes_at_once() -> Iterator[None]:
 @contextlib.contextmanager
 def tables_of_copies() -> Iterator[None]:
     """The outbox knows the copy of an event by its place among the copies, not by the table that it goes to."""
-    keys = chunk_work.send_keys
+    keys = send_keys
 
     def by_place(chunk: Chunk, addressed: Sequence[Addressed], *, remembered: bool = True) -> dict[int, str]:
         copies = [each for each in addressed if each.positions and chunk.sends.is_copy(each.positions[0])]  # type: ignore[union-attr] # it has messages
@@ -292,7 +294,7 @@ def tables_of_copies() -> Iterator[None]:
         placed = [replace(each, known_as=f"copy {number}") for number, each in enumerate(copies)]
         return keys(chunk, [*others, *placed], remembered=remembered)
 
-    with mock.patch.object(chunk_work, "send_keys", by_place):
+    with mock.patch.object(at_home, "send_keys", by_place):
         yield
 
 

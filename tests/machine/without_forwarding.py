@@ -10,7 +10,8 @@ from psycopg import sql
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.send.compose.places import Places
-from sqlqueue_spark.send.deliver.chunk_work import AtHome, Chunk, Decision
+from sqlqueue_spark.send.deliver.at_home import AtHome
+from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting import waiting_rows

@@ -55,8 +55,8 @@ def ids(queue):
 
 
 def test_outcomes_need_an_outbox_or_an_atomic_source(spark, postgresql, queues):
+    messages = spark.read.format("sqlqueue").options(url=postgresql.url, queue="orders").load()
     with pytest.raises(ConfigurationError, match="set outbox to optimistic"):
-        messages = spark.read.format("sqlqueue").options(url=postgresql.url, queue="orders").load()
         sink(postgresql, "none")(handled(messages), 0)
 
 

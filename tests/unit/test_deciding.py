@@ -12,7 +12,8 @@ from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.outcomes import TIMES, Outcomes
 from sqlqueue_spark.send.compose.places import Place
-from sqlqueue_spark.send.deliver.chunk_work import AtHome, Chunk
+from sqlqueue_spark.send.deliver.at_home import AtHome
+from sqlqueue_spark.send.deliver.chunk import Chunk
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
 
 IDS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)

@@ -16,6 +16,7 @@ from sqlqueue_spark.messages.outgoing import format_time_span, parse_time_span
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import FrameColumns, MessageBuilder, builder_of
+from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.compose.places import Places
 from tests.support import messages as sent
@@ -675,6 +676,7 @@ def test_messages_without_a_type_are_counted(headers, more, untyped):
     batch = pa.RecordBatch.from_pydict({"Headers": pa.array(headers), "Body": [b"{}"] * len(headers)})
     builder = builder_of(FrameColumns(names={n: n for n in ("Headers", "Body")}), Places(options, options))
     (chunk,) = builder.compose([batch])
+    assert isinstance(chunk, Composed)
     assert builder.untyped.number == 0
     for _ in range(2):
         chunk.rows(range(len(chunk)))

@@ -69,7 +69,7 @@ _NOTHING = "void"  # a column of NULLs
 class FrameColumns:
     """The columns of one frame; ``names`` maps each known name to the frame's own spelling of it.
 
-    :param outgoing: the fields of the column Outgoing, and ``failure`` those of the column Failure, in the same way.
+    :param outgoing: the fields of the column Outgoing; ``failure``: those of the column Failure.
     """
 
     names: Mapping[str, str]

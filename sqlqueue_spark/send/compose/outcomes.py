@@ -47,8 +47,8 @@ class Outcomes:
 
     :param handled: whether they are handled; else they are passed on.
     :param places: what reads the addresses that they send to.
-    :param on_their_way: whether they were only stored in their queue for another one: they are not stored again.
-    :param queues: the address of the queue of each; with ``row_versions`` and ``row_ids`` it says which row it was.
+    :param on_their_way: whether they were only stored in their queue for another one.
+    :param queues: the address of the queue of each; ``row_versions`` and ``row_ids`` say which row it was.
     :param ids: the message id of each, ``headers`` and ``bodies`` those of the frame.
     :param as_received: whether the frame has headers and bodies as they were received.
     :param times: when each was processed (:data:`TIMES`).
@@ -137,7 +137,7 @@ class Outcomes:
         return {at: each for at, each in owed_by(self.headers).items() if at not in self.stored}
 
     def result(self, position: int) -> str | None:
-        """What a row is that we have stored for another database as the result of another row; None for any other row."""
+        """What a row is that we stored for another database as the result of a row; None for any other."""
         told = _RESULT.fullmatch(self.stored.get(position, ""))
         return told and told["kind"]
 

@@ -18,8 +18,10 @@ from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import Duplicate, SqlQueueError, TryAgain
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.deliver.chunk_work import AtHome, Decision, Elsewhere
+from sqlqueue_spark.send.deliver.at_home import AtHome
+from sqlqueue_spark.send.deliver.chunk import Decision
 from sqlqueue_spark.send.deliver.destinations import Destination, Rows
+from sqlqueue_spark.send.deliver.elsewhere import Elsewhere
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
 from sqlqueue_spark.send.deliver.routes import Routes
 from sqlqueue_spark.send.sent import Sent
@@ -129,7 +131,7 @@ class Delivery:
             self._acknowledge(connection, rows)
 
     def _acknowledge(self, connection: Connection, rows: Rows) -> None:
-        """Write acknowledgements, unless their queue refuses them: a message has named it, and must not stop the batch."""
+        """Write acknowledgements, unless the queue that a message named refuses them: the batch goes on."""
         try:
             with connection.attempt():
                 write(connection, rows)

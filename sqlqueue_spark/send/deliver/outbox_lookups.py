@@ -9,9 +9,11 @@ from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
 from sqlqueue_spark.plain_text import for_shell, logger
-from sqlqueue_spark.send.deliver.chunk_work import AtHome, Elsewhere, earlier_send_keys
+from sqlqueue_spark.send.deliver.at_home import AtHome
 from sqlqueue_spark.send.deliver.destinations import HAS_IDS, Destinations
+from sqlqueue_spark.send.deliver.elsewhere import Elsewhere
 from sqlqueue_spark.send.deliver.routes import Routes
+from sqlqueue_spark.send.deliver.sends import earlier_send_keys
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_keys import VERSION_0_1, VERSION_0_2
 

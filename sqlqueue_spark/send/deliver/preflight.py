@@ -49,8 +49,8 @@ def prepare(
     :param events: whether messages are published; then the table of subscriptions must be there.
     :param batch: the batch to send.
     :param last: what this returned for the sink's last batch.
-    :param received: whether rows were received: what becomes of them is known at home, whatever their destinations are.
-    :param stores: whether what is written for an error or audit queue elsewhere may be stored in the queue of its rows.
+    :param received: whether rows were received: what becomes of them is known at home.
+    :param stores: whether the queue of the rows may store what is for an error or audit queue elsewhere.
     :param down: the databases that are down, where rows for them wait; None where they do not.
     :returns: what an atomic pipeline's batch is staged for.
 

@@ -18,7 +18,7 @@ _READ = pa.schema(
     [("Id", pa.string()), ("Headers", pa.string()), ("Body", pa.binary()), ("RowVersion", pa.int64())]
 )
 
-#: Rows that are at most so many numbers apart are read together.
+#: Rows whose numbers differ by at most this are read together.
 _GAP = 64
 
 

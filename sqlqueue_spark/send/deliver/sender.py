@@ -34,12 +34,15 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.outcomes import ACKNOWLEDGED, Outcomes
 from sqlqueue_spark.send.compose.places import Place, Places
-from sqlqueue_spark.send.deliver.chunk_work import AtHome, Chunk, Decision, Elsewhere, stores_at_home
+from sqlqueue_spark.send.deliver.at_home import AtHome
+from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
 from sqlqueue_spark.send.deliver.copies import with_copies
 from sqlqueue_spark.send.deliver.delivery import Delivery, RolledBack
 from sqlqueue_spark.send.deliver.destinations import Destination, Destinations
+from sqlqueue_spark.send.deliver.elsewhere import Elsewhere
 from sqlqueue_spark.send.deliver.received_again import received_again
 from sqlqueue_spark.send.deliver.routes import Addressed, DatabaseDown, Routes, Waiting
+from sqlqueue_spark.send.deliver.sends import stores_at_home
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.outbox import OutboxTable
 
@@ -168,13 +171,13 @@ class Sender:
         return chunk
 
     def _with_table_for_later(self, each: Addressed) -> Addressed:
-        """The messages, for which the table is found in which they wait until they are due, if their database answers."""
+        """The messages whose table of delayed messages is found, if their database answers."""
         try:
             if each.to is not None:
                 self._routes.later(each.to)
         except DatabaseDown as error:
             assert self._waiting is not None
-            self._waiting.note(each.to.target, self._places, error)  # type: ignore[union-attr] # it was looked at
+            self._waiting.note(each.to.target, self._places, error)  # type: ignore[union-attr]
             return replace(each, to=None)
         return each
 
@@ -245,7 +248,7 @@ class Sender:
         return chunk.refusing(positions, Failure.of(error))
 
     def _result(self, chunk: Chunk, message: int) -> str | None:
-        """What a message is that tells of another row, and was stored here for another database; None for any other.
+        """What a message is that was stored here for another database and tells of a row; None for any other.
 
         Only what goes to the error or the audit queue of the options is believed to be a row of it.
         """
@@ -256,7 +259,7 @@ class Sender:
         ends = filter(None, (self._options.error_queue, self._options.audit_queue))
         return kind if any(self._places.are_one(place, self._places.beside(each)) for each in ends) else None
 
-    # -- Where it goes ------------------------------------------------------------------------------------------
+    # -- Where it goes ---------------------------------------------------------------------------------
 
     def _sent(self, chunk: Chunk) -> Sent:
         away = [
@@ -359,15 +362,15 @@ class Sender:
         return self._waiting is not None and target in self._waiting.down
 
     def _down(self, rows: Outcomes, row: int, target: Target, now: datetime) -> Failure:
-        """What becomes of a row for a database that is down: it waits, or is given up where it has waited too long."""
+        """What becomes of a row for a database that is down: it waits, or is given up after its time."""
         database = self._places.option_of(target)
         if not rows.given_up(row, now):
             return Failure(
                 exception_type="DatabaseDown", waits_for=database, give_up_after=self._options.give_up_after
             )
         return Failure.of(GaveUp(
-            f"The database of the option {database} was down until the message was given up, and the message may have "
-            "arrived before; see that it can be reached, and put the message back."
+            f"The database of the option {database} was down until the message was given up, and the message "
+            "may have arrived before; see that it can be reached, and put the message back."
         ))  # fmt: skip
 
     def _waiting_for(self, chunk: Chunk, targets: Sequence[Target]) -> Chunk:

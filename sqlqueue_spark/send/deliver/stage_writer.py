@@ -13,9 +13,11 @@ from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.outcomes import Outcomes
-from sqlqueue_spark.send.deliver.chunk_work import AtHome, Decision, Elsewhere
+from sqlqueue_spark.send.deliver.at_home import AtHome
+from sqlqueue_spark.send.deliver.chunk import Decision
 from sqlqueue_spark.send.deliver.delivery import together
 from sqlqueue_spark.send.deliver.destinations import Destinations
+from sqlqueue_spark.send.deliver.elsewhere import Elsewhere
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known, has_sent
 from sqlqueue_spark.send.deliver.preflight import rehearse
 from sqlqueue_spark.send.deliver.sender import Sender

@@ -114,7 +114,7 @@ class RemoteDatabases:
         return True
 
     def may_wait(self) -> bool:
-        """Whether rows may wait for a database. Until they have gone back, no outbox forgets what was sent of them."""
+        """Whether rows may wait for a database. Until they are back, no outbox forgets what they sent."""
         with self._lock:
             return bool(self._down or self._awaited)
 

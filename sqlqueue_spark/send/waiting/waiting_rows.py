@@ -34,7 +34,7 @@ def awaited(connection: Connection, queue: QueueTable) -> set[str]:
 
 
 def put_back(connection: Connection, queue: QueueTable, database: str) -> tuple[int, datetime | None]:
-    """Put back into a queue what waits for a database. A message that another session holds stays for the next time.
+    """Put back into a queue what waits for a database. What another session holds stays for the next time.
 
     :param connection: one with no open transaction.
     :param database: as the messages name it.

@@ -1,0 +1,350 @@
+"""What a chunk writes in the database of its received rows, decided by the keys that its outbox has.
+
+A chunk that is tried again writes only what is missing. The same decision serves an outbox that is asked first,
+one that is asked last, a stage, and a sink without an outbox, for which no key is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+
+from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.compose.column_values import grouped, in_order
+from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
+from sqlqueue_spark.send.deliver.destinations import Rows
+from sqlqueue_spark.send.deliver.results import Results
+from sqlqueue_spark.send.deliver.routes import Addressed, Routes
+from sqlqueue_spark.send.deliver.sends import in_tables, inserted_rows, send_keys
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.tables.outbox_keys import (
+    OF_ACKNOWLEDGED,
+    OF_FAILED,
+    OF_HANDLED,
+    OF_ORIGIN,
+    keys,
+)
+
+log = logger(__name__)
+
+
+@dataclass
+class _Passed:
+    """A decision on rows that are passed on, while it is made."""
+
+    rows: list[int] = field(default_factory=list)
+    messages: list[int] = field(default_factory=list)
+    copies: list[int] = field(default_factory=list)
+    acknowledged: list[int] = field(default_factory=list)
+    keys: dict[str, None] = field(default_factory=dict)
+    repeated: int = 0
+
+    def decision(self) -> Decision:
+        return Decision(
+            rows=self.rows,
+            messages=sorted(self.messages),
+            copies=self.copies,
+            acknowledged=self.acknowledged,
+            keys=list(self.keys),
+            repeated=self.repeated,
+        )
+
+
+class AtHome:
+    """What a chunk writes in the database in which its rows were received, or in the sink's own one.
+
+    :param asks: whether the outbox is asked for the origin of each row. A sink that knows that a batch is
+        tried for the first time need not ask where all goes to home: there each failure takes the key of its
+        send, too.
+    """
+
+    def __init__(self, routes: Routes, chunk: Chunk, *, asks: bool) -> None:
+        self._routes = routes
+        self._places = routes.places
+        self.chunk = chunk
+        home = self._places.at_home
+        self.addressed = [each for each in chunk.addressed if each.place is None or each.place.target == home]
+        self.keys = {} if chunk.handled else send_keys(chunk, self.addressed, remembered=routes.remembers)
+        self._asks = asks or chunk.handled
+
+    def find_tables(self) -> None:
+        """Find all tables that may be written, before the transaction: a look for one needs its own.
+
+        A row that is to be tried again, and whose queue has no table for that, goes to the error queue at
+        once.
+
+        :raises QueueError: another of these tables is missing.
+        """
+        rows, routes = self.chunk.rows, self._routes
+        if rows is not None:
+            for queue in rows.queues.unique().to_pylist():
+                routes.destinations.received(queue, routes.connected)
+            self.chunk = self.chunk.without_waiting(rows, self._lacks_waiting)
+        home = self._places.home
+        own = {home.error_queue, *(each.error_queue for each in self.chunk.failed.values())} - {None, ""}
+        stores = home.store_and_forward
+        for queue in filter(None, (*own, home.audit_queue if self.chunk.handled else None)):
+            if self._places.beside(queue).target == self._places.at_home:
+                routes.destinations.beside(queue, routes.connected)
+        if stores is not None:
+            routes.destinations.received(stores, routes.connected)
+
+    def _lacks_waiting(self, queue: str) -> bool:
+        """Whether a queue has no table in which its messages wait."""
+        routes = self._routes
+        try:
+            routes.destinations.waiting(self._places.received(queue), routes.connected)
+        except QueueError as error:
+            log.warning(
+                "no_delayed_table queue=%s: its messages go to the error queue at once: %s", queue, error
+            )
+            return True
+        return False
+
+    @cached_property
+    def _owing(self) -> Collection[int]:
+        rows = self.chunk.rows
+        return () if rows is None else [at for at in rows.owed if at in self.chunk.told]
+
+    @cached_property
+    def _plain(self) -> bool:
+        """Whether nothing but sends is written, as nearly always."""
+        chunk = self.chunk
+        return not (chunk.failed or chunk.refused or chunk.known or chunk.sent or self._owing)
+
+    def has_nothing(self) -> bool:
+        """Whether nothing is to be written: all went to another database."""
+        chunk = self.chunk
+        return not (chunk.handled or self.keys or chunk.failed or chunk.refused or self._owing)
+
+    @cached_property
+    def origins(self) -> Sequence[str]:
+        """The key of the outcome of each row."""
+        rows, sends = self.chunk.rows, self.chunk.sends
+        if rows is not None:
+            whole = keys(rows.origin_texts, "", OF_ORIGIN)
+            return whole.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+        made: dict[int, str] = {}
+        for each in self.chunk.addressed:
+            if sends is not None and each.positions:
+                its = keys(sends.of(sends.id_column, each.positions), each.known_as, OF_FAILED)
+                made.update(zip(each.positions, its.to_pylist(), strict=True))
+        return [made[at] for at in range(len(self.chunk))]
+
+    @cached_property
+    def acknowledgements(self) -> Mapping[int, str]:
+        """Keys of acknowledgements of rows that are passed on: other copies may stand in another chunk."""
+        rows = self.chunk.rows
+        owing = sorted(self._owing)
+        if rows is None or not owing:
+            return {}
+        made = keys(rows.origin_texts.take(pa.array(owing, pa.int32())), "", OF_ACKNOWLEDGED)
+        return dict(zip(owing, made.to_pylist(), strict=True))
+
+    @cached_property
+    def failed_copies(self) -> Mapping[int, str]:
+        """The keys of messages that are copies of received rows, and fail alone.
+
+        Other copies of a row may stand in another chunk, so its origin cannot say it.
+        """
+        rows = self.chunk.rows
+        found: dict[int, str] = {}
+        for each in self.chunk.addressed if rows is not None and not rows.handled else ():
+            owners = pa.array([self.chunk.owners[at] for at in each.positions], pa.int32())
+            origins = rows.origin_texts.take(owners)  # type: ignore[union-attr] # there is one
+            made = keys(origins, each.known_as, OF_FAILED)
+            found.update(zip(each.positions, made.to_pylist(), strict=True))
+        return found
+
+    @cached_property
+    def ids(self) -> Sequence[str]:
+        """The key of the message id of each handled row."""
+        rows = self.chunk.rows
+        assert rows is not None
+        made = [
+            (its, keys(rows.ids.take(its), self._final(queue), OF_HANDLED))
+            for queue, its in grouped(rows.queues)
+        ]
+        together = in_order(*zip(*made, strict=True))
+        return together.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+    def _final(self, queue: str) -> str:
+        return self._routes.destinations.received(queue, self._routes.connected).known_as
+
+    def asked(self) -> Iterable[str]:
+        yield from self.keys.values()
+        if self.chunk.handled:
+            yield from self.ids
+        if self.chunk.rows is not None and (self._asks or not self._plain):
+            yield from self.origins
+            yield from self.failed_copies.values()
+            yield from self.acknowledgements.values()
+        elif self.chunk.rows is None and self.chunk.failed:
+            yield from (self.origins[at] for at in self.chunk.failed)
+
+    def earlier_origins(self) -> dict[str, str]:
+        """The keys by which version 0.2.0 may have known outcomes, each with the present key."""
+        rows = self.chunk.rows
+        found: dict[str, str] = {}
+        if rows is None:
+            return {key: self.keys[at] for at, key in enumerate(self.origins) if at in self.keys}
+        for queue, its in grouped(rows.queues):
+            texts, final = rows.origin_texts.take(its), self._final(queue)
+            positions = its.to_pylist()
+            for made in (keys(texts, final, OF_ORIGIN), keys(texts, "", OF_FAILED)):
+                found |= dict(zip(made.to_pylist(), (self.origins[at] for at in positions), strict=True))
+        for at, failed in self.failed_copies.items():
+            owner = self.chunk.owners[at]
+            if len(self.chunk.messages_of(owner)) == 1:
+                found[failed] = self.origins[owner]
+        return found
+
+    def decide(self, known: Collection[str]) -> Decision:
+        if self.chunk.handled:
+            return self._of_handled(known)
+        if not known and self.has_nothing() and not self.chunk.known:
+            again = sum(not new for new in self.chunk.sent.values())
+            return Decision(rows=range(len(self.chunk)), repeated=again)
+        if not known and self._plain:
+            first: dict[str, int] = {}
+            for at, key in self.keys.items():
+                first.setdefault(key, at)
+            messages = sorted(first.values())
+            return Decision(
+                rows=range(len(self.chunk)),
+                messages=messages,
+                keys=list(first),
+                repeated=len(self.keys) - len(first),
+            )
+        return self._of_passed(known)
+
+    def _of_passed(self, known: Collection[str]) -> Decision:
+        """For rows that are passed on, and plain messages."""
+        chunk = self.chunk
+        made = _Passed()
+        asks = chunk.rows is not None or bool(chunk.failed)
+        for row in range(len(chunk)):
+            its = chunk.messages_of(row)
+            if row in chunk.known or (asks and self.origins[row] in known):
+                made.repeated += max(1, len(its))
+                continue
+            failure = chunk.failed.get(row)
+            went = [at for at in its if at in chunk.sent or self._went(at, known, made)]
+            if failure is None or (failure.is_final and its and len(went) == len(its)):
+                self._of_sound_row(row, known, made)
+                if failure is None:
+                    made.rows.append(row)
+                continue
+            made.rows.append(row)
+            made.repeated += sum(not chunk.sent.get(at, False) for at in went)
+            here = [self.keys[at] for at in its if at in self.keys and at not in went]
+            if chunk.rows is not None or not here:
+                made.keys[self.origins[row]] = None
+            elif failure.is_final:
+                made.keys |= dict.fromkeys(here)
+        return made.decision()
+
+    def _went(self, message: int, known: Collection[str], made: _Passed) -> bool:
+        """Whether a message went out before; of equal plain messages of a chunk one fails for all."""
+        key = self.keys.get(message)
+        return key is not None and (key in known or (self.chunk.rows is None and key in made.keys))
+
+    def _of_sound_row(self, row: int, known: Collection[str], made: _Passed) -> None:
+        """What a row sends that has not failed, or was sent before it failed."""
+        chunk = self.chunk
+        its = chunk.messages_of(row)
+        for at in its:
+            key = self.keys.get(at)
+            if at in chunk.sent or (key is not None and (key in known or key in made.keys)):
+                made.repeated += not chunk.sent.get(at, False)
+                continue
+            if known and chunk.rows is not None and self.failed_copies[at] in known:
+                made.repeated += 1
+            elif at in chunk.refused:
+                failed = key if chunk.rows is None and key else self.failed_copies[at]
+                if failed in made.keys:
+                    made.repeated += 1
+                    continue
+                made.copies.append(at)
+                made.keys[failed] = None
+            else:
+                made.messages.append(at)
+                made.keys |= {} if key is None else {key: None}
+        if row in self._owing and self.acknowledgements[row] not in known:
+            made.acknowledged.append(row)
+            made.keys[self.acknowledgements[row]] = None
+
+    def _of_handled(self, known: Collection[str]) -> Decision:
+        """For rows that are handled.
+
+        A row whose origin is known has had its outcome, and gets no other. One whose id is known, or
+        comes twice, was handled as another row.
+        """
+        chunk = self.chunk
+        if not known and self._plain and len(set(self.ids)) == len(chunk):
+            everything = range(len(chunk))
+            messages = range(0 if chunk.sends is None else len(chunk.sends))
+            return Decision(rows=everything, messages=messages, keys=[*self.origins, *self.ids])
+        rows: list[int] = []
+        before: list[int] = []
+        added: dict[str, None] = {}
+        for at, (origin, id_) in enumerate(zip(self.origins, self.ids, strict=True)):
+            if origin in known or at in chunk.known:
+                continue
+            added[origin] = None
+            if id_ in known or id_ in added:
+                before.append(at)
+                continue
+            rows.append(at)
+            if at not in chunk.failed:
+                added[id_] = None
+        sound = {at for at in rows if at not in chunk.failed}
+        its = [at for at, owner in enumerate(chunk.owners) if owner in sound]
+        return Decision(
+            rows=rows,
+            messages=[at for at in its if at not in chunk.refused],
+            copies=[at for at in its if at in chunk.refused],
+            acknowledged=[at for at in sorted({*sound, *before}) if at in self._owing],
+            keys=list(added),
+            repeated=len(chunk) - len(rows),
+        )
+
+    def messages(self, decision: Decision) -> Iterator[tuple[Addressed, Sequence[int]]]:
+        return in_tables(self.addressed, decision.messages)
+
+    def message_rows(self, to: Addressed, positions: Sequence[int]) -> list[Rows]:
+        return inserted_rows(self._routes, self.chunk, to, positions)
+
+    def beside(self, decision: Decision) -> list[Rows]:
+        return self._results.rows(decision)
+
+    def acknowledged(self, decision: Decision) -> list[Rows]:
+        return self._results.acknowledged(decision)
+
+    @property
+    def _results(self) -> Results:
+        return Results(self._routes, self.chunk, lambda row: self.origins[row])
+
+    def counted(self, decision: Decision) -> Sent:
+        chunk, sends = self.chunk, self.chunk.sends
+        kinds = [chunk.failed[at] for at in decision.rows if at in chunk.failed]
+        failed = sum(each.is_final for each in kinds) + len(decision.copies)
+        retried = sum(each.retry_after is not None for each in kinds)
+        waits = len(kinds) - retried - sum(each.is_final for each in kinds)
+        elsewhere = sum(chunk.sent.values())
+        processed = len(decision.rows) - len(kinds)
+        return Sent(
+            sent=len(decision.messages) + elsewhere,
+            repeated=decision.repeated,
+            handled=processed if chunk.handled else 0,
+            failed=failed,
+            retried=retried,
+            waiting=waits,
+            delayed=0 if sends is None else sends.delays(decision.messages),
+            acknowledged=len(decision.acknowledged),
+            audited=processed if chunk.handled and self._places.home.audit_queue is not None else 0,
+        )
