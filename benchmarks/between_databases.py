@@ -18,7 +18,6 @@ from machine import add_url, database, drained, rate_of, run_by, session, stream
 from pyspark.sql import DataFrame, SparkSession
 from send import ERROR, medians
 from servers import DESTINATION, QUEUE, Server
-from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
 
 from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_tables
@@ -121,7 +120,7 @@ def storing(
     job = StoreAndForward.of(source, sink, options)
     job.remote.look()
     rows = with_outcomes(stream(spark, server), options, QUEUE)
-    carry = StoreAndForwardSink(job.home, job.other, job.remote)
+    carry = job.sink()
 
     def send(batch: DataFrame, number: int) -> None:
         carry(batch, number)

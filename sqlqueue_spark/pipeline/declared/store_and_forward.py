@@ -110,13 +110,16 @@ class StoreAndForward:
                     click.echo(plain(f"created outbox={made.table}"))
         self.remote.look()
 
-    def run_until_stopped(self, spark: SparkSession) -> Totals:
+    def sink(self) -> SqlQueueSink:
         sink = SqlQueueSink.of(self.home, self.other, answers_at_home=True)
         sink.databases = self.remote
+        return sink
+
+    def run_until_stopped(self, spark: SparkSession) -> Totals:
         return send_until_stopped(
             spark,
             self.source,
-            sink,
+            self.sink(),
             lambda messages, queue: with_outcomes(messages, self.options, queue),
             self.options,
             doing="storing and forwarding",

@@ -1,7 +1,7 @@
 """What a chunk writes in the database of its received rows, decided by the keys that its outbox has.
 
-A chunk that is tried again writes only what is missing. The same decision serves an outbox that is asked first,
-one that is asked last, a stage, and a sink without an outbox, for which no key is known.
+A chunk that is tried again writes only what is missing. The same decision serves an outbox that is asked
+first, one that is asked last, a stage, and a sink without an outbox, for which no key is known.
 """
 
 from __future__ import annotations
