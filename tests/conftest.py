@@ -271,10 +271,23 @@ def _engines(path: Path) -> tuple[str, ...]:
 @pytest.fixture
 def elsewhere(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Engine]:
     """A second new database of the same engine."""
+    with _another(request, engine, "elsewhere") as another:
+        yield another
+
+
+@pytest.fixture
+def third(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Engine]:
+    """A third new database of the same engine."""
+    with _another(request, engine, "third") as another:
+        yield another
+
+
+@contextlib.contextmanager
+def _another(request: pytest.FixtureRequest, engine: Engine, name: str) -> Iterator[Engine]:
     if engine.name == "sqlserver":
-        yield SqlServerEngine(request.getfixturevalue("sqlserver_database")("elsewhere"))
+        yield SqlServerEngine(request.getfixturevalue("sqlserver_database")(name))
     else:
-        name = f"sqlqueue_elsewhere_{os.getpid()}_{next(_numbers)}"
+        name = f"sqlqueue_{name}_{os.getpid()}_{next(_numbers)}"
         with fresh_database(request.getfixturevalue("server").url(), name) as url:
             yield PostgresEngine(url)
 

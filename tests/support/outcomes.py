@@ -50,6 +50,12 @@ _SCHEMA = pa.schema(
     ]
 )
 Json = dict[str, Any]
+#: The columns of :func:`frame`.
+COLUMNS = FrameColumns(
+    names={name: name for name in _SCHEMA.names},
+    outgoing={each.name: each.name for each in _OUTGOING},
+    failure={each.name: each.name for each in _FAILURE},
+)
 
 
 def options(engine: Engine, **more: str | None) -> SinkOptions:
@@ -86,12 +92,7 @@ def frame(outcomes: Iterable[Json]) -> pa.RecordBatch:
 
 
 def _builder(given: SinkOptions, destinations: Destinations) -> OutcomeBuilder:
-    columns = FrameColumns(
-        names={name: name for name in _SCHEMA.names},
-        outgoing={each.name: each.name for each in _OUTGOING},
-        failure={each.name: each.name for each in _FAILURE},
-    )
-    return OutcomeBuilder(columns=columns, places=destinations.places, answers=destinations.places)
+    return OutcomeBuilder(columns=COLUMNS, places=destinations.places, answers=destinations.places)
 
 
 def composed_outcomes(
