@@ -1,0 +1,215 @@
+"""What changes between two tries of one batch (a destination comes or goes, an option, a name) neither loses nor doubles a message."""
+
+import json
+
+import pytest
+
+from sqlqueue_spark import fail_points
+from tests.support.crossing import crossing, drained, drained_twice, number_of
+from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
+from tests.support.messages import message_ids, row_id
+from tests.support.outcomes import outcome, outgoing, settle
+from tests.support.outcomes import options as of_outcomes
+from tests.support.sending import batch, ids_in, options, send, steps
+from tests.support.stored import create_home, create_outbox, numbers_in
+
+pytestmark = pytest.mark.needs("reads_json_as_documented")
+
+OUTBOXES = ("optimistic", "pessimistic")
+
+
+@pytest.fixture
+def orders(engine):
+    return create_home(engine, "Sales", "orders")
+
+
+@pytest.fixture(params=["one database", "two databases"])
+def there(request, engine, orders):
+    """The database of the queue billing, which is not there yet."""
+    if request.param == "one database":
+        return engine
+    elsewhere = request.getfixturevalue("elsewhere")
+    create_outbox(elsewhere, "Sales")
+    return elsewhere
+
+
+def leads(engine, there):
+    return {} if there is engine else {"endpoint.billing.url": there.url}
+
+
+def rename(engine, before, after):
+    """Take a queue away, with what is in it."""
+    if engine.name == "postgresql":
+        engine.execute(f'ALTER TABLE "{before}" RENAME TO "{after}"')
+    else:
+        engine.execute(f"EXEC sp_rename '{before}', '{after}'")
+
+
+# -- a destination that comes or goes -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outbox", OUTBOXES)
+def test_plain_messages_to_a_destination_that_comes_are_in_error_alone(engine, orders, there, outbox):
+    given = options(engine, outbox=outbox, errorQueue="error", queue="billing", **leads(engine, there))
+    assert send(given, batch(range(3))) == (0, 0)
+    billing = there.create_queue("billing")
+    assert send(given, batch(range(5))) == (2, 3)
+    assert send(given, batch(range(5))) == (0, 5)
+    assert (ids_in(engine.queue("error")), ids_in(billing)) == (message_ids(range(3)), message_ids([3, 4]))
+
+
+@pytest.mark.parametrize("outbox", OUTBOXES)
+@pytest.mark.parametrize("died", [False, True])
+def test_plain_messages_to_a_destination_that_goes_are_delivered_alone(engine, orders, there, outbox, died):
+    billing = there.create_queue("billing")
+    given = options(engine, outbox=outbox, errorQueue="error", queue="billing", **leads(engine, there))
+    if died:
+        with steps(), at_step(fail_points.CHUNK_SENT, crash), pytest.raises(Crash):
+            send(given, batch(range(3)))
+    else:
+        assert send(given, batch(range(3))) == (3, 0)
+    rename(there, "billing", "gone")
+    assert send(given, batch(range(5))) == (0, 3)
+    assert send(given, batch(range(5))) == (0, 5)
+    rename(there, "gone", "billing")
+    assert (ids_in(billing), ids_in(engine.queue("error"))) == (message_ids(range(3)), message_ids([3, 4]))
+
+
+KINDS = {"passed on": {"to": ["billing"]}, "handled": {"handler": lambda each: [outgoing("billing", number_of(each))]}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("outbox", OUTBOXES)
+def test_rows_to_a_destination_that_comes_are_in_one_place(engine, orders, there, outbox, kind):
+    orders.insert(3)
+    sink = {"endpoint": "Sales", "outbox": outbox, **leads(engine, there)}
+    error = engine.queue("error")
+    with crossing(engine, orders, sink, **KINDS[kind]) as job:
+        with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+            job.trigger()
+        job.crash()
+        # What a handler sends to another database is only stored, so that its destination is not looked for yet.
+        stored = kind == "handled" and there is not engine
+        assert numbers_in(error) == ([] if stored else [0, 1, 2])
+        billing = there.create_queue("billing")
+        drained_twice(job)
+    assert (numbers_in(billing), numbers_in(error)) == (([0, 1, 2], []) if stored else ([], [0, 1, 2]))
+    assert orders.count() == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("outbox", OUTBOXES)
+@pytest.mark.parametrize("step", [fail_points.CHUNK_SENT, BATCH_WRITTEN])
+def test_rows_to_a_destination_that_goes_are_in_one_place(engine, orders, there, outbox, kind, step):
+    billing = there.create_queue("billing")
+    orders.insert(3)
+    sink = {"endpoint": "Sales", "outbox": outbox, **leads(engine, there)}
+    error = engine.queue("error")
+    with crossing(engine, orders, sink, **KINDS[kind]) as job:
+        if kind == "handled" and there is not engine:
+            assert job.trigger()  # what is stored goes on in the batch behind it
+        with at_step(step, crash), pytest.raises(Crash):
+            job.trigger()
+        job.crash()
+        assert numbers_in(billing) == [0, 1, 2]
+        rename(there, "billing", "gone")
+        drained_twice(job)
+        rename(there, "gone", "billing")
+    assert (numbers_in(billing), numbers_in(error), orders.count()) == ([0, 1, 2], [], 0)
+
+
+@pytest.mark.parametrize("outbox", OUTBOXES)
+def test_of_copies_for_two_databases_each_is_in_one_place_though_a_destination_comes(
+    engine, orders, elsewhere, outbox
+):
+    """One copy goes out at the first try; the other fails alone, and does not go out at the next."""
+    create_outbox(elsewhere, "Sales")
+    near = engine.create_queue("near")
+    orders.insert(3)
+    sink = {"endpoint": "Sales", "outbox": outbox, "endpoint.billing.url": elsewhere.url}
+    with crossing(engine, orders, sink, to=["near", "billing"]) as job:
+        with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+            job.trigger()
+        job.crash()
+        billing = elsewhere.create_queue("billing")
+        drained_twice(job)
+    assert (numbers_in(near), numbers_in(billing), numbers_in(engine.queue("error"))) == (
+        [0, 1, 2],
+        [],
+        [0, 1, 2],
+    )
+
+
+# -- an option, or a name -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["direct", "stored"])
+@pytest.mark.parametrize("outbox", OUTBOXES)
+def test_storing_that_is_switched_between_two_tries_doubles_no_plain_message(
+    engine, orders, elsewhere, first, outbox
+):
+    """The job of the queue in which they are stored has the same endpoint, and so the same outbox there."""
+    create_outbox(elsewhere, "Sales")
+    billing, stored = elsewhere.create_queue("billing"), engine.create_queue("outgoing")
+    direct = {"outbox": outbox, "endpoint.billing.url": elsewhere.url, "queue": "billing"}
+    ways = [direct, {**direct, "storeAndForward": "outgoing"}]
+    for way in ways if first == "direct" else reversed(ways):
+        assert send(options(engine, **way), batch(range(3))) == (3, 0)
+        assert send(options(engine, **way), batch(range(3))) == (0, 3)
+    sink = {"endpoint": "Sales", "endpoint.billing.url": elsewhere.url}
+    with crossing(engine, stored, sink, handler=lambda _: ()) as job:
+        assert drained(job).repeated == 3
+    assert (ids_in(billing), stored.count()) == (message_ids(range(3)), 0)
+
+
+@pytest.mark.parametrize("first", ["own queue", "storeAndForward"])
+def test_storing_that_is_switched_between_two_tries_doubles_no_answer(engine, orders, elsewhere, first):
+    create_outbox(elsewhere, "Sales")
+    billing, stored = elsewhere.create_queue("billing"), engine.create_queue("outgoing")
+    own = {"endpoint": "Sales", "endpoint.billing.url": elsewhere.url}
+    ways = [own, {**own, "storeAndForward": "outgoing"}]
+    one, other = ways if first == "own queue" else reversed(ways)
+    orders.insert(3)
+    with crossing(engine, orders, one, **KINDS["handled"]) as job:
+        with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+            job.trigger()
+        job.crash()
+        job.begin(other)
+        drained_twice(job)
+    with crossing(engine, stored, own, handler=lambda _: ()) as job:
+        drained_twice(job)
+    assert (numbers_in(billing), orders.count(), stored.count()) == ([0, 1, 2], 0, 0)
+
+
+@pytest.mark.parametrize("outbox", OUTBOXES)
+def test_a_queue_that_is_renamed_between_two_tries_has_no_outcome_again(engine, orders, outbox):
+    """Under a pattern that matches both names, say: a row is known by what moves with its table."""
+    engine.create_queue("billing")
+    given = of_outcomes(engine, outbox=outbox)
+    rows = [(1, [outgoing("billing", 10)], None), (2, [], {"ExceptionType": "Wrong", "Message": "it is"})]
+
+    def tried(queue):
+        return settle(given, *(outcome(at, *its, fails=why, Queue=queue) for at, its, why in rows))
+
+    assert tried("orders") == (1, 0, 1)
+    rename(engine, "orders", "orders 2")
+    assert tried("orders 2") == (0, 2, 0)
+    assert (numbers_in(engine.queue("billing")), numbers_in(engine.queue("error"))) == ([10], [2])
+
+
+@pytest.mark.parametrize("outbox", OUTBOXES)
+def test_a_queue_that_is_renamed_between_two_tries_passes_nothing_on_again(engine, orders, outbox):
+    """What went out is known at its destination; what failed, by its origin."""
+    billing = engine.create_queue("billing")
+    orders.insert(2)
+    orders.insert_row(id=row_id(3), headers="no JSON", body=b'{"order":2}')
+    sink = {"endpoint": "Sales", "outbox": outbox}
+    with crossing(engine, orders, sink, to=["billing"]) as job:
+        with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+            job.trigger()
+        job.crash()
+    rename(engine, "orders", "orders 2")
+    with crossing(engine, engine.queue("orders 2"), sink, to=["billing"]) as job:
+        drained_twice(job)
+    assert (numbers_in(billing), numbers_in(engine.queue("error"))) == ([0, 1], [2])
+    assert json.loads(engine.queue("error").rows()[0].headers)["sqlqueue.RawHeaders"] == "no JSON"
