@@ -1,0 +1,193 @@
+"""A database that answers and still takes nothing is down: rows for it wait, no message fails, and others are not held up.
+
+PostgreSQL only: its server makes the trouble.
+"""
+
+import contextlib
+import threading
+
+import psycopg
+import pytest
+
+from sqlqueue_spark.engines import database_retry
+from sqlqueue_spark.errors import DatabaseTakesNothing, QueueError, TryAgain
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send import DatabaseWait
+from sqlqueue_spark.send.compose.places import Places
+from tests.support.crossing import crossing, drained, drained_twice
+from tests.support.delayed import DelayedRows
+from tests.support.messages import message_ids
+from tests.support.sending import batch, ids_in, send
+from tests.support.stored import create_home, create_outbox, numbers_in
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch):
+    """A database is given up after a moment."""
+    monkeypatch.setattr(database_retry, "RETRY_SECONDS", 0.3)
+
+
+@pytest.fixture
+def orders(engine):
+    if engine.name != "postgresql":
+        pytest.skip("only its server makes this trouble")
+    engine.create_queue("near")
+    return create_home(engine, "Cross", "orders")
+
+
+@pytest.fixture
+def billing(elsewhere):
+    create_outbox(elsewhere, "Cross")
+    return elsewhere.create_queue("billing")
+
+
+@pytest.fixture
+def other(third):
+    create_outbox(third, "Cross")
+    return third.create_queue("other")
+
+
+@contextlib.contextmanager
+def read_only(there):
+    name = there.url.rpartition("/")[2]
+    there.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    yield
+    there.execute("SET default_transaction_read_only = off")
+    there.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+
+
+@contextlib.contextmanager
+def locked(there, table='"billing"'):
+    with psycopg.connect(there.url) as connection:
+        connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
+        yield
+
+
+@contextlib.contextmanager
+def without_its_outbox(there):
+    there.execute('ALTER TABLE "Cross_OutboxData" RENAME TO kept')
+    yield
+    there.execute('ALTER TABLE kept RENAME TO "Cross_OutboxData"')
+
+
+@contextlib.contextmanager
+def full(there, table='"billing"'):
+    there.execute(
+        "CREATE OR REPLACE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE 'could not extend file' USING ERRCODE = '53100'; END $$"
+    )
+    there.execute(f"CREATE TRIGGER no_room BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION no_room()")
+    yield
+    there.execute(f"DROP TRIGGER no_room ON {table}")
+
+
+OUTBOX = '"Cross_OutboxData"'
+TROUBLE = {
+    "read-only": read_only,
+    "locked": locked,
+    "its outbox locked": lambda there: locked(there, OUTBOX),
+    "without its outbox": without_its_outbox,
+    "full": full,
+    "full where its outbox is": lambda there: full(there, OUTBOX),
+}
+
+
+def urls(elsewhere, third):
+    return {
+        "endpoint.billing.url": elsewhere.url,
+        "endpoint.other.url": third.url,
+        "lockTimeout": "200ms",
+    }
+
+
+def to(number):
+    return [("near", "billing", "other")[number % 3]]
+
+
+@pytest.mark.parametrize("trouble", TROUBLE)
+@pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
+def test_rows_for_a_database_that_takes_nothing_wait_and_go_when_it_does(
+    engine, elsewhere, third, orders, billing, other, trouble, outbox
+):
+    orders.insert(3)
+    waiting, error = DelayedRows(engine, "orders"), engine.queue("error")
+    sink = {**urls(elsewhere, third), "outbox": outbox}
+    with crossing(engine, orders, sink, to=to) as job:
+        job.databases.look()
+        assert drained(job).sent == 3
+        with TROUBLE[trouble](elsewhere):
+            orders.insert(3, start=3)
+            done = drained(job)
+            assert (done.sent, done.waiting, done.failed) == (2, 1, 0)
+            job.databases.look()  # whatever it finds
+            drained(job)
+            assert (waiting.count(), orders.count(), error.count()) == (1, 0, 0)
+            assert (numbers_in(engine.queue("near")), numbers_in(other)) == ([0, 3], [2, 5])
+        assert job.databases.look() == 1
+        drained_twice(job)
+    assert (numbers_in(billing), waiting.count(), orders.count(), error.count()) == ([1, 4], 0, 0, 0)
+
+
+@pytest.mark.parametrize("trouble", ["read-only", "its outbox locked", "without its outbox", "full where its outbox is"])
+def test_a_database_is_down_until_it_takes_what_must_be_written(
+    engine, elsewhere, third, orders, billing, other, trouble
+):
+    """What waits is not put back before."""
+    orders.insert(3)
+    with crossing(engine, orders, urls(elsewhere, third), to=to) as job:
+        job.databases.look()
+        assert drained(job).sent == 3
+        with TROUBLE[trouble](elsewhere):
+            orders.insert(3, start=3)
+            assert drained(job).waiting == 1
+            assert job.databases.look() == 0
+            assert [*job.databases.down().values()] == ["endpoint.billing.url"]
+        assert job.databases.look() == 1
+        assert job.databases.down() == {}
+
+
+@pytest.mark.parametrize("trouble", TROUBLE)
+@pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
+def test_a_plain_batch_for_a_database_that_takes_nothing_fails_no_message(
+    engine, elsewhere, orders, billing, trouble, outbox
+):
+    given = SinkOptions.parse(
+        {
+            "url": engine.url,
+            "endpoint": "Cross",
+            "queue": "billing",
+            "errorQueue": "error",
+            "endpoint.billing.url": elsewhere.url,
+            "lockTimeout": "200ms",
+            "outbox": outbox,
+        }
+    )
+    assert send(given, batch(range(2))) == (2, 0)
+    with TROUBLE[trouble](elsewhere), pytest.raises((TryAgain, DatabaseTakesNothing, QueueError)):
+        send(given, batch(range(4)))
+    assert engine.queue("error").count() == 0
+    assert send(given, batch(range(4))) == (2, 2)
+    assert ids_in(billing) == message_ids(range(4))
+
+
+@pytest.mark.parametrize("trouble", ["read-only", "its outbox locked", "without its outbox", "full where its outbox is"])
+def test_a_plain_batch_waits_for_a_database_that_takes_nothing(
+    engine, elsewhere, orders, billing, trouble, caplog
+):
+    given = SinkOptions.parse(
+        {"url": engine.url, "endpoint": "Cross", "endpoint.billing.url": elsewhere.url, "retryInterval": "50ms"}
+    )
+    done = []
+    with TROUBLE[trouble](elsewhere):
+        wait = DatabaseWait(Places(given, given), reached=True)
+        thread = threading.Thread(target=lambda: done.append(wait.waited(7)))
+        thread.start()
+        eventually(lambda: len(caplog.records) == 1)
+        assert done == []
+    thread.join(20)
+    assert done == [True]
+    assert [each.getMessage().partition(" retry")[0] for each in caplog.records] == [
+        "batch_waits batch=7 database=endpoint.billing.url",
+        "database_back database=endpoint.billing.url",
+    ]
