@@ -26,6 +26,7 @@ from tests.support.stored import (
     StoreAndForward,
     create_home,
     create_outbox,
+    drained,
     numbers_in,
     running,
     store,
@@ -65,14 +66,6 @@ def gate(other):
 def job(engine, outgoing, billing, gate):
     with running(engine, outgoing, gate.url) as job:
         yield job
-
-
-def drained(job):
-    """Run batches until there is nothing new; returns what became of all messages."""
-    total = Sent()
-    while job.trigger():
-        total += job.sent
-    return total
 
 
 def test_a_message_goes_to_the_queue_that_it_names_and_loses_the_header_alone(job, outgoing, billing):

@@ -67,6 +67,14 @@ def numbers_in(queue: QueueTable) -> list[int]:
     return [json.loads(row.body or b"{}")["order"] for row in queue.rows()]
 
 
+def drained(job: "StoreAndForward") -> Sent:
+    """Run batches until there is nothing new; returns what became of all messages."""
+    total = Sent()
+    while job.trigger():
+        total += job.sent
+    return total
+
+
 class StoreAndForward(Stream):
     """The job, whose queue is in the database of ``engine``.
 

@@ -40,6 +40,7 @@ from sqlqueue_spark.send.deliver.copies import with_copies
 from sqlqueue_spark.send.deliver.delivery import Delivery, RolledBack
 from sqlqueue_spark.send.deliver.destinations import Destination, Destinations
 from sqlqueue_spark.send.deliver.elsewhere import Elsewhere
+from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
 from sqlqueue_spark.send.deliver.received_again import received_again
 from sqlqueue_spark.send.deliver.routes import Addressed, DatabaseDown, Routes, Waiting
 from sqlqueue_spark.send.deliver.sends import stores_at_home
@@ -292,8 +293,9 @@ class Sender:
         def known() -> set[str]:
             connection = self._connected(self._home)
             outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
+            earlier = earlier_known(self._routes, work, connection, outbox)
             with connection.transaction():
-                return outbox.seen(work.origins)
+                return outbox.seen(work.origins) | earlier()
 
         found = self._retried(self._home, known)
         if not found:
