@@ -93,12 +93,13 @@ class OutboxTable:
     def may_hold(self, version: str) -> bool:
         """Whether rows of an earlier version of this package may be there, by one short look.
 
-        It reads only the oldest rows. Versions follow each other in time, so if one of these rows is ours,
-        they tell. Only where all of them are a .NET endpoint's may rows of that version stand behind them.
+        It reads only the oldest rows. Versions follow each other in time. So rows of that version may stand
+        behind these only where all of these are a .NET endpoint's, or of a version before.
         """
         written: dict[str | None, int] = dict(self._execute("oldest", "looking at"))
         ours = {name for name in written if name is not None and name.startswith(_OURS)}
-        return version in ours or (not ours and sum(written.values()) >= _OLDEST)
+        behind = sum(written.values()) >= _OLDEST and all(each < version for each in ours)
+        return version in ours or behind
 
     def is_shared(self) -> bool:
         """Whether another endpoint of ours wrote some of the oldest rows; one short look.
