@@ -91,7 +91,9 @@ def answers(message):
     number = number_of(message)
     if number == 2:
         return {"Failure": failure()}
-    return {"Failure": failure(RetryAfter=timedelta(hours=1))} if number == 3 else [outgoing("billing", number)]
+    return (
+        {"Failure": failure(RetryAfter=timedelta(hours=1))} if number == 3 else [outgoing("billing", number)]
+    )
 
 
 def others(message):
@@ -101,7 +103,9 @@ def others(message):
 
 @pytest.mark.parametrize("handler", [answers, others])
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_rows_that_it_handled_have_no_outcome_again_and_their_retry_is_handled(engine, orders, outbox, handler):
+def test_rows_that_it_handled_have_no_outcome_again_and_their_retry_is_handled(
+    engine, orders, outbox, handler
+):
     recorded("handled", home=engine)
     waiting = DelayedRows(engine, "orders")
     with crossing(engine, orders, {"outbox": outbox}, handler=handler) as job:
@@ -146,7 +150,9 @@ def billing(elsewhere):
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
 @pytest.mark.parametrize("since", ["as it was", "what failed can be sent"])
-def test_stored_messages_that_it_delivered_or_failed_are_known(engine, elsewhere, stored, billing, outbox, since):
+def test_stored_messages_that_it_delivered_or_failed_are_known(
+    engine, elsewhere, stored, billing, outbox, since
+):
     recorded("store_and_forward", home=engine, far=elsewhere)
     gone = None if since == "as it was" else elsewhere.create_queue("gone")
     with running(engine, stored, elsewhere.url, sink={"outbox": outbox}) as job:
@@ -174,7 +180,9 @@ def test_messages_that_it_parked_are_delivered_once_and_nothing_of_the_batch_is(
     assert (stored.count(), waiting.count(), engine.queue("error").count()) == (0, 0, 0)
 
 
-def test_messages_that_it_parked_and_that_are_due_are_put_back_by_any_mover(engine, elsewhere, stored, billing):
+def test_messages_that_it_parked_and_that_are_due_are_put_back_by_any_mover(
+    engine, elsewhere, stored, billing
+):
     recorded("parked", home=engine, far=elsewhere)
     waiting = DelayedRows(engine, "outgoing")
     engine.execute(f"UPDATE {waiting.quoted} SET due = now() - interval '1 day'")

@@ -8,8 +8,8 @@ from sqlqueue_spark import fail_points
 from tests.support.crossing import crossing, drained, drained_twice, number_of
 from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
 from tests.support.messages import message_ids, row_id
-from tests.support.outcomes import outcome, outgoing, settle
 from tests.support.outcomes import options as of_outcomes
+from tests.support.outcomes import outcome, outgoing, settle
 from tests.support.sending import batch, ids_in, options, send, steps
 from tests.support.stored import create_home, create_outbox, numbers_in
 
@@ -75,7 +75,10 @@ def test_plain_messages_to_a_destination_that_goes_are_delivered_alone(engine, o
     assert (ids_in(billing), ids_in(engine.queue("error"))) == (message_ids(range(3)), message_ids([3, 4]))
 
 
-KINDS = {"passed on": {"to": ["billing"]}, "handled": {"handler": lambda each: [outgoing("billing", number_of(each))]}}
+KINDS = {
+    "passed on": {"to": ["billing"]},
+    "handled": {"handler": lambda each: [outgoing("billing", number_of(each))]},
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -81,7 +81,9 @@ def test_a_row_that_waits_twice_keeps_its_origin_and_its_deadline(engine, orders
     waiting = DelayedRows(engine, "orders")
     gate.shut()
     seen = []
-    with crossing(engine, orders, {"endpoint.billing.url": gate.url, "giveUpAfter": "30m"}, to=["billing"]) as job:
+    with crossing(
+        engine, orders, {"endpoint.billing.url": gate.url, "giveUpAfter": "30m"}, to=["billing"]
+    ) as job:
         for _ in range(3):
             drained_twice(job)
             (row,) = waiting.rows()
@@ -128,7 +130,11 @@ def test_a_header_of_an_origin_that_a_sender_made_up_makes_nothing_known(engine,
     for number in (2, 3):
         text = messages.headers(number)[:-1] + f',"{ORIGIN}":"{forged}"}}'
         orders.insert_row(id=row_id(number), headers=text, body=body(number))
-    how = {"handler": lambda each: [outgoing("billing", number_of(each))]} if fate == "handled" else {"to": ["billing"]}
+    how = (
+        {"handler": lambda each: [outgoing("billing", number_of(each))]}
+        if fate == "handled"
+        else {"to": ["billing"]}
+    )
     with crossing(engine, orders, {}, **how) as job:
         drained_twice(job)
     assert sorted(numbers_in(billing)) == [1, 2, 3]

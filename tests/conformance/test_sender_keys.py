@@ -237,7 +237,11 @@ def test_one_look_tells_whether_version_0_1_left_rows(postgresql):
 def test_rows_of_version_0_2_are_looked_for_behind_many_of_version_0_1(postgresql):
     sent = create_outbox(postgresql)
     found = []
-    for count, version, age in [(999, EARLIER, "9 days"), (1, EARLIER, "8 days"), (1, "sqlqueue 0.3.0", "9 days")]:
+    for count, version, age in [
+        (999, EARLIER, "9 days"),
+        (1, EARLIER, "8 days"),
+        (1, "sqlqueue 0.3.0", "9 days"),
+    ]:
         postgresql.execute(
             f"INSERT INTO {sent.table} SELECT '{version} {age} ' || n, true, now() AT TIME ZONE 'UTC' - interval '{age}', "
             f"'{version}', '[]' FROM generate_series(1, {count}) AS n"

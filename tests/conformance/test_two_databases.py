@@ -229,7 +229,11 @@ def test_one_row_of_two_regions_that_is_passed_on_is_one_message(engine, elsewhe
 @pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
 def test_a_database_by_two_urls_loses_and_doubles_nothing(engine, orders, outbox):
     """Source and sink say it in other words; retries, answers and failures are where they belong."""
-    twin = f"{engine.url}?connect_timeout=9" if engine.name == "postgresql" else f"{engine.url};Connect Timeout=9"
+    twin = (
+        f"{engine.url}?connect_timeout=9"
+        if engine.name == "postgresql"
+        else f"{engine.url};Connect Timeout=9"
+    )
     billing = engine.create_queue("billing")
 
     def handler(message):

@@ -129,7 +129,9 @@ def test_rows_for_a_database_that_takes_nothing_wait_and_go_when_it_does(
     assert (numbers_in(billing), waiting.count(), orders.count(), error.count()) == ([1, 4], 0, 0, 0)
 
 
-@pytest.mark.parametrize("trouble", ["read-only", "its outbox locked", "without its outbox", "full where its outbox is"])
+@pytest.mark.parametrize(
+    "trouble", ["read-only", "its outbox locked", "without its outbox", "full where its outbox is"]
+)
 def test_a_database_is_down_until_it_takes_what_must_be_written(
     engine, elsewhere, third, orders, billing, other, trouble
 ):
@@ -171,12 +173,19 @@ def test_a_plain_batch_for_a_database_that_takes_nothing_fails_no_message(
     assert ids_in(billing) == message_ids(range(4))
 
 
-@pytest.mark.parametrize("trouble", ["read-only", "its outbox locked", "without its outbox", "full where its outbox is"])
+@pytest.mark.parametrize(
+    "trouble", ["read-only", "its outbox locked", "without its outbox", "full where its outbox is"]
+)
 def test_a_plain_batch_waits_for_a_database_that_takes_nothing(
     engine, elsewhere, orders, billing, trouble, caplog
 ):
     given = SinkOptions.parse(
-        {"url": engine.url, "endpoint": "Cross", "endpoint.billing.url": elsewhere.url, "retryInterval": "50ms"}
+        {
+            "url": engine.url,
+            "endpoint": "Cross",
+            "endpoint.billing.url": elsewhere.url,
+            "retryInterval": "50ms",
+        }
     )
     done = []
     with TROUBLE[trouble](elsewhere):

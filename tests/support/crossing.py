@@ -103,7 +103,11 @@ class Crossing(Stream):
         if goes_elsewhere(parse_headers(message["Headers"]) or {}, self.table.address):
             return {"Outgoing": None, "Failure": None}
         made = self.handler(message)
-        return {"Outgoing": None, **made} if isinstance(made, dict) else {"Outgoing": list(made), "Failure": None}
+        return (
+            {"Outgoing": None, **made}
+            if isinstance(made, dict)
+            else {"Outgoing": list(made), "Failure": None}
+        )
 
 
 _PASSED = pa.schema(
@@ -124,9 +128,7 @@ def number_of(message: Message) -> int:
 
 
 @contextlib.contextmanager
-def crossing(
-    engine: Engine, queue: QueueTable, sink: dict[str, str], **more: object
-) -> Iterator[Crossing]:
+def crossing(engine: Engine, queue: QueueTable, sink: dict[str, str], **more: object) -> Iterator[Crossing]:
     """A job that has not begun yet; it ends with the block."""
     job = Crossing(engine, queue, sink, **more)  # type: ignore[arg-type] # as Crossing has them
     with watched_connections(job.opened):
