@@ -6,6 +6,7 @@ from sqlqueue_spark.send.waiting.databases_down import _ALL_AGAIN as ALL_AGAIN
 from tests.machine.forwarding import NOWHERE, ForwardingQuery
 from tests.machine.forwarding_rules import retry_errors
 from tests.machine.invariants import drain, say
+from tests.machine.remote import WITHOUT_OUTBOX
 from tests.machine.world import DELAYED, DESTINATIONS, ELSEWHERE, ERROR, World
 
 
@@ -15,6 +16,9 @@ def finish(world: World, query: ForwardingQuery) -> None:
     First the databases are as they are: whichever is down holds nobody up. Then all are back: what waits for them is put back.
     Then an operator puts back what has failed.
     """
+    for remote in query.remotes.values():
+        if remote.accept(WITHOUT_OUTBOX):  # a job does not begin without it
+            world.tell(f"(at last) the outbox in the database of {remote.queue} is made again")
     drain(world, query)
     if query.setup.gives_up:
         world.tell("(at last) what waits comes back and is given up, as its database is still down")
@@ -23,6 +27,7 @@ def finish(world: World, query: ForwardingQuery) -> None:
     check_places(world, query)
     for remote in query.remotes.values():
         remote.open()
+        remote.accept()
         if not remote.exists:
             remote.create()
     world.tell("(at last) all databases and queues are there")
@@ -63,10 +68,13 @@ def check_places(world: World, query: ForwardingQuery) -> None:
     here: Counter[int] = sum((world.in_table(to) for to in DESTINATIONS), Counter())
     error, waiting, moved = (world.in_table(name) for name in (ERROR, DELAYED, ELSEWHERE))
 
-    say(query, "arrived twice", {n for n, count in there.items() if count > 1})
+    forgotten = {n for each in query.remotes.values() for n in each.forgotten}
+    ids_forgotten = {ledger.ids[n] for n in forgotten}
+    say(query, "arrived twice", {n for n, count in there.items() if count > 1} - forgotten)
     say(query, "arrived twice here", {n for n, count in here.items() if count > 1})
     say(query, "waiting or failed twice", {n for n, count in (waiting + error).items() if count > 1})
     wrong = {n for to, its in arrived.items() for n in its if query.goes_to(n) != to}
+    wrong |= {n for each in query.remotes.values() for n in each.astray()}
     say(query, "arrived at another queue's database", wrong)
     say(query, "kept here though they go elsewhere", {n for n in here if query.goes_to(n) is not None})
     for what, its in (
@@ -74,11 +82,15 @@ def check_places(world: World, query: ForwardingQuery) -> None:
         ("kept here twice", here),
     ):
         by_id = Counter(ledger.ids[n] for n in its.elements())
-        say(query, f"{what} under one id", {n for n in its if by_id[ledger.ids[n]] > 1})
+        say(
+            query,
+            f"{what} under one id",
+            {n for n in its if by_id[ledger.ids[n]] > 1 and ledger.ids[n] not in ids_forgotten},
+        )
 
     taken = {n for n, count in ledger.taken.items() if count}
     places = Counter(n for its in (there, here, error, waiting, moved, taken) for n in set(its))
-    both = {n for n, count in places.items() if count > 1} - query.in_doubt - ledger.may_double
+    both = {n for n, count in places.items() if count > 1} - query.in_doubt - ledger.may_double - forgotten
     both -= {n for n in ledger.came_back if ledger.taken[n]}
     say(query, "in two places", both)
 
@@ -87,7 +99,10 @@ def check_places(world: World, query: ForwardingQuery) -> None:
         for n in error
         if n in ledger.moved_back
         or (query.setup.gives_up and query.goes_to(n) is not None)
-        or (query.remotes.get(query.goes_to(n) or "") and query.remotes[query.goes_to(n) or ""].was_dropped)
+        or (
+            query.remotes.get(query.goes_to(n) or "")
+            and query.remotes[query.goes_to(n) or ""].refused_messages
+        )
     }
     say(query, "in error without a reason", set(error) - reasons - _failing(world, query))
 

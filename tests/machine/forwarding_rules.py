@@ -7,7 +7,7 @@ from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
 from tests.machine.forwarding import ForwardingQuery
 from tests.machine.query import Crash, Query, watching
-from tests.machine.remote import Remote
+from tests.machine.remote import READ_ONLY, Remote
 from tests.machine.rules import Step
 from tests.machine.world import DESTINATIONS, ERROR, World, listed
 
@@ -81,6 +81,42 @@ class GiveUp(ForwardingStep):
             return None
         world.faults["messages given up"] += 1
         return f"{listed(moved)} are given up"
+
+
+@dataclass(frozen=True)
+class MovedByOthers(ForwardingStep):
+    """A mover of others moves back what waits, and gives each row another Id."""
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        moved = world.moved_by_others()
+        if not moved:
+            return None
+        world.faults["moved by others"] += 1
+        return f"a mover of others moves {listed(moved)} back as other rows"
+
+
+@dataclass(frozen=True)
+class Refuse(ForwardingStep):
+    """A database answers, and takes nothing; or its queue takes no message."""
+
+    number: int = 0
+    how: str = READ_ONLY
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        remote = _remote(query, self.number)
+        if not remote.refuse(self.how):
+            return None
+        world.faults[f"another database {self.how}"] += 1
+        return f"the database of {remote.queue} {self.how}"
+
+
+@dataclass(frozen=True)
+class Accept(ForwardingStep):
+    number: int = 0
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        remote = _remote(query, self.number)
+        return f"the database of {remote.queue} takes what it is given again" if remote.accept() else None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Another database, to which a store-and-forward job sends: one queue, an outbox, and what befalls them."""
+"""Another database, to which a store-and-forward job sends: its queues, an outbox, and what befalls them."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,6 +12,21 @@ from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.machine.wires import Network
 
 CREATE = "CREATE TABLE {} (id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE)"
+#: How a database answers that takes nothing, or a table that takes no message.
+READ_ONLY, LOCKED, FULL, WITHOUT_OUTBOX, SWALLOWS = (
+    "is read-only",
+    "keeps its queue locked",
+    "is full",
+    "has lost its outbox",
+    "has a queue that swallows what is inserted",
+)
+REFUSALS = (READ_ONLY, LOCKED, FULL, WITHOUT_OUTBOX, SWALLOWS)
+_FUNCTIONS = """
+CREATE FUNCTION is_full() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN RAISE 'no space left on device' USING ERRCODE = '53100'; END $$;
+CREATE FUNCTION swallows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+"""
+_TRIGGER = 'CREATE TRIGGER refuses BEFORE INSERT ON "{}" FOR EACH ROW EXECUTE FUNCTION {}()'
 _OURS = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
 
 
@@ -24,11 +39,16 @@ class _Replica:
 
 
 class Remote:
-    """A database of the same server, with a queue that has its name."""
+    """A database of the same server, with a queue that has its name, and one that has another database's."""
 
-    def __init__(self, url: str, network: Network, queue: str, endpoint: str) -> None:
-        """:param url: that of any database of the server."""
+    def __init__(self, url: str, network: Network, queue: str, endpoint: str, other: str) -> None:
+        """:param url: that of any database of the server.
+        :param other: the queue of the same name as that of another database, to which nothing is sent here.
+        """
         self.queue = queue
+        self._other = other
+        self._refusal: str | None = None
+        self._locking: psycopg.Connection | None = None
         self._network = network
         self._name = f"{queue}_elsewhere"
         before, _, _ = url.rpartition("/")
@@ -36,27 +56,35 @@ class Remote:
         with psycopg.connect(url, autocommit=True) as admin:
             admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(self._name)))
         self._admin = psycopg.connect(self.url, autocommit=True, prepare_threshold=0)
+        self._admin.execute(_FUNCTIONS, prepare=False)
         self.create()
+        self._admin.execute(sql.SQL(CREATE).format(sql.Identifier(other)))
         with PostgresConnection(Target(url=self.url)) as connection, connection.transaction():
             OutboxTable(connection, endpoint).create()
-        self._outbox = next(name for name in self._tables() if name != queue)
+        self._outbox = next(name for name in self._tables() if name not in (queue, other))
         self.reset()
 
     def reset(self) -> None:
         """Make everything as new for the next scenario."""
         self.open()
+        self.accept()
         if not self.exists:
             self.create()
         #: What stood in a queue that was dropped, and so has arrived.
         self._read = Counter[int]()
         self._replica: _Replica | None = None
-        self.was_dropped = False
-        self._admin.execute(f'DELETE FROM "{self.queue}"; DELETE FROM "{self._outbox}"', prepare=False)
+        #: What had arrived when the outbox was lost, which knew it.
+        self.forgotten = Counter[int]()
+        #: Whether the queue was dropped, or swallowed what was inserted: for a time it took no message.
+        self.refused_messages = False
+        names = (self.queue, self._other, self._outbox)
+        self._admin.execute("; ".join(f'DELETE FROM "{each}"' for each in names), prepare=False)
 
     def tidy(self) -> None:
-        self._admin.execute(f'TRUNCATE "{self.queue}", "{self._outbox}"')
+        self._admin.execute(f'TRUNCATE "{self.queue}", "{self._other}", "{self._outbox}"')
 
     def close(self) -> None:
+        self.accept()
         self._admin.close()
 
     # -- whether it is there -----------------------------------------------------------------------
@@ -76,6 +104,60 @@ class Remote:
         """Let it go down when a process next commits in it, before or after it hears that."""
         self._network.cut_at_next_commit(process, delivered=heard, down=self._name)
 
+    # -- whether it takes what it is given ---------------------------------------------------------
+
+    def refuse(self, how: str) -> bool:
+        """Let it answer, and refuse; False where it does already, or has no queue."""
+        if self._refusal is not None or not self.exists:
+            return False
+        self._refusal = how
+        self._cut()
+        if how == READ_ONLY:
+            self._set("default_transaction_read_only = on")
+        elif how == LOCKED:
+            self._locking = psycopg.connect(self.url)
+            self._locking.execute(f'LOCK TABLE "{self.queue}" IN EXCLUSIVE MODE')
+        elif how == FULL:
+            for name in (self.queue, self._outbox):
+                self._admin.execute(_TRIGGER.format(name, "is_full"))
+        elif how == WITHOUT_OUTBOX:
+            self.forgotten += self.arrived()
+            self._admin.execute(
+                f'DELETE FROM "{self._outbox}"; ALTER TABLE "{self._outbox}" RENAME TO lost', prepare=False
+            )
+        else:
+            self.refused_messages = True
+            self._admin.execute(_TRIGGER.format(self.queue, "swallows"))
+        return True
+
+    def accept(self, *these: str) -> bool:
+        """Let it take messages again, if it refuses them; where ways to refuse are given, if it is one of these."""
+        how = self._refusal
+        if how is None or (these and how not in these):
+            return False
+        self._refusal = None
+        self._cut()
+        if how == READ_ONLY:
+            self._set("default_transaction_read_only = off")
+        elif how == LOCKED:
+            assert self._locking is not None
+            self._locking.close()
+        elif how == WITHOUT_OUTBOX:
+            self._admin.execute(f'ALTER TABLE lost RENAME TO "{self._outbox}"')
+        else:
+            for name in (self.queue, self._outbox):
+                self._admin.execute(f'DROP TRIGGER IF EXISTS refuses ON "{name}"')
+        return True
+
+    def _set(self, what: str) -> None:
+        """Change a setting of the database, which holds for sessions that begin afterwards."""
+        self._admin.execute(sql.SQL(f"ALTER DATABASE {{}} SET {what}").format(sql.Identifier(self._name)))
+        self._network.forget(self._name)
+
+    def _cut(self) -> None:
+        self._network.cut_off(self._name)
+        self._network.notice()
+
     # -- its queue ---------------------------------------------------------------------------------
 
     def create(self) -> None:
@@ -84,13 +166,13 @@ class Remote:
 
     def drop(self) -> None:
         """Let an operator drop the queue; all that was in it has arrived before. Whoever sends to it loses his connection."""
-        self._network.cut_off(self._name)
-        self._network.notice()
+        self.accept()
+        self._cut()
         self._read = self.arrived()
         self._drop()
 
     def _drop(self) -> None:
-        self.exists, self.was_dropped = False, True
+        self.exists, self.refused_messages = False, True
         self._admin.execute(f'DROP TABLE "{self.queue}"')
 
     def arrived(self) -> Counter[int]:
@@ -100,10 +182,17 @@ class Remote:
         rows = self._admin.execute(f"""SELECT convert_from(body, 'UTF8')::int FROM "{self.queue}\"""")
         return self._read + Counter(n for (n,) in rows)
 
+    def astray(self) -> set[int]:
+        """The messages in the queue that has the name of another database's."""
+        rows = self._admin.execute(f"""SELECT convert_from(body, 'UTF8')::int FROM "{self._other}\"""")
+        return {n for (n,) in rows}
+
     # -- its replica -------------------------------------------------------------------------------
 
     def take_snapshot(self) -> None:
-        """Note the present state as that of an asynchronous replica."""
+        """Note the present state as that of an asynchronous replica. One without an outbox is none."""
+        if self._refusal == WITHOUT_OUTBOX:
+            return
         rows = {}
         with self._admin.transaction():
             for name in self._tables():
@@ -118,8 +207,8 @@ class Remote:
         """Let the replica take over: every connection breaks, and what was committed since is gone. False if there is none."""
         if self._replica is None:
             return False
-        self._network.cut_off(self._name)
-        self._network.notice()
+        self.accept()
+        self._cut()
         if self.exists != (self.queue in self._replica.rows):
             if self.exists:
                 self._drop()

@@ -11,6 +11,7 @@ from tests.machine import query as q
 from tests.machine import rules as r
 from tests.machine.forwarding import NOWHERE
 from tests.machine.query import Options, Setup, Way
+from tests.machine.remote import REFUSALS
 from tests.machine.scenario import Scenario
 from tests.machine.world import DESTINATIONS, SOURCES
 from tests.support import death_steps
@@ -130,6 +131,17 @@ _WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS)
 _TASK_DIES = _faulty(_SENDING, "the task dies")
 _TASK_WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT,), "the task dies")
 _COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
+_ONE_ID: st.Chance[r.Step] = st.builds(r.Send, st.integers(2, 5), _SOURCE, st.just("of one id"))
+_REFUSES: st.Chance[r.Step] = st.builds(f.Refuse, _SOURCE, st.sampled_from(REFUSALS))
+_REFUSE_ALL: tuple[st.Chance[r.Step], ...] = tuple(
+    st.builds(f.Refuse, st.just(n), st.sampled_from(REFUSALS)) for n in range(len(DESTINATIONS))
+)
+_ACCEPTS: st.Chance[r.Step] = st.builds(f.Accept, _SOURCE)
+_ACCEPT_ALL: tuple[st.Chance[r.Step], ...] = tuple(st.just(f.Accept(n)) for n in range(len(DESTINATIONS)))
+_DROP_ALL: tuple[st.Chance[r.Step], ...] = tuple(st.just(f.DropQueue(n)) for n in range(len(DESTINATIONS)))
+_CREATE_ALL: tuple[st.Chance[r.Step], ...] = tuple(
+    st.just(f.CreateQueue(n)) for n in range(len(DESTINATIONS))
+)
 #: Steps that mean something in this order, by the name of a bundle. Stories with that bundle tell them now and then.
 _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
     "crashes": ((_SENDS, _faulty((q.BATCH_LOGGED,), *_DEATHS), _faulty(death_steps.LEFT_STEPS, *_DEATHS)),),
@@ -190,6 +202,20 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
     ),
     "dropped": (
         (_SENDS, st.builds(f.DropQueue, _SOURCE), _PLAIN, st.builds(f.CreateQueue, _SOURCE), _RETRIED),
+        (_SENDS, *_DROP_ALL, _PARKS_AND_DIES, *_CREATE_ALL, _PLAIN),
+    ),
+    "refusing": (
+        (_SENDS, *_REFUSE_ALL, _PLAIN, *_ACCEPT_ALL, _LOOKS, _PLAIN),
+        (_SENDS, *_REFUSE_ALL, _PARKS_AND_DIES, *_ACCEPT_ALL, _PLAIN),
+        (_SENDS, _PARKS_AND_DIES, _REFUSES, _PLAIN, *_ACCEPT_ALL, _LOOKS),
+    ),
+    "one_id": (
+        (_ONE_ID, _DOWN, _PLAIN, *_UP_ALL, _LOOKS, _PLAIN),
+        (_ONE_ID, _PARKS_AND_DIES, _DOWN, _PLAIN, *_UP_ALL, _LOOKS),
+    ),
+    "moved_by_others": (
+        (_SENDS, _DOWN, _PLAIN, st.just(f.MovedByOthers()), _PLAIN, *_UP_ALL, _LOOKS),
+        (_SENDS, *_DOWN_ALL, _PARKS_AND_DIES, st.just(f.MovedByOthers()), _PLAIN, *_UP_ALL),
     ),
     "fail_over_there": (
         (_SENDS, st.builds(f.ReplicateThere, _SOURCE), _PLAIN, st.builds(f.FailOverThere, _SOURCE), _PLAIN),
@@ -471,6 +497,9 @@ def forwarding() -> st.Chance[Scenario]:
         held=(_HOLDS, st.just(r.Notice())),
         tasks_that_die=(_TASK_DIES, _faulty(_SENDING, "the driver looks")),
         dropped=(st.builds(f.DropQueue, _SOURCE), st.builds(f.CreateQueue, _SOURCE), _RETRIED),
+        refusing=(_REFUSES, _ACCEPTS, _ACCEPTS),
+        one_id=(_ONE_ID,),
+        moved_by_others=(st.just(f.MovedByOthers()),),
         stored_by_us=(st.builds(f.StoreByUs, _COUNT, st.sampled_from((None, *_SENDING))),),
         fail_over_there=(
             st.builds(f.ReplicateThere, _SOURCE),

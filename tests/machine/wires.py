@@ -93,6 +93,12 @@ class Network:
         for wire in [each for each in self.wires if each.database == database]:
             wire.cut(noticed=noticed)
 
+    def forget(self, database: str) -> None:
+        """Keep no session of a database, of which none is lent or unnoticed: the next ones begin anew."""
+        for raw in self._free.pop(database, []):
+            self.sessions.pop(id(raw), None)
+            raw.close()
+
     def notice(self) -> int:
         """Let the server notice which connections were cut; returns how many those were."""
         noticed, self.unnoticed = self.unnoticed, []

@@ -60,6 +60,11 @@ RETURNING convert_from(body, 'UTF8')::int
 _TIME_COMES = """
 UPDATE {0} SET due = due - interval '1 day' WHERE ctid = ANY (ARRAY(SELECT ctid FROM {0} FOR UPDATE SKIP LOCKED)) RETURNING due
 """
+_MOVED_BY_OTHERS = """
+WITH moved AS (DELETE FROM {{0}} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {{0}} FOR UPDATE SKIP LOCKED)) RETURNING headers, body)
+INSERT INTO "{}" (id, headers, body) SELECT gen_random_uuid(), headers, body FROM moved
+RETURNING convert_from(body, 'UTF8')::int
+"""
 _HELD = """
 SELECT convert_from(q.body, 'UTF8')::int FROM {} AS q
 JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = q.xmax AND l.granted
@@ -162,7 +167,10 @@ class World:
     def remotes(self) -> dict[str, Remote]:
         """The other databases, by the destination that each of them has. Only some families have them."""
         if not self._remotes:
-            self._remotes = {to: Remote(self.url, self.network, to, ENDPOINT) for to in DESTINATIONS}
+            self._remotes = {
+                to: Remote(self.url, self.network, to, ENDPOINT, other)
+                for to, other in zip(DESTINATIONS, reversed(DESTINATIONS), strict=True)
+            }
             with PostgresConnection(Target(url=self.url)) as connection, connection.transaction():
                 OutboxTable(connection, SENDER).create()
             self._tables = []
@@ -345,9 +353,18 @@ class World:
             self.network.process = process
             moved = sorted((waited - self.in_table(DELAYED)).elements())
             self.ledger.moved_back.update(moved)
-            rows = self._run(self.admin, "SELECT seq, convert_from(body, 'UTF8')::int FROM {}", SOURCES[0])
-            self.ledger.numbers.update({(SOURCES[0], seq): n for seq, n in rows})
+            self._note_numbers()
         return moved
+
+    def moved_by_others(self) -> list[int]:
+        """Let a mover of others move back what waits, as rows that get Ids of their own, as in SQL Server."""
+        moved = [n for (n,) in self._run(self.admin, _MOVED_BY_OTHERS.format(SOURCES[0]), DELAYED)]
+        self._note_numbers()
+        return moved
+
+    def _note_numbers(self) -> None:
+        rows = self._run(self.admin, "SELECT seq, convert_from(body, 'UTF8')::int FROM {}", SOURCES[0])
+        self.ledger.numbers.update({(SOURCES[0], seq): n for seq, n in rows})
 
     # -- subscribers -------------------------------------------------------------------------------
 
