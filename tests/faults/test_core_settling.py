@@ -1,15 +1,18 @@
 """A batch that Spark has logged is settled, whatever is in the way: its rows are not given back for a passing reason."""
 
 import contextlib
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.options import RECEIVE_ONLY, ConnectionOptions
 from tests.support.driver import Crash, at_step, crash, streaming
-from tests.support.forwarding import forwarding
+from tests.support.forwarding import NAME, forwarding
 from tests.support.messages import message_ids
 from tests.support.sending import ids_in
 from tests.support.streams import free
@@ -111,6 +114,21 @@ def test_a_recovery_keeps_its_rows_while_it_waits(postgresql, orders, billing, c
             assert (free(orders), "recovered" in caplog.text) == (0, False)
         assert settled.result() is False
     assert caplog.text.count("recovered queue=orders@[public]@[") == 1
+    assert (ids_in(billing), orders.count()) == (message_ids(range(10)), 0)
+
+
+def test_an_atomic_batch_is_settled_by_its_stage_though_its_source_asks_an_outbox_since(
+    postgresql, orders, billing
+):
+    """That outbox knows nothing of what the batch has staged."""
+    outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), NAME)
+    with forwarding(postgresql, orders) as stream:
+        assert stream.trigger()
+        stream.crash()
+        stream.options = dataclasses.replace(
+            stream.options, transaction_mode=RECEIVE_ONLY, outbox_endpoint=NAME
+        )
+        stream.drain()
     assert (ids_in(billing), orders.count()) == (message_ids(range(10)), 0)
 
 

@@ -163,7 +163,7 @@ class HeldBatch:
     def _left_to_settle(self, end: Offset, wanted: Sequence[Wanted]) -> tuple[QueueSession, list[QueueRows]]:
         """As :meth:`_lock`, of a batch that Spark has logged: those rows that are done."""
         session, parts = self._lock(end, wanted)
-        if self._options.outbox_endpoint is None or self._options.transaction_mode != RECEIVE_ONLY:
+        if self._options.outbox_endpoint is None or end.mode != RECEIVE_ONLY:
             return session, parts
         try:
             known = [known_to_the_sink(each, self._options) for each in parts]
