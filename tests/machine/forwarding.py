@@ -55,8 +55,6 @@ class ForwardingQuery(Query):
         self.in_doubt: set[int] = set()
         #: Whether the driver has looked while locks were held by sessions whose process is gone. It stepped over their rows.
         self.stepped_over = False
-        #: Messages that the driver has put back into the queue, as new rows.
-        self._put_back: set[int] = set()
         #: Where those go that a sender stores himself.
         self._goes: dict[int, str] = {}
         self._databases: RemoteDatabases | None = None
@@ -87,24 +85,13 @@ class ForwardingQuery(Query):
             {(n, to): count for to, its in {**found, **here, **others}.items() for n, count in its.items()}
         )
 
-    def before_fail_over(self) -> Counter[tuple[int, str]]:
-        return self.in_destinations() + self._rows_put_back()
-
-    def _rows_put_back(self) -> Counter[tuple[int, str]]:
-        """The rows of the queue that the driver has put there; the row in which a message was received has another number."""
-        rows = self.world.row_versions(SOURCES[0])
-        return Counter({(n, f"row {seq}"): 1 for seq, n in rows if n in self._put_back})
-
     # -- what befalls it ---------------------------------------------------------------------------
 
-    def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:
+    def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:  # noqa: ARG002 -- nothing is lost
         """Allow for what came back in the stream's own database, though it had arrived or others have it.
 
-        What was kept there, waited or failed since is gone: Spark's log says that the batch is done. So is what was put back since.
+        Nothing is lost. Spark's log says that a batch is done, and the outbox knows no outcome of its rows: they come again.
         """
-        ids = self.world.ledger.ids
-        gone = {ids[n] for n, _ in before - self.before_fail_over()}
-        self.world.ledger.may_be_lost |= {n for n, id_ in ids.items() if id_ in gone}
         back = {n for name in (SOURCES[0], DELAYED, ERROR) for n in self.world.in_table(name)}
         self.in_doubt |= back & set(self.arrived())
         self.world.ledger.may_double |= {n for n in back if self.world.ledger.taken[n]}
@@ -179,14 +166,10 @@ class ForwardingQuery(Query):
             self._look()
 
     def _look(self) -> int:
-        """Let the driver look, and note what it steps over and what it puts back; returns how many messages are put back."""
+        """Let the driver look, and note what it steps over; returns how many messages are put back."""
         assert self._databases is not None
         self.stepped_over |= bool(self.world.network.unnoticed)
-        waiting = set(self.world.in_table(DELAYED))
-        try:
-            return self._databases.look()
-        finally:
-            self._put_back |= waiting - set(self.world.in_table(DELAYED))
+        return self._databases.look()
 
     # -- the sink ----------------------------------------------------------------------------------
 

@@ -409,7 +409,9 @@ class Query:
         keys = {(ledger.ids[n], to) for n, to in before - after}
         attempted = {pair for pairs in self.attempted.values() for pair in pairs}
         gone = {n for n, to in attempted if (ledger.ids[n], to) in keys and not after[n, to]}
-        if self.modes != {ATOMIC}:
+        if (
+            NO_OUTBOX in self.outboxes
+        ):  # else the source asks the outbox at home, which has forgotten them too
             ledger.may_be_lost |= gone
         # For messages from elsewhere no claim tells that they are not on the stage any more.
         gone |= {n for pairs in self.attempted.values() for n, to in pairs if not after[n, to]}
@@ -795,7 +797,13 @@ class Query:
             claimAhead=str(self.options.ahead).lower(),
             neighbourHeadroom=self.options.headroom,
             pollInterval="20ms",
+            **({"outboxEndpoint": ENDPOINT} if self._asks_outbox(source) else {}),
         )
+
+    def _asks_outbox(self, source: int) -> bool:
+        """Whether a source asks the sink's outbox, which knows nothing of what is staged for it by another source's stage."""
+        staged = source > 0 and self.second_receives_only
+        return not (self.setup.stores or self.options.outbox == NO_OUTBOX or staged)
 
     def _sink_options(self) -> SinkOptions:
         return _parsed(
