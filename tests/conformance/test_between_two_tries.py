@@ -1,6 +1,7 @@
 """What changes between two tries of one batch (a destination comes or goes, an option, a name) neither loses nor doubles a message."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_plain_messages_to_a_destination_that_goes_are_delivered_alone(engine, o
     assert (ids_in(billing), ids_in(engine.queue("error"))) == (message_ids(range(3)), message_ids([3, 4]))
 
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "passed on": {"to": ["billing"]},
     "handled": {"handler": lambda each: [outgoing("billing", number_of(each))]},
 }
@@ -171,7 +172,7 @@ def test_storing_that_is_switched_between_two_tries_doubles_no_answer(engine, or
     billing, stored = elsewhere.create_queue("billing"), engine.create_queue("outgoing")
     own = {"endpoint": "Sales", "endpoint.billing.url": elsewhere.url}
     ways = [own, {**own, "storeAndForward": "outgoing"}]
-    one, other = ways if first == "own queue" else reversed(ways)
+    one, other = ways if first == "own queue" else ways[::-1]
     orders.insert(3)
     with crossing(engine, orders, one, **KINDS["handled"]) as job:
         with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
