@@ -125,7 +125,7 @@ def test_an_error_row_of_a_retried_message_arrives_once_for_each_time_it_fails(e
 
     def handler(message):
         retried = json.loads(message["Headers"]).get("NServiceBus.Retries")
-        return {"Failure": failure(**({} if retried else {"RetryAfter": timedelta(hours=1)}))}
+        return {"Failure": failure() if retried else failure(RetryAfter=timedelta(hours=1))}
 
     orders.insert(2)
     with crossing(engine, orders, {"endpoint.central.*.url": far.url, **CENTRAL}, handler=handler) as job:

@@ -202,20 +202,20 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
     ),
     "dropped": (
         (_SENDS, st.builds(f.DropQueue, _SOURCE), _PLAIN, st.builds(f.CreateQueue, _SOURCE), _RETRIED),
-        (_SENDS, *_DROP_ALL, _PARKS_AND_DIES, *_CREATE_ALL, _PLAIN),
+        (_SENDS, *_DROP_ALL, _WAITS_AND_DIES, *_CREATE_ALL, _PLAIN),
     ),
     "refusing": (
         (_SENDS, *_REFUSE_ALL, _PLAIN, *_ACCEPT_ALL, _LOOKS, _PLAIN),
-        (_SENDS, *_REFUSE_ALL, _PARKS_AND_DIES, *_ACCEPT_ALL, _PLAIN),
-        (_SENDS, _PARKS_AND_DIES, _REFUSES, _PLAIN, *_ACCEPT_ALL, _LOOKS),
+        (_SENDS, *_REFUSE_ALL, _WAITS_AND_DIES, *_ACCEPT_ALL, _PLAIN),
+        (_SENDS, _WAITS_AND_DIES, _REFUSES, _PLAIN, *_ACCEPT_ALL, _LOOKS),
     ),
     "one_id": (
         (_ONE_ID, _DOWN, _PLAIN, *_UP_ALL, _LOOKS, _PLAIN),
-        (_ONE_ID, _PARKS_AND_DIES, _DOWN, _PLAIN, *_UP_ALL, _LOOKS),
+        (_ONE_ID, _WAITS_AND_DIES, _DOWN, _PLAIN, *_UP_ALL, _LOOKS),
     ),
     "moved_by_others": (
         (_SENDS, _DOWN, _PLAIN, st.just(f.MovedByOthers()), _PLAIN, *_UP_ALL, _LOOKS),
-        (_SENDS, *_DOWN_ALL, _PARKS_AND_DIES, st.just(f.MovedByOthers()), _PLAIN, *_UP_ALL),
+        (_SENDS, *_DOWN_ALL, _WAITS_AND_DIES, st.just(f.MovedByOthers()), _PLAIN, *_UP_ALL),
     ),
     "fail_over_there": (
         (_SENDS, st.builds(f.ReplicateThere, _SOURCE), _PLAIN, st.builds(f.FailOverThere, _SOURCE), _PLAIN),
