@@ -1,6 +1,7 @@
 """A message that ServiceControl had put back is acknowledged once it is handled, and a copy of what was processed is audited."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from tests.support.outcomes import (
     settled_all,
     stage_all,
 )
-from tests.support.sending import composed, send
+from tests.support.sending import composed, send, sent_all
 from tests.support.stages import settled
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -275,3 +276,45 @@ def test_a_message_that_is_passed_on_atomically_is_acknowledged_when_it_is_settl
         seal(given, [stage(given, destinations, rows)], run)
     assert [tables[name].count() for name in ("billing", "error")] == [1, 1]
     assert SUCCESSFUL in failed_in(tables["error"])[0]
+
+
+@pytest.mark.parametrize("first_try", [True, False])
+def test_an_acknowledgement_does_not_stop_copies_of_its_row_in_another_task(engine, tables, first_try):
+    given = options(engine)
+    tasks = [passed_on(engine, 1, destination=to) for to in ("billing", "audit")]
+    assert [sent_all(given, each, first_try=first_try) for each in tasks] == [
+        Sent(sent=1, acknowledged=1),
+        Sent(sent=1),
+    ]
+    assert [sent_all(given, each) for each in tasks] == [Sent(repeated=1)] * 2
+    assert {name: each.count() for name, each in tables.items()} == {"billing": 1, "audit": 1, "error": 1}
+
+
+@pytest.mark.parametrize("first_try", [True, False])
+def test_an_acknowledgement_does_not_stop_copies_of_its_row_in_another_chunk(
+    engine, tables, monkeypatch, first_try
+):
+    monkeypatch.setattr("sqlqueue_spark.send.compose.chunks.CHUNK", 1)
+    given = options(engine)
+    copies = [passed_on(engine, 1, destination=to) for to in ("billing", "audit")]
+    rows = pa.Table.from_batches(copies).combine_chunks().to_batches()
+    assert sent_all(given, *rows, first_try=first_try) == Sent(sent=2, acknowledged=1)
+    assert sent_all(given, *rows) == Sent(repeated=2)
+    assert {name: each.count() for name, each in tables.items()} == {"billing": 1, "audit": 1, "error": 1}
+
+
+def test_an_acknowledgement_queue_that_refuses_rows_does_not_end_the_batch(engine, tables, caplog):
+    """A message has named it. What is passed on and what is handled is done all the same."""
+    particular = engine.create_queue("particular")
+    particular.execute("ALTER TABLE {table} ADD CHECK (Headers NOT LIKE '%ControlMessage%')")
+    passed = sent_all(options(engine), passed_on(engine, 1, 2, to="particular"))
+    rows = [
+        outcome(3, outgoing("billing", 3), Headers=put_back(engine, 3, to="particular")),
+        outcome(4, outgoing("billing", 4)),
+    ]
+    handled = settled_all(options(engine), frame(rows))
+    done = [replace(each, acknowledged=0) for each in (passed, handled)]
+    assert done == [Sent(sent=2), Sent(sent=2, handled=2)]
+    said = [each.getMessage().partition("@")[0] for each in caplog.records]
+    assert said == ["not_acknowledged queue=particular"] * 2
+    assert (sent_to(tables["billing"]), particular.count(), tables["error"].count()) == ([1, 2, 3, 4], 0, 0)

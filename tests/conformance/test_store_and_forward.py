@@ -246,6 +246,16 @@ def test_without_a_local_queue_the_job_ends_and_names_the_row(job, outgoing, bil
     assert (outgoing.count(), job.done) == (3, 0)
 
 
+def test_what_is_stored_in_the_queue_that_the_job_stores_in_goes_on(engine, outgoing, billing, gate):
+    with running(engine, outgoing, gate.url, sink={"storeAndForward": "outgoing"}) as job:
+        store(outgoing, range(3))
+        assert drained(job) == Sent(sent=3)
+    assert [(row.headers, row.body) for row in billing.rows()] == [
+        (messages.headers(n), body(n)) for n in range(3)
+    ]
+    assert (outgoing.count(), engine.queue("error").count()) == (0, 0)
+
+
 def test_poison_fails_and_does_not_hold_the_others_up(job, engine, outgoing, billing):
     store(outgoing, range(2))
     outgoing.insert_row(id=row_id(2), headers="no JSON", body=body(2))
@@ -291,6 +301,27 @@ def test_a_message_whose_time_is_over_is_delivered_if_its_database_is_back(engin
         assert move(engine, "outgoing") == (2, 0)
         assert drained(job) == Sent(sent=2)
     assert numbers_in(billing) == [0, 1]
+
+
+@pytest.mark.parametrize("forged", ["9999-12-31 23:59:59:999999 Z", "2100-01-01 00:00:00:000000 Z"])
+def test_a_message_waits_no_longer_because_it_says_so(job, engine, outgoing, billing, gate, forged):
+    """A sender may write any header."""
+    gate.shut()
+    store(outgoing, range(3), **{GIVE_UP_AT: forged})
+    before = datetime.now(UTC)
+    assert drained(job) == Sent(waiting=3)
+    waiting = DelayedRows(engine, "outgoing").rows()
+    ends = [before + timedelta(days=1), datetime.now(UTC) + timedelta(days=1)]
+    given_up = [
+        datetime.strptime(each.headers[GIVE_UP_AT], "%Y-%m-%d %H:%M:%S:%f Z").replace(tzinfo=UTC)
+        for each in waiting
+    ]
+    assert [ends[0] <= each <= ends[1] for each in given_up] == [True] * 3
+    assert [each.due <= ends[1] for each in waiting] == [True] * 3
+    gate.open()
+    assert job.databases.look() == 3
+    assert drained(job) == Sent(sent=3)
+    assert [row.headers for row in billing.rows()] == [messages.headers(n) for n in range(3)]
 
 
 def test_a_batch_that_runs_again_sends_nothing_of_what_waits(job, engine, outgoing, billing, gate):
@@ -398,6 +429,28 @@ def test_an_event_waits_while_nobody_can_tell_who_wants_it(job, engine, outgoing
     assert drained(job) == Sent(waiting=3)
     gate.open()
     assert job.databases.look() == 3
+    assert drained(job) == Sent(sent=3)
+    assert sorted(numbers_in(billing)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_event_whose_time_is_over_is_given_up_as_a_message_is(
+    job, engine, outgoing, other, billing, gate, known
+):
+    """Also where the batch is the first to find the database down."""
+    SubscriptionRows(other).create().add(at_home(other, "billing"), "Shop.OrderPlaced", endpoint="billing")
+    over = {GIVE_UP_AT: "2020-01-01 00:00:00:000000 Z"}
+    gate.shut()
+    if known:
+        job.databases.look()
+    store(outgoing, [0], None, **{EVENT: EVENT_TYPE, **over})
+    store(outgoing, [1], **over)
+    store(outgoing, [2], None, **{EVENT: EVENT_TYPE})
+    assert drained(job) == Sent(failed=2, waiting=1)
+    own = at_home(engine, "outgoing")
+    assert sorted(failures(engine)) == [(0, own, None, "GaveUp"), (1, own, "billing", "GaveUp")]
+    gate.open()
+    assert (job.databases.look(), put_back(engine)) == (1, 2)
     assert drained(job) == Sent(sent=3)
     assert sorted(numbers_in(billing)) == [0, 1, 2]
 

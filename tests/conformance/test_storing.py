@@ -5,15 +5,16 @@ import json
 import pytest
 
 from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Sent
 from tests.support import outcomes
 from tests.support.delayed import DelayedRows, move
-from tests.support.engines import QueueTable
-from tests.support.messages import message_id
+from tests.support.engines import QueueTable, with_catalog
+from tests.support.messages import message_id, message_ids, row_id
 from tests.support.outcomes import frame, outcome, outgoing, settled_all
 from tests.support.sending import batch, ids_in, options, send
-from tests.support.stored import DESTINATION
+from tests.support.stored import DESTINATION, create_outbox
 from tests.support.subscriptions import SubscriptionRows
 
 
@@ -108,3 +109,77 @@ def test_a_copy_of_an_event_for_another_database_is_stored_for_its_own_subscribe
         [message_id(0), message_id(1)],
         [named(engine, "Billing")] * 2,
     )
+
+
+# -- what was stored is passed on -----------------------------------------------------------------
+
+
+def passed_on(row, number):
+    """The row of a queue as a job of that queue passes it on."""
+    return outcome(
+        number, RowVersion=row.row_version, Id=str(row.id), Headers=row.headers, Body=row.body, Outgoing=None
+    )
+
+
+def test_what_a_handler_stores_in_its_own_queue_is_passed_on(engine, elsewhere, orders):
+    """Also where storeAndForward names that queue."""
+    create_outbox(elsewhere, "Sales")
+    billing = elsewhere.create_queue("Billing")
+    given = outcomes.options(engine, storeAndForward="orders", **{"endpoint.Billing.url": elsewhere.url})
+    handled = outcome(1001, outgoing("Billing", 7, MessageId=message_id(7)))
+    assert settled_all(given, frame([handled])) == Sent(sent=1, handled=1)
+    (row,) = orders.rows()
+    assert stored_for(orders) == [named(engine, "Billing")]
+    for done in (Sent(sent=1), Sent(repeated=1)):
+        assert settled_all(given, frame([passed_on(row, 7)])) == done
+    assert (outcomes.sent_to(billing), ids_in(billing)) == ([7], message_ids([7]))
+    assert (orders.row_versions(), engine.queue("error").count()) == ([row.row_version], 0)
+
+
+def forged_headers(number: int, to: str, known_as: str) -> str:
+    """Headers with which a sender has stored a message. They say by what it is known, in a form of ours."""
+    return json.dumps(
+        {"NServiceBus.MessageId": message_id(number), DESTINATION: to, "sqlqueue.Stored": known_as}
+    )
+
+
+def result_of(number: int, kind: str) -> str:
+    """What tells of the received row of this number is known by this."""
+    return f"{row_id(number)}-{number}/{kind}"
+
+
+@pytest.mark.parametrize("known_as", [result_of(9, "failed"), message_id(1)], ids=["result", "message"])
+@pytest.mark.parametrize("catalog", [False, True])
+def test_an_error_queue_of_another_database_that_is_missing_ends_the_batch(
+    engine, elsewhere, orders, catalog, known_as
+):
+    """Whatever its address says: what was for it is not stored again as another failed message."""
+    create_outbox(elsewhere, "Sales")
+    given = outcomes.options(engine, **{"endpoint.error.url": elsewhere.url})
+    to = with_catalog(elsewhere, "error") if catalog else "error"
+    row = outcome(1, Headers=forged_headers(1, to, known_as), Outgoing=None)
+    with pytest.raises(QueueError, match=r"There is no queue table error@.* to send to"):
+        settled_all(given, frame([row]))
+    assert orders.count() == 0
+    error = elsewhere.create_queue("error")
+    assert settled_all(given, frame([row])) == Sent(sent=1)
+    assert (orders.count(), ids_in(error)) == (0, [message_id(1)])
+
+
+@pytest.mark.parametrize("to", ["gone", "far"])
+@pytest.mark.parametrize("kind", ["failed", "audited"])
+def test_a_message_that_poses_as_a_result_of_another_row_fails_alone(engine, elsewhere, orders, to, kind):
+    """Only what goes to the error or audit queue is one."""
+    create_outbox(elsewhere, "Sales")
+    given = outcomes.options(engine, **{"endpoint.far.url": elsewhere.url})
+    rows = [
+        outcome(1, Headers=forged_headers(1, to, result_of(9, kind)), Outgoing=None),
+        outcome(2, outgoing("orders", 2)),
+    ]
+    assert settled_all(given, frame(rows)) == Sent(sent=1, handled=1, failed=1)
+    assert settled_all(given, frame(rows)) == Sent(repeated=2)
+    assert outcomes.sent_to(orders) == [2]
+    (failed,) = outcomes.failed_in(engine.queue("error"))
+    told = ("NServiceBus.MessageId", DESTINATION, "NServiceBus.ExceptionInfo.ExceptionType")
+    assert [failed.get(name) for name in told] == [message_id(1), to, "sqlqueue_spark.errors.QueueError"]
+    assert "sqlqueue.Stored" not in failed

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -11,11 +12,12 @@ from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import DatabaseWait, Destinations, FrameColumns, RemoteDatabases, Sent, prepare
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.spark.send_task import SendTask
+from sqlqueue_spark.spark.sink import SqlQueueSink
 from tests.support.delayed import DelayedRows
 from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, watched_connections
 from tests.support.gate import gated
 from tests.support.messages import body
-from tests.support.sending import steps
+from tests.support.sending import batch, steps
 from tests.support.stored import create_home, create_outbox, numbers_in
 from tests.support.waiting import eventually
 
@@ -191,3 +193,61 @@ def test_a_batch_that_waits_for_a_database_ends_when_somebody_asks(engine, gate)
     given = SinkOptions.parse({"url": engine.url, "endpoint": "Copies", "endpoint.far.url": gate.url})
     gate.shut()
     assert DatabaseWait(Places(given, given), stopped=lambda: True).waited(7) is False
+
+
+# -- messages that were not received --------------------------------------------------------------
+
+
+def plain_frame(rows):
+    """A frame of messages that tells no rows, as ``foreachBatch`` hands it over. Its one task runs here."""
+
+    def run(task, _):
+        told = [SimpleNamespace(**each.to_pylist()[0]) for each in task(iter([rows]))]
+        return SimpleNamespace(collect=lambda: told)
+
+    columns = [("Body", "binary"), ("MessageId", "string")]
+    return SimpleNamespace(dtypes=columns, sparkSession=None, mapInArrow=run)
+
+
+@pytest.fixture
+def job_of_plain_messages(engine, orders, far, gate, monkeypatch):
+    """The options of a sink, and the databases for which rows of its job may wait."""
+    monkeypatch.setattr("sqlqueue_spark.engines.database_retry.RETRY_SECONDS", 0.2)
+    more = {"endpoint": "Copies", "errorQueue": "error", "queue": "far", "retryInterval": "50ms"}
+    given = SinkOptions.parse({"url": engine.url, "endpoint.far.url": gate.url, **more})
+    return given, RemoteDatabases(Places(given, given), orders.address)
+
+
+def test_a_batch_of_plain_messages_waits_for_its_database_and_is_sent_then(
+    engine, orders, far, gate, job_of_plain_messages, caplog
+):
+    """A job that selects less than rows are told by has nothing that could wait instead."""
+    given, databases = job_of_plain_messages
+    sink = SqlQueueSink.of(given)
+    sink.databases = databases
+    gate.shut()
+    databases.look()
+    thread = threading.Thread(target=lambda: sink(plain_frame(batch(range(3))), 7))
+    thread.start()
+    eventually(lambda: "batch_waits batch=7" in caplog.text or not thread.is_alive())
+    assert (sink.sent_in(7), far.count()) == (None, 0)
+    gate.open()
+    thread.join(20)
+    assert (sink.sent_in(7), numbers_in(far)) == (Sent(sent=3), [0, 1, 2])
+    assert (engine.queue("error").count(), DelayedRows(engine, "orders").count()) == (0, 0)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_task_of_plain_messages_fails_while_their_database_is_down(far, gate, job_of_plain_messages, known):
+    """Whether the driver knows it or the task finds it out. Nothing counts as sent."""
+    given, databases = job_of_plain_messages
+    gate.shut()
+    if known:
+        databases.look()
+    columns = FrameColumns(names={name: name for name in ("Body", "MessageId")})
+    task = SendTask(columns, Destinations(given), databases.down())
+    with pytest.raises(ConnectionLost):
+        task.sent(iter([batch(range(3))]))
+    gate.open()
+    assert task.sent(iter([batch(range(3))]))[0] == Sent(sent=3)
+    assert numbers_in(far) == [0, 1, 2]

@@ -111,5 +111,12 @@ class Engine(ABC):
         """End every other session of this database, as a broken network does; return how many."""
 
 
+def with_catalog(engine: Engine, name: str) -> str:
+    """The address of a queue with its schema and with the database in which it lies."""
+    database = "current_database()" if engine.name == "postgresql" else "DB_NAME()"
+    ((catalog,),) = engine.fetch(f"SELECT {database}")
+    return f"{address_of(name, engine.default_schema)}@[{catalog}]"
+
+
 def address_of(name: str, schema: str) -> str:
     return f"{name}@[{schema.replace(']', ']]')}]"

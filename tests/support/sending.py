@@ -85,10 +85,18 @@ def composed(
 
 def send(given: SinkOptions, *batches: pa.RecordBatch) -> tuple[int, int]:
     """Send as one task does; returns how many messages went out, and how many had been sent before."""
-    destinations = Destinations(given)
-    with Sender(given, destinations) as sender:
-        done: Sent = sender.send(composed(given, *batches, destinations=destinations))
+    done = sent_all(given, *batches)
     return done.sent, done.repeated
+
+
+def sent_all(given: SinkOptions, *batches: pa.RecordBatch, first_try: bool = False) -> Sent:
+    """As :func:`send`; returns all that became of the messages.
+
+    :param first_try: whether their batch is surely tried for the first time.
+    """
+    destinations = Destinations(given)
+    with Sender(given, destinations, first_try=first_try) as sender:
+        return sender.send(composed(given, *batches, destinations=destinations))
 
 
 def ids_in(queue: QueueTable) -> list[str]:

@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 
+from sqlqueue_spark.errors import ConfigurationError, TryAgain
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.send import Sent
 from sqlqueue_spark.spark.sink import SqlQueueSink
@@ -20,7 +21,7 @@ def row(sent, **more):
     return SimpleNamespace(**asdict(sent), **{"untyped": 0, **more})
 
 
-TYPES = {"Id": "string", "RowVersion": "bigint", "Headers": "string", "Body": "binary"}
+TYPES = {"Queue": "string", "Id": "string", "RowVersion": "bigint", "Headers": "string", "Body": "binary"}
 
 
 @pytest.fixture(autouse=True)
@@ -30,11 +31,13 @@ def _prepared():
         yield
 
 
-def frame(*columns, told=()):
-    """A frame of these columns and a body; its tasks tell this."""
-    found = mock.Mock(
-        dtypes=[(each, TYPES[each]) for each in [*columns, "Body"]], sparkSession=SimpleNamespace()
-    )
+def frame(*columns, told=(), query=None):
+    """A frame of these columns and a body; its tasks tell this. It is of this query, if Spark tells that."""
+    session = SimpleNamespace()
+    if query is not None:
+        told_by_spark = {"sql.streaming.queryId": query, "spark.jobGroup.id": f"run of {query}"}
+        session.sparkContext = SimpleNamespace(getLocalProperty=told_by_spark.get)
+    found = mock.Mock(dtypes=[(each, TYPES[each]) for each in [*columns, "Body"]], sparkSession=session)
     found.mapInArrow.return_value.collect.return_value = list(told)
     return found
 
@@ -81,3 +84,53 @@ def test_messages_without_a_type_are_said_once(caplog, mode):
         "without_type messages=4: a .NET endpoint cannot handle a message without a type, and moves it to its error queue; set "
         "the option messageType, or give the header NServiceBus.EnclosedMessageTypes"
     )
+
+
+@pytest.mark.parametrize(
+    "columns, in_job, waits",
+    [
+        (["Queue", "RowVersion", "Id", "Headers"], True, False),
+        (["Headers"], True, True),
+        (["Queue", "RowVersion", "Id", "Headers"], False, True),
+    ],
+    ids=["received rows of a job", "plain messages of a job", "received rows without a job"],
+)
+def test_an_error_is_raised_at_once_where_rows_wait_by_themselves(columns, in_job, waits):
+    """It has nothing to do with a database that is down. Else the batch waits for that one first."""
+    sink = SqlQueueSink(
+        url="postgresql://h/d",
+        queue="billing",
+        outbox="none",
+        options={"endpoint.far.url": "postgresql://h/f"},
+    )
+    sink.databases = mock.Mock() if in_job else None
+    failing = mock.patch("sqlqueue_spark.spark.sink.prepare", side_effect=ConfigurationError("wrong"))
+    with failing, mock.patch("sqlqueue_spark.spark.sink.DatabaseWait") as wait:
+        wait.return_value.waited.return_value = False
+        with pytest.raises(ConfigurationError, match="wrong"):
+            sink(frame(*columns), 7)
+    assert wait.return_value.waited.mock_calls == [mock.call(7)] * waits
+
+
+def test_a_batch_of_another_query_does_not_make_a_batch_new():
+    """A sink may be shared. Tasks of a batch that is surely new ask no outbox."""
+    sink = SqlQueueSink(url="postgresql://h/d", queue="orders", outbox="none")
+
+    def first_try(query, number, *, fails=False):
+        batch = frame("Headers", query=query)
+        if fails:
+            batch.mapInArrow.return_value.collect.side_effect = TryAgain("lost")
+            with pytest.raises(TryAgain):
+                sink(batch, number)
+        else:
+            sink(batch, number)
+        return batch.mapInArrow.call_args.args[0].__self__.first_try
+
+    assert [
+        first_try("A", 7, fails=True),
+        first_try("B", 3),
+        first_try("A", 7),
+        first_try("A", 8),
+        first_try("B", 4, fails=True),
+        first_try("B", 4),
+    ] == [False, False, False, True, True, False]

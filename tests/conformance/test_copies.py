@@ -1,0 +1,145 @@
+"""A received row may go to several queues. Each copy has its own fate, whatever chunk or try it is in."""
+
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from sqlqueue_spark.engines.connect import open_reader
+from sqlqueue_spark.send import Sent
+from tests.support import messages
+from tests.support.engines import with_catalog
+from tests.support.messages import body, message_ids, row_id
+from tests.support.outcomes import failed_in
+from tests.support.sending import batch, ids_in, options, sent_all
+from tests.support.stored import create_home
+
+
+@pytest.fixture
+def orders(engine):
+    """The queue in which the rows were received; beside it are the error queue and the outbox of Sales."""
+    return create_home(engine, "Sales", "orders")
+
+
+@pytest.fixture
+def near(engine, orders):
+    return engine.create_queue("near")
+
+
+@pytest.fixture(params=["optimistic", "pessimistic"])
+def given(request, engine, near):
+    return options(engine, outbox=request.param, errorQueue="error")
+
+
+@pytest.fixture
+def error(engine, orders):
+    return engine.queue("error")
+
+
+def copies(*to: str, number: int = 1) -> pa.RecordBatch:
+    """The row of this number, as it was received, once for each queue."""
+    row = {
+        "Queue": "orders",
+        "RowVersion": number,
+        "Id": str(row_id(number)),
+        "Headers": messages.headers(number),
+        "Body": body(number),
+    }
+    return pa.RecordBatch.from_pylist([{**row, "Destination": each} for each in to])
+
+
+def plain(*to: str) -> pa.RecordBatch:
+    """A message that was not received, once for each queue."""
+    return batch([1] * len(to), Destination=list(to))
+
+
+# -- an address with the own catalog --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [copies, plain])
+def test_what_failed_for_an_address_with_its_catalog_is_not_delivered_when_its_table_appears(
+    engine, near, error, given, rows
+):
+    """It would be in error and delivered."""
+    both = rows(with_catalog(engine, "late"), "near")
+    assert sent_all(given, both) == Sent(sent=1, failed=1)
+    late = engine.create_queue("late")
+    assert sent_all(given, both) == Sent(repeated=2)
+    assert (ids_in(near), late.count(), error.count()) == (message_ids([1]), 0, 1)
+
+
+@pytest.mark.parametrize("rows", [copies, plain])
+def test_what_went_to_an_address_with_its_catalog_does_not_fail_when_its_table_is_gone(
+    engine, near, error, given, rows
+):
+    late = engine.create_queue("late")
+    both = rows(with_catalog(engine, "late"), "near")
+    assert sent_all(given, both) == Sent(sent=2)
+    assert ids_in(late) == message_ids([1])
+    late.execute("DROP TABLE {table}")
+    assert sent_all(given, both) == Sent(repeated=2)
+    assert (ids_in(near), error.count()) == (message_ids([1]), 0)
+
+
+@pytest.mark.parametrize("rows", [copies, plain])
+def test_an_address_with_its_catalog_is_known_without_it(engine, near, error, given, rows):
+    """Whether its table is there or not."""
+    full = with_catalog(engine, "late")
+    short = full.rpartition("@")[0]
+    assert sent_all(given, rows(full, "near")) == Sent(sent=1, failed=1)
+    assert sent_all(given, rows(short, "near")) == Sent(repeated=2)
+    late = engine.create_queue("late")
+    assert [sent_all(given, rows(each, "near")) for each in (full, short)] == [Sent(repeated=2)] * 2
+    assert (ids_in(near), late.count(), error.count()) == (message_ids([1]), 0, 1)
+
+
+# -- copies that fail -----------------------------------------------------------------------------
+
+
+def test_equal_copies_that_are_refused_fail_once(near, error, given):
+    rows = copies("gone", "gone", "near")
+    assert sent_all(given, rows) == Sent(sent=1, repeated=1, failed=1)
+    assert sent_all(given, rows) == Sent(repeated=3)
+    assert (ids_in(near), [each["NServiceBus.MessageId"] for each in failed_in(error)]) == (
+        message_ids([1]),
+        message_ids([1]),
+    )
+
+
+def test_only_rows_that_fail_are_read_again(engine, orders, near, error):
+    """As they were received: a transform has changed them. Rows between them are none of its business."""
+    given = options(engine, errorQueue="error")
+    orders.insert(400)
+    failing = {1, 200, 400}
+    rows = [
+        {
+            "Queue": "orders",
+            "RowVersion": each.row_version,
+            "Id": str(each.id),
+            "Headers": each.headers,
+            "Body": b"changed",
+            "Destination": "gone" if each.row_version in failing else "near",
+        }
+        for each in orders.rows()
+    ]
+    read: list[int] = []
+
+    class Counting:
+        """A reader that notes the numbers of the rows that it reads."""
+
+        def __init__(self, target):
+            self.reader = open_reader(target)
+
+        def batches(self, *statement):
+            for each in self.reader.batches(*statement):
+                read.extend(each["RowVersion"].to_pylist())
+                yield each
+
+        def close(self):
+            self.reader.close()
+
+    with mock.patch("sqlqueue_spark.send.deliver.received_again.open_reader", Counting):
+        assert sent_all(given, pa.RecordBatch.from_pylist(rows)) == Sent(sent=397, failed=3)
+    assert sorted(read) == sorted(failing)
+    assert sorted(row.body for row in error.rows()) == sorted(body(number - 1) for number in failing)
+    assert {row.body for row in near.rows()} == {b"changed"}
