@@ -408,8 +408,7 @@ class Sender:
                 failures[row] = failure
         return chunk.failing(failures)
 
-    # -- Connections
-    # --------------------------------------------------------------------------------------------
+    # -- Connections -----------------------------------------------------------------------------------
 
     def _connected(self, target: Target) -> Connection:
         if target not in self._connections:
