@@ -1,4 +1,4 @@
-"""What the sink asks of a batch's frame: the columns that tasks need, its addresses, its number."""
+"""What the sink asks of a batch's frame: its columns, its addresses, its number, whether it is computed anew."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import FrameColumns
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW
 from sqlqueue_spark.send.compose.outcomes import TIMES
 from sqlqueue_spark.tables.stage_mark import Batch
+
+log = logger(__name__)
 
 #: What is looked at of the outcome of a received message, and of a row that is passed on as it was received.
 _OF_OUTCOMES = frozenset({
@@ -23,6 +26,8 @@ _OF_OUTCOMES = frozenset({
 _QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 #: Stands for the run's id where Spark does not tell it (Spark Connect).
 _PROCESS = str(uuid.uuid4())
+#: The last batch of each query of which outcomes came.
+_with_outcomes: dict[str, Batch] = {}
 
 
 def needed(rows: DataFrame, columns: FrameColumns) -> DataFrame:
@@ -73,3 +78,21 @@ def batch_of(df: DataFrame, number: int) -> Batch:
         return Batch(number=number, attempt=_PROCESS)
     query, run = (context.getLocalProperty(name) or "" for name in (_QUERY_ID, _RUN_ID))
     return Batch(query=query, number=number, attempt=run or _PROCESS)
+
+
+def warn_if_computed_again(outcomes: DataFrame, batch: Batch) -> None:
+    """Warn where a second frame of outcomes of one batch is not persisted: Spark calls the function again.
+
+    It may answer otherwise the second time, and a message is then in neither frame.
+    """
+    if not batch.query or _with_outcomes.get(batch.query) != batch:
+        _with_outcomes[batch.query] = batch
+        return
+    plan = outcomes._jdf.queryExecution().withCachedData()  # noqa: SLF001 -- PySpark tells it nowhere else
+    if "InMemoryRelation" not in plan.toString():
+        log.warning(
+            "outcomes_computed_again batch=%d: Spark calls the function again for each frame of outcomes of a "
+            "batch, and a message may be in none of them; call persist() on the outcomes before they are used "
+            "twice",
+            batch.number,
+        )

@@ -24,7 +24,7 @@ from sqlqueue_spark.send import (
     seal,
 )
 from sqlqueue_spark.send.compose.places import Places
-from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed
+from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed, warn_if_computed_again
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import (
     SENT_COLUMNS,
@@ -161,6 +161,8 @@ class SqlQueueSink:
         try:
             named = addresses(rows, columns.names if looked_at else {}, self._options)
             batch = batch_of(df, batch_id)
+            if columns.outcomes:
+                warn_if_computed_again(df, batch)
             last = self._last_run
             sent_before = last is not None
             run = self._patience.retried(

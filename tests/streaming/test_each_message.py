@@ -318,15 +318,19 @@ def flaky(folder):
     return handle
 
 
-def test_a_batch_for_two_sinks_is_handled_once_where_it_is_persisted(spark, postgresql, queues, tmp_path):
-    """Each sink reads the batch, so without that each would call the function, which may answer otherwise."""
+@pytest.mark.parametrize("persists", [True, False])
+def test_a_batch_for_two_sinks_is_handled_once_where_it_is_persisted(
+    spark, postgresql, queues, tmp_path, caplog, persists
+):
+    """Each sink reads the batch, so without that each calls the function, which may answer otherwise: that is warned of."""
     orders, _, shipping, error = queues
     place(orders, range(4))
     given = {"url": postgresql.url, "endpoint": "Shop.Spark", "errorQueue": "error"}
     done, failed = SqlQueueSink(options=given), SqlQueueSink(options=given)
 
     def both(batch, number):
-        batch.persist()
+        if persists:
+            batch.persist()
         try:
             done(batch.filter("Failure IS NULL"), number)
             failed(batch.filter("Failure IS NOT NULL"), number)
@@ -335,4 +339,11 @@ def test_a_batch_for_two_sinks_is_handled_once_where_it_is_persisted(spark, post
 
     handled = each_message(flaky(tmp_path), queue="orders", immediateRetries=0)
     drain(to_each(stream(spark, postgresql, orders).transform(handled), tmp_path, both))
-    assert (sent_to(shipping), sent_to(error), orders.count()) == ([], [0, 1, 2, 3], 0)
+    said = [each.message.partition(":")[0] for each in caplog.records if "computed_again" in each.message]
+    found = (sent_to(shipping), sent_to(error), orders.count(), said)
+    assert found == (
+        [],
+        [0, 1, 2, 3] if persists else [],
+        0,
+        [] if persists else ["outcomes_computed_again batch=0"],
+    )
