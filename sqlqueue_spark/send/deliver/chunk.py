@@ -39,7 +39,8 @@ class Chunk:
     :param rows: the received rows that send them; None for plain messages, of which each is a row by itself.
     :param failed: the rows that have failed, by position; ``refused`` are copies of events that failed alone.
     :param known: the rows of which home knows that they had their outcome before anything was sent.
-    :param sent: messages that another database has, and whether they were new there.
+    :param sent: messages that another database has, and whether they were new there; copies that failed alone
+        in an earlier try are among them, because they do not go there any more.
     :param told: rows whose acknowledgement can be delivered.
     """
 

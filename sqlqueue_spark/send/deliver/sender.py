@@ -295,13 +295,14 @@ class Sender:
             outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
             earlier = earlier_known(self._routes, work, connection, outbox)
             with connection.transaction():
-                return outbox.seen(work.origins) | earlier()
+                return outbox.seen([*work.origins, *work.failed_copies.values()]) | earlier()
 
         found = self._retried(self._home, known)
         if not found:
             return chunk
         gone = {row for row, origin in enumerate(work.origins) if origin in found}
-        return replace(chunk, known=gone)
+        failed = {at: False for at, key in work.failed_copies.items() if key in found}
+        return replace(chunk, known=gone, sent={**chunk.sent, **failed})
 
     def _sent_elsewhere(self, chunk: Chunk, target: Target) -> tuple[Chunk, Sent]:
         """Send what goes to another database, but for rows that have failed or wait."""
