@@ -13,6 +13,7 @@ from sqlqueue_spark.send import Sent
 from tests.support import messages
 from tests.support.crossing import crossing, drained, drained_twice, number_of
 from tests.support.delayed import DelayedRows, move
+from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
 from tests.support.error_rows import full
 from tests.support.gate import gated
 from tests.support.messages import body, message_id, row_id
@@ -160,6 +161,36 @@ def test_of_two_copies_of_a_row_none_is_doubled_though_one_database_was_down(
             assert job.databases.look() == 2
             drained_twice(job)
         assert (numbers_in(near), numbers_in(far)) == ([0, 1], [0, 1])
+    assert (orders.count(), DelayedRows(engine, "orders").count()) == (0, 0)
+
+
+@pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
+def test_what_a_row_had_done_before_it_waits_is_not_done_again(engine, orders, far, gate, outbox):
+    """All went out or failed; then its batch runs again, and finds the database down."""
+    asks = {
+        "ServiceControl.Retry.AcknowledgementQueue": full(engine, "error"),
+        "ServiceControl.Retry.UniqueMessageId": "31ec6466-6a86-9984-a9d7-1fd6c50fdea8",
+    }
+    text = messages.headers(1)[:-1] + "," + json.dumps(asks)[1:]
+    orders.insert_row(id=row_id(1), headers=text, body=body(1))
+    orders.insert(1, start=2)
+    error = engine.queue("error")
+
+    def to(number):
+        return ["billing"] if number == 1 else ["billing", "gone"]
+
+    with crossing(engine, orders, {"endpoint.billing.url": gate.url, "outbox": outbox}, to=to) as job:
+        with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+            job.trigger()
+        assert (numbers_in(far), error.count()) == ([1, 2], 2)  # an acknowledgement, and a copy that failed
+        gate.shut()
+        job.crash()
+        assert drained(job).waiting == 2
+        engine.create_queue("gone")
+        gate.open()
+        assert job.databases.look() == 2
+        drained_twice(job)
+    assert (numbers_in(far), error.count(), engine.queue("gone").count()) == ([1, 2], 2, 0)
     assert (orders.count(), DelayedRows(engine, "orders").count()) == (0, 0)
 
 

@@ -123,12 +123,20 @@ class Outcomes:
     @cached_property
     def origin_texts(self) -> pa.Array:
         """The key of the origin of each row (:attr:`Origin.key`)."""
+        return self._texts_of(self.moved)
+
+    @cached_property
+    def first_texts(self) -> pa.Array:
+        """The key of each row's origin as it was before we moved it: by it is known what no move undoes."""
+        return self._texts_of({at: each._replace(moves=0) for at, each in self.moved.items()})
+
+    def _texts_of(self, moved: Mapping[int, Origin]) -> pa.Array:
         texts = pc.binary_join_element_wise(
             pc.utf8_lower(self.row_ids), self.row_versions.cast(pa.string()), "-"
         )
-        if not self.moved:
+        if not moved:
             return texts
-        keys = [self.moved[at].key if at in self.moved else None for at in range(len(self))]
+        keys = [moved[at].key if at in moved else None for at in range(len(self))]
         return pc.coalesce(pa.array(keys, pa.string()), texts)
 
     @cached_property

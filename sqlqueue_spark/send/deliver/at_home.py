@@ -142,7 +142,7 @@ class AtHome:
         owing = sorted(self._owing)
         if rows is None or not owing:
             return {}
-        made = keys(rows.origin_texts.take(pa.array(owing, pa.int32())), "", OF_ACKNOWLEDGED)
+        made = keys(rows.first_texts.take(pa.array(owing, pa.int32())), "", OF_ACKNOWLEDGED)
         return dict(zip(owing, made.to_pylist(), strict=True))
 
     @cached_property
@@ -155,7 +155,7 @@ class AtHome:
         found: dict[int, str] = {}
         for each in self.chunk.addressed if rows is not None and not rows.handled else ():
             owners = pa.array([self.chunk.owners[at] for at in each.positions], pa.int32())
-            origins = rows.origin_texts.take(owners)  # type: ignore[union-attr] # there is one
+            origins = rows.first_texts.take(owners)  # type: ignore[union-attr] # there is one
             made = keys(origins, each.known_as, OF_FAILED)
             found.update(zip(each.positions, made.to_pylist(), strict=True))
         return found
