@@ -17,6 +17,7 @@ from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
 from tests.support.error_rows import full
 from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import failure, outgoing
+from tests.support.sending import batch, options, send
 from tests.support.stored import DESTINATION, create_home, create_outbox, numbers_in
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -270,3 +271,18 @@ def test_what_waits_until_it_is_due_and_goes_to_another_database_arrives_once(en
         assert drained(job) == Sent(sent=2)
     assert (numbers_in(far.queue("billing")), orders.count(), later.count()) == ([0, 1], 0, 0)
     assert all("ForwardDestination" not in row.headers for row in far.queue("billing").rows())
+
+
+@pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
+def test_a_plain_message_that_waits_until_it_is_due_waits_where_it_goes_to(engine, orders, far, outbox):
+    later = DelayedRows(far, "Cross").create()
+    given = options(
+        engine, endpoint="Cross", outbox=outbox, queue="billing", **{"endpoint.billing.url": far.url}
+    )
+    rows = batch(range(2), DelayDeliveryFor=timedelta(minutes=30))
+    assert [send(given, rows) for _ in range(2)] == [(2, 0), (0, 2)]
+    assert (later.count(), far.queue("billing").count()) == (2, 0)
+    later.make_due()
+    assert move(far, "Cross") == (2, 0)
+    assert send(given, rows) == (0, 2)
+    assert (numbers_in(far.queue("billing")), later.count()) == ([0, 1], 0)
