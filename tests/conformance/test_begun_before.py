@@ -1,4 +1,4 @@
-"""A batch that version 0.2.0 began, and whose rows it has sent, stored, parked or failed, runs again after an upgrade: nothing is doubled or lost.
+"""A batch that version 0.2.0 began runs again after an upgrade: nothing is doubled or lost.
 
 PostgreSQL only: the rows in ``tests/data/version_0_2`` were recorded there.
 """
@@ -44,7 +44,8 @@ def fill(engine, table, rows):
     )
     if "seq" in rows[0]:
         engine.execute(
-            f"""SELECT setval(pg_get_serial_sequence('public."{table}"', 'seq'), (SELECT max(seq) FROM public."{table}"))"""
+            f"""SELECT setval(pg_get_serial_sequence('public."{table}"', 'seq'), max(seq))
+            FROM public."{table}\""""
         )
 
 

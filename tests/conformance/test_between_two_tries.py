@@ -1,4 +1,4 @@
-"""What changes between two tries of one batch (a destination comes or goes, an option, a name) neither loses nor doubles a message."""
+"""What changes between two tries of a batch, as an option or a name, neither loses nor doubles a message."""
 
 import json
 from typing import Any
@@ -92,7 +92,7 @@ def test_rows_to_a_destination_that_comes_are_in_one_place(engine, orders, there
         with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
             job.trigger()
         job.crash()
-        # What a handler sends to another database is only stored, so that its destination is not looked for yet.
+        # What a handler sends to another database is only stored: its destination is not looked for yet.
         stored = kind == "handled" and there is not engine
         assert numbers_in(error) == ([] if stored else [0, 1, 2])
         billing = there.create_queue("billing")

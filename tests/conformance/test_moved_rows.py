@@ -1,4 +1,4 @@
-"""A row that we move is known as the row that it was, until another mover gives it an Id; headers of one hop end with it."""
+"""A row that we move is known as the row that it was; headers of one hop end with the hop."""
 
 import json
 from datetime import timedelta
@@ -52,7 +52,7 @@ def headers_in(queue):
 
 
 def test_a_row_is_known_as_the_first_one_however_it_was_moved(engine, orders, far, gate):
-    """It fails, is tried again, waits, goes back and waits again; what its function sends at last has the id of the first row."""
+    """It fails and is tried again, twice; what its function sends at last has the id of the first row."""
     sink = {"endpoint.billing.url": gate.url}
     orders.insert_row(id=row_id(1), headers=messages.headers(1), body=body(1))
 

@@ -243,7 +243,8 @@ def test_rows_of_version_0_2_are_looked_for_behind_many_of_version_0_1(postgresq
         (1, "sqlqueue 0.3.0", "9 days"),
     ]:
         postgresql.execute(
-            f"INSERT INTO {sent.table} SELECT '{version} {age} ' || n, true, now() AT TIME ZONE 'UTC' - interval '{age}', "
+            f"INSERT INTO {sent.table} SELECT '{version} {age} ' || n, true, "
+            f"now() AT TIME ZONE 'UTC' - interval '{age}', "
             f"'{version}', '[]' FROM generate_series(1, {count}) AS n"
         )
         with connect(Target.of(options(postgresql))) as connection, connection.transaction():

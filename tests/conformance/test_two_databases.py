@@ -1,4 +1,4 @@
-"""A job that reaches several databases: each message arrives once, and what belongs to a received row stays at home."""
+"""A job that reaches several databases sends each message once, and what belongs to a row stays at home."""
 
 import json
 from datetime import timedelta
@@ -30,7 +30,7 @@ FAILED_QUEUE = "NServiceBus.FailedQ"
 
 @pytest.fixture
 def orders(engine):
-    """The job's queue; beside it are the error queue, the outbox, and the table in which its messages wait."""
+    """The job's queue; beside it are the error queue, the outbox, and the table of messages that wait."""
     return create_home(engine, "Cross", "orders")
 
 

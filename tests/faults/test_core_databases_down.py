@@ -1,4 +1,4 @@
-"""A database that answers and still takes nothing is down: rows for it wait, no message fails, and others are not held up.
+"""A database that answers and takes nothing is down: rows for it wait, and hold no others up.
 
 PostgreSQL only: its server makes the trouble.
 """

@@ -1,4 +1,4 @@
-"""The server of home forgets its last commits, as a replica does that takes over: with ``outboxEndpoint`` no message is lost.
+"""The server of home forgets its last commits: with ``outboxEndpoint`` no message is lost.
 
 PostgreSQL only: its tables are put back as they were. Another database keeps what it got.
 """
@@ -75,7 +75,7 @@ def replica(home, orders, billing):
 
 
 class Handler:
-    """Answers within home and elsewhere, fails, and has messages tried again; ``called`` has the numbers of its messages."""
+    """Answers to both databases, fails, and has messages tried again. ``called`` has their numbers."""
 
     def __init__(self):
         self.called = []
@@ -91,7 +91,7 @@ class Handler:
 
 
 def where(home, orders, billing):
-    """The numbers that were delivered near and in the other database, that failed, and that wait; and what is left."""
+    """The numbers that are near, in the other database, in error, and that wait; and what is left."""
     waiting = [json.loads(row.body or b"")["order"] for row in DelayedRows(home, "orders").rows()]
     found = [numbers_in(home.queue("near")), numbers_in(billing), numbers_in(home.queue("error")), waiting]
     return [sorted(each) for each in found], orders.count()

@@ -1,4 +1,4 @@
-"""The jobs with Spark, whose options lead to several databases: what belongs to a row stays at home, and each message arrives once."""
+"""With Spark, jobs whose options lead to several databases: what belongs to a row stays at home."""
 
 import json
 
@@ -19,7 +19,7 @@ RETRY = {
 
 @pytest.fixture
 def orders(engine):
-    """The job's queue: two messages, one that ServiceControl has put back, and one whose headers cannot be read."""
+    """The job's queue: two messages, one that ServiceControl has put back, and one that cannot be read."""
     queue = create_home(engine, "Cross", "orders")
     queue.insert(2)
     text = messages.headers(2)[:-1] + "," + json.dumps(RETRY)[1:]

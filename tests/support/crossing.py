@@ -1,4 +1,4 @@
-"""A job without Spark whose sink reaches several databases: :class:`tests.support.driver.Stream`, with the job's sink at its end."""
+"""A job without Spark whose sink reaches several databases."""
 
 import contextlib
 import json
@@ -65,7 +65,7 @@ class Crossing(Stream):
         self.databases = RemoteDatabases(self.places, self.table.address)
 
     def write(self, messages: list[Message]) -> None:
-        """Send a batch as a job does, in two tasks. The copies of one row are in one task, as Spark has them."""
+        """Send a batch as a job does, in two tasks; the copies of a row are in one."""
         super().write(messages)
         columns, rows = self.columns_and_rows(messages)
         destinations = Destinations(self.places.home, self.places.away)
