@@ -51,8 +51,6 @@ class ForwardingQuery(Query):
     def __init__(self, world: World, setup: Setup) -> None:
         super().__init__(world, setup)
         self.remotes = world.remotes
-        #: Messages that had arrived before they waited or failed: the job could not know it, and the outbox there does.
-        self.in_doubt: set[int] = set()
         #: Whether the driver has looked while locks were held by sessions whose process is gone. It stepped over their rows.
         self.stepped_over = False
         #: Where those go that a sender stores himself.

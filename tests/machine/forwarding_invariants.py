@@ -4,9 +4,9 @@ from collections import Counter
 
 from sqlqueue_spark.send.waiting.databases_down import _ALL_AGAIN as ALL_AGAIN
 from tests.machine.forwarding import NOWHERE, ForwardingQuery
-from tests.machine.forwarding_rules import retry_errors
-from tests.machine.invariants import drain, say
+from tests.machine.invariants import check_results, drain, say
 from tests.machine.remote import WITHOUT_OUTBOX
+from tests.machine.rules import retry_errors
 from tests.machine.world import DELAYED, DESTINATIONS, ELSEWHERE, ERROR, World
 
 
@@ -106,6 +106,8 @@ def check_places(world: World, query: ForwardingQuery) -> None:
     }
     say(query, "in error without a reason", set(error) - reasons - _failing(world, query))
 
+    done = (set(there) | set(here)) - set(waiting) - set(error) - taken
+    check_results(world, query, done, error)
     excused = ledger.may_be_lost | ledger.perished | ledger.stillborn
     known = {(ledger.ids[n], query.goes_to(n)) for n in (*there, *here)}
     lost = {

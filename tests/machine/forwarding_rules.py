@@ -2,14 +2,11 @@
 
 from dataclasses import dataclass
 
-from sqlqueue_spark.administration import failed_retry
-from sqlqueue_spark.messages.error_row import Selection
-from sqlqueue_spark.options import ConnectionOptions
 from tests.machine.forwarding import ForwardingQuery
 from tests.machine.query import Crash, Query, watching
 from tests.machine.remote import READ_ONLY, Remote
 from tests.machine.rules import Step
-from tests.machine.world import DESTINATIONS, ERROR, World, listed
+from tests.machine.world import DESTINATIONS, World, listed
 
 
 class ForwardingStep(Step):
@@ -120,19 +117,6 @@ class Accept(ForwardingStep):
 
 
 @dataclass(frozen=True)
-class RetryErrors(ForwardingStep):
-    """An operator puts back what is in the error queue; the command may die at a step."""
-
-    dies: str | None = None
-
-    def befall(self, world: World, query: ForwardingQuery) -> str | None:
-        if not world.in_table(ERROR):
-            return None
-        world.faults["errors retried"] += 1
-        return retry_errors(world, self.dies)
-
-
-@dataclass(frozen=True)
 class DropQueue(ForwardingStep):
     number: int = 0
 
@@ -191,23 +175,6 @@ class StoreByUs(ForwardingStep):
         if died:
             world.faults["sender dies"] += 1
         return f"{listed(numbers)} are stored in two tries{f', dying when {self.dies}' if died else ''}"
-
-
-def retry_errors(world: World, dies: str | None = None) -> str:
-    """Let an operator put back all that is in the error queue; returns in words what came of it."""
-    network = world.network
-    before, network.process = network.process, f"operator of scenario {world.scenarios}"
-    given = ConnectionOptions.parse({"url": world.url, "lockTimeout": "20ms"})
-    waited = world.in_table(ERROR)
-    try:
-        with watching(dies, _die):
-            failed_retry.retry(given, ERROR, Selection())
-    except Crash:
-        return f"an operator puts back what has failed and dies when {dies}"
-    finally:
-        network.cut(network.process)
-        network.process = before
-    return f"an operator puts back {listed((waited - world.in_table(ERROR)).elements())}, which had failed"
 
 
 def _die() -> None:

@@ -123,13 +123,32 @@ def check_sent_on(world: World, query: Query) -> None:
 def check_handled(world: World, query: Query) -> None:
     """A message that is handled goes to both destinations; one that fails goes to neither. An id is handled once."""
     ledger = world.ledger
-    first, second = (world.in_table(name) for name in DESTINATIONS)
-    say(query, "sent in part", {n for n in first | second if first[n] != second[n]})
+    first, second = world.in_table(DESTINATIONS[0]), query.in_second()
+    destroyed = ledger.may_be_lost if query.setup.elsewhere else set()
+    excused = query.answered_before | destroyed
+    say(query, "sent in part", {n for n in first | second if first[n] != second[n]} - excused)
     failed = world.in_table(ERROR)
-    say(query, "handled and failed", {n for n in first & failed if n in ledger.sent} - ledger.may_double)
+    both = {n for n in (first | second) & failed if n in ledger.sent}
+    say(query, "handled and failed", both - ledger.may_double - query.answered_before)
+    say(query, "answered twice", {n for n in second if second[n] > 1} - ledger.may_double)
+    check_results(world, query, set(first), failed)
     if query.modes == {RECEIVE_ONLY} and "none" not in query.outboxes:
         by_id = Counter(ledger.ids[n] for n in first.elements())
         say(query, "handled twice under one id", {n for n in first if by_id[ledger.ids[n]] > 1})
+
+
+def check_results(world: World, query: Query, done: set[int], failed: Counter[int]) -> None:
+    """ServiceControl is told once of what it had put back and is done; what failed, failed for the queue that it came to."""
+    ledger = world.ledger
+    told = world.acknowledged()
+    say(query, "acknowledged twice", {n for n, count in told.items() if count > 1})
+    say(query, "acknowledged and failed", {n for n in failed if told[n]} - ledger.may_double - query.in_doubt)
+    say(
+        query,
+        "done and not acknowledged",
+        {n for n in ledger.retried & done if not told[n]} - ledger.may_double,
+    )
+    say(query, "failed for another queue", world.failed_for_others())
 
 
 def _lost(world: World, is_somewhere) -> set[int]:  # type: ignore[no-untyped-def] # a predicate

@@ -23,7 +23,7 @@ import stamina
 
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
-from sqlqueue_spark.messages.message import RETRIES, parse_headers
+from sqlqueue_spark.messages.message import RETRIES, STORED_FOR, parse_headers
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.receive import (
     DestructiveReceiver,
@@ -112,6 +112,8 @@ class Setup:
     errors: bool = False
     #: Whether the sink is given outcomes: each message goes to both destinations or fails, and not always in the same way.
     handles: bool = False
+    #: Whether what is handled is sent to the second destination in another database. It is stored in the queue first.
+    elsewhere: bool = False
     #: Whether it is a store-and-forward job. Then a message goes to the first queue of its route in another database.
     forwards: bool = False
     #: Whether the time is over at the end for which messages wait.
@@ -140,7 +142,7 @@ class Setup:
     def __str__(self) -> str:
         sink = "a sink that knows batches by number"
         if self.handles:
-            sink = "a sink that is given outcomes"
+            sink = f"a sink that is given outcomes{', to two databases' if self.elsewhere else ''}"
         elif self.forwards:
             sink = f"a store-and-forward job, by turns to {self.routes}{', which gives up' if self.gives_up else ''}"
         elif not self.stores:
@@ -254,6 +256,11 @@ class Query:
         self._destinations: dict[int, Destinations] = {}
         #: How often the sink was given outcomes.
         self._tries = 0
+        #: Of a store-and-forward job, messages that had arrived before they waited or failed: it could not know that,
+        #: and the outbox there does.
+        self.in_doubt = set[int]()
+        #: What has reached another database when a fail-over of home brought its row back: the answer may be another one now.
+        self.answered_before = set[int]()
         #: What each sink has staged its last batch for.
         self._last_runs: dict[int, Run] = {}
 
@@ -402,6 +409,8 @@ class Query:
             ledger.may_double |= back & self.seen()
             return
         ledger.came_back |= back & self.seen()
+        if self.setup.elsewhere:
+            self.answered_before |= set(self.in_second())
         if NO_OUTBOX in self.outboxes:
             ledger.may_double |= back & self.seen()
         after = self.in_destinations()
@@ -424,6 +433,11 @@ class Query:
             its = {n for (at, _), n in ledger.numbers.items() if at == SOURCES[1]}
             ledger.may_be_lost |= gone & its
             ledger.may_double |= back & self.seen() & its
+
+    def in_second(self) -> Counter[int]:
+        """How often each message stands in the second destination."""
+        to = DESTINATIONS[1]
+        return self.world.remotes[to].arrived() if self.setup.elsewhere else self.world.in_table(to)
 
     def before_fail_over(self) -> Counter[tuple[int, str]]:
         """How often each message stands where a fail-over may destroy it though its batch is done."""
@@ -718,13 +732,15 @@ class Query:
         told = []
         for message in messages:
             n = int(message["Body"])
+            if STORED_FOR in message["Headers"]:
+                told.append({**self._received(message), "Outgoing": None, "Failure": None})
+                continue
             fails, again = (n + self._tries) % 3 == 0, (n + self._tries) % 2 == 0
             tried = (parse_headers(message["Headers"]) or {}).get(RETRIES, "0")
             waits = timedelta(hours=1) if again and int(tried) < _MOST_RETRIES else None
             told.append(
                 {
-                    "Queue": SOURCES[0],
-                    **{name: message[name] for name in ("RowVersion", "Id", "Headers", "Body")},
+                    **self._received(message),
                     "Outgoing": [{**self._addressed(to), "Body": str(n).encode()} for to in DESTINATIONS],
                     "Failure": {"ExceptionType": "Machine", "Message": "fails", "RetryAfter": waits}
                     if fails
@@ -733,6 +749,13 @@ class Query:
             )
         half = max(1, -(-len(told) // 2))
         return [outcome_frame(told[at : at + half]) for at in range(0, len(told), half)]
+
+    @staticmethod
+    def _received(message: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "Queue": SOURCES[0],
+            **{name: message[name] for name in ("RowVersion", "Id", "Headers", "Body")},
+        }
 
     def _addressed(self, to: str) -> dict[str, str]:
         """Where what an outcome sends goes."""
@@ -812,6 +835,11 @@ class Query:
             queue=self.options.queue,
             outbox=self.options.outbox,
             endpoint=ENDPOINT,
+            **(
+                {f"endpoint.{DESTINATIONS[1]}.url": self.world.remotes[DESTINATIONS[1]].url}
+                if self.setup.elsewhere
+                else {}
+            ),
             **({"errorQueue": ERROR} if self.setup.errors or self.setup.handles else {}),
         )
 

@@ -3,9 +3,12 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 
+from sqlqueue_spark.administration import failed_retry
+from sqlqueue_spark.messages.error_row import Selection
+from sqlqueue_spark.options import ConnectionOptions
 from tests.machine.query import Crash as Dead
 from tests.machine.query import Options, Query, Way, watching
-from tests.machine.world import DESTINATIONS, SOURCES, World, listed
+from tests.machine.world import DESTINATIONS, ERROR, SOURCES, World, listed
 
 
 class Step(ABC):
@@ -29,6 +32,8 @@ class Send(Step):
     def happen(self, world: World, query: Query) -> str | None:
         if self.kind == "poison" and not query.setup.errors:
             return None  # such a stream ends there
+        if self.kind == "put back by ServiceControl" and not (query.setup.handles or query.setup.forwards):
+            return None
         lasts = {"expired": "-1 second", "perishable": "1 hour"}.get(self.kind)
         source = _source(self.source, query)
         numbers = world.send(
@@ -38,6 +43,7 @@ class Send(Step):
             same_id=self.kind == "of one id",
             in_transit=self.kind == "in transit",
             poison=self.kind == "poison",
+            retried=self.kind == "put back by ServiceControl",
         )
         kind = "" if self.kind == "plain" else f" ({self.kind})"
         return f"{listed(numbers)} are sent to {source}{kind}"
@@ -82,7 +88,7 @@ class Take(Step):
     then: str = "commits"
 
     def happen(self, world: World, query: Query) -> str | None:
-        if len(world.takers) > 1:
+        if len(world.takers) > 1 or query.setup.elsewhere:  # a neighbour who takes what is stored keeps it
             return None
         source = _source(self.source, query)
         numbers = world.take(source, self.count)
@@ -310,6 +316,41 @@ class Subscribe(Step):
             return None
         world.subscribe(DESTINATIONS[0], begin=self.begin)
         return f"{DESTINATIONS[0]} {'subscribes to' if self.begin else 'wants no more'} events"
+
+
+@dataclass(frozen=True)
+class RetryErrors(Step):
+    """An operator puts back what is in the error queue; the command may die at a step."""
+
+    dies: str | None = None
+
+    def happen(self, world: World, query: Query) -> str | None:
+        waited = set(world.in_table(ERROR))
+        if not waited or not (query.setup.handles or query.setup.forwards):
+            return None
+        world.faults["errors retried"] += 1
+        said = retry_errors(world, self.dies)
+        if query.setup.handles:
+            world.ledger.moved_back |= waited - set(world.in_table(ERROR))
+        return said
+
+
+def retry_errors(world: World, dies: str | None = None) -> str:
+    """Let an operator put back all that is in the error queue; returns in words what came of it."""
+    network = world.network
+    before, network.process = network.process, f"operator of scenario {world.scenarios}"
+    given = ConnectionOptions.parse({"url": world.url, "lockTimeout": "20ms"})
+    waited = world.in_table(ERROR)
+    try:
+        with watching(dies, _die):
+            failed_retry.retry(given, ERROR, Selection())
+    except Dead:
+        return f"an operator puts back what has failed and dies when {dies}"
+    finally:
+        network.cut(network.process)
+        network.process = before
+        world.note_numbers()
+    return f"an operator puts back {listed((waited - world.in_table(ERROR)).elements())}, which had failed"
 
 
 def _die() -> None:

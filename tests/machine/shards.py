@@ -1,6 +1,7 @@
 """Defines the families of scenarios: which queries there are, and what befalls them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlqueue_spark import fail_points
@@ -126,11 +127,13 @@ _LOOKS_BADLY: st.Chance[r.Step] = st.builds(
 #: A session that nobody has any more still holds what the driver was putting back.
 _HOLDS: st.Chance[r.Step] = st.just(f.Look(fail_points.WAITING_SENT, "cut that nobody notices"))
 _HELD: tuple[st.Chance[Any], ...] = (_SENDS, *_DOWN_ALL, _PLAIN, *_UP_ALL, _HOLDS, _LOOKS, _PLAIN)
-_RETRIED: st.Chance[r.Step] = st.builds(f.RetryErrors, st.sampled_from((None, *death_steps.RETRY_STEPS)))
+_RETRIED: st.Chance[r.Step] = st.builds(r.RetryErrors, st.sampled_from((None, *death_steps.RETRY_STEPS)))
 _WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS)
 _TASK_DIES = _faulty(_SENDING, "the task dies")
 _TASK_WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT,), "the task dies")
 _COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
+_BACK: st.Chance[r.Step] = st.builds(r.Send, _COUNT, _SOURCE, st.just("put back by ServiceControl"))
+_TRIES_AND_DIES = _faulty(_SENDING, *_DEATHS)
 _ONE_ID: st.Chance[r.Step] = st.builds(r.Send, st.integers(2, 5), _SOURCE, st.just("of one id"))
 _REFUSES: st.Chance[r.Step] = st.builds(f.Refuse, _SOURCE, st.sampled_from(REFUSALS))
 _REFUSE_ALL: tuple[st.Chance[r.Step], ...] = tuple(
@@ -175,7 +178,12 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
         ),
     ),
     "tried_again": ((_SENDS, _faulty(_SENDING, *_DEATHS), _PLAIN),),
-    "moved_back": ((_SENDS, _PLAIN, _PLAIN, _MOVED, _PLAIN),),
+    "moved_back": (
+        (_SENDS, _PLAIN, _PLAIN, _MOVED, _PLAIN),
+        (_SENDS, st.just(r.Replicate()), _PLAIN, _MOVED, _PLAIN, _PLAIN, _PLAIN, st.just(r.FailOver())),
+    ),
+    "failed": ((_SENDS, _PLAIN, _PLAIN, _RETRIED, _PLAIN), (_SENDS, _PLAIN, _RETRIED, _DIES, _RETRIED)),
+    "acknowledged": ((_BACK, _TRIES_AND_DIES, _PLAIN, _RETRIED, _PLAIN),),
     "taken_off": ((*_TO_BOTH, _DIES, _TAKEN_OFF, _PLAIN),),
     "finished_otherwise": ((_SENDS, _DIES, _OTHERWISE, _DIES, _OTHERWISE, _PLAIN),),
     "given_up": (
@@ -419,12 +427,20 @@ def handling() -> st.Chance[Scenario]:
         errors=st.just(True),
         routes=st.sampled_from((((None,),), ((q.EVENT,),))),
     )
-    restart = _restarts(
+    within = _restarts(
         mode=(ATOMIC, RECEIVE_ONLY),
         outbox=("optimistic", "pessimistic"),
         limit=(1, 3, 10),
         ahead=(True, False),
     )
+    elsewhere = _restarts(outbox=("optimistic", "pessimistic"), limit=(1, 3, 10), ahead=(True, False))
+    there = setup.map(
+        lambda found: replace(found, elsewhere=True, options=replace(found.options, mode=RECEIVE_ONLY))
+    )
+    return st.one_of(_handling(setup, within), _handling(setup, within), _handling(there, elsewhere))
+
+
+def _handling(setup: st.Chance[Setup], restart: st.Chance[r.Step]) -> st.Chance[Scenario]:
     again: tuple[st.Chance[r.Step], ...] = (_faulty(_SENDING, *_DEATHS), st.builds(r.Trigger))
     return _scenarios(
         setup,
@@ -433,6 +449,8 @@ def handling() -> st.Chance[Scenario]:
         restarts=(restart,),
         tried_again=again,
         moved_back=(_MOVED, st.builds(r.Trigger)),
+        failed=(_RETRIED,),
+        acknowledged=(_BACK,),
     )
 
 
@@ -499,6 +517,7 @@ def forwarding() -> st.Chance[Scenario]:
         dropped=(st.builds(f.DropQueue, _SOURCE), st.builds(f.CreateQueue, _SOURCE), _RETRIED),
         refusing=(_REFUSES, _ACCEPTS, _ACCEPTS),
         one_id=(_ONE_ID,),
+        acknowledged=(_BACK,),
         moved_by_others=(st.just(f.MovedByOthers()),),
         stored_by_us=(st.builds(f.StoreByUs, _COUNT, st.sampled_from((None, *_SENDING))),),
         fail_over_there=(

@@ -17,6 +17,7 @@ from psycopg import sql
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE, RETRY_ID
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 from sqlqueue_spark.tables.delayed import DelayedTable
@@ -32,6 +33,8 @@ DESTINATIONS = ("billing", "shipping")
 ELSEWHERE = "elsewhere"
 #: Where messages go that fail.
 ERROR = "error"
+#: Where ServiceControl is told of what it had put back and is done.
+ACKNOWLEDGED = "acknowledged"
 #: Where those of the first source wait that are tried again.
 DELAYED = f"{SOURCES[0]}.Delayed"
 ENDPOINT = "Machine"
@@ -42,6 +45,8 @@ SENDER = "Sales"
 #: After so many milliseconds an operator gives up.
 _ADMIN_WAITS = 10
 _WAY = rf',"NServiceBus.SqlServer.ForwardDestination":"\"public\".\"{ELSEWHERE}\""'
+_ACK_QUEUE = "ServiceControl.Retry.AcknowledgementQueue"
+_RETRIED = f',"{_ACK_QUEUE}":"{ACKNOWLEDGED}","{RETRY_ID}":"{{}}"'
 _INSERT = """
 INSERT INTO {} (id, expires, headers, body)
 SELECT ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() AT TIME ZONE 'UTC' + lasts,
@@ -97,6 +102,8 @@ class Ledger:
     poison: set[int] = field(default_factory=set)
     #: A fail-over undid their settling: they are in their source again, as if nobody had received them.
     came_back: set[int] = field(default_factory=set)
+    #: ServiceControl has put them back: it is told when they are done.
+    retried: set[int] = field(default_factory=set)
     #: They have waited, and were moved back to their source.
     moved_back: set[int] = field(default_factory=set)
     #: The message that stands in a source under a number of the table (``seq``).
@@ -114,6 +121,7 @@ class Ledger:
             set(self.in_transit),
             set(self.poison),
             set(self.came_back),
+            set(self.retried),
             set(self.moved_back),
             dict(self.numbers),
         )
@@ -151,7 +159,7 @@ class World:
             url, autocommit=True, prepare_threshold=0, options=f"-c lock_timeout={_ADMIN_WAITS}"
         )
         self._others: list[psycopg.Connection] = []
-        for name in (*SOURCES, *DESTINATIONS, ELSEWHERE, ERROR):
+        for name in self._queues:
             self.admin.execute(sql.SQL(CREATE).format(sql.Identifier(name)))
         with PostgresConnection(Target(url=url)) as connection, connection.transaction():
             OutboxTable(connection, ENDPOINT).create()
@@ -204,7 +212,7 @@ class World:
         )
         self.subscribe(DESTINATIONS[1])
 
-    _queues = (*SOURCES, *DESTINATIONS, ELSEWHERE, ERROR)
+    _queues = (*SOURCES, *DESTINATIONS, ELSEWHERE, ERROR, ACKNOWLEDGED)
 
     def tables(self) -> list[str]:
         """All tables, also the stages that streams have made."""
@@ -250,13 +258,16 @@ class World:
         same_id: bool = False,
         in_transit: bool = False,
         poison: bool = False,
+        retried: bool = False,
     ) -> list[int]:
         """Let others send messages and commit; returns their numbers."""
-        way = _WAY if in_transit else "poison" if poison else ""
+        way = _WAY if in_transit else "poison" if poison else _RETRIED if retried else ""
         numbers = self._insert(self.admin, source, count, lasts, same_id, way)[0]
         self.ledger.sent.update(numbers)
         if poison:
             self.ledger.poison.update(numbers)
+        if retried:
+            self.ledger.retried.update(numbers)
         if in_transit:
             self.ledger.in_transit.update(numbers)
         if lasts == "-1 second":
@@ -301,7 +312,7 @@ class World:
         numbers = [next(self._next) for _ in range(count)]
         ids = [f"m{numbers[0] if same_id else n}" for n in numbers]
         self.ledger.ids.update(zip(numbers, ids, strict=True))
-        ways = [way if way == "poison" else way + self.says(n) for n in numbers]
+        ways = [way if way == "poison" else way.format(n) + self.says(n) for n in numbers]
         done = self._run(connection, _INSERT, source, numbers, ids, [lasts] * count, ways)
         self.ledger.numbers.update({(source, seq): n for n, seq in done})
         return numbers, dict(done)
@@ -353,16 +364,17 @@ class World:
             self.network.process = process
             moved = sorted((waited - self.in_table(DELAYED)).elements())
             self.ledger.moved_back.update(moved)
-            self._note_numbers()
+            self.note_numbers()
         return moved
 
     def moved_by_others(self) -> list[int]:
         """Let a mover of others move back what waits, as rows that get Ids of their own, as in SQL Server."""
         moved = [n for (n,) in self._run(self.admin, _MOVED_BY_OTHERS.format(SOURCES[0]), DELAYED)]
-        self._note_numbers()
+        self.note_numbers()
         return moved
 
-    def _note_numbers(self) -> None:
+    def note_numbers(self) -> None:
+        """Note which message stands in each row of the first source."""
         rows = self._run(self.admin, "SELECT seq, convert_from(body, 'UTF8')::int FROM {}", SOURCES[0])
         self.ledger.numbers.update({(SOURCES[0], seq): n for seq, n in rows})
 
@@ -514,6 +526,16 @@ class World:
         return Counter(
             n for (n,) in self._run(self.admin, "SELECT convert_from(body, 'UTF8')::int FROM {}", name)
         )
+
+    def acknowledged(self) -> Counter[int]:
+        """How often ServiceControl was told of each message."""
+        text = f"SELECT (headers::json->>'{RETRY_ID}')::int FROM {{}}"
+        return Counter(n for (n,) in self._run(self.admin, text, ACKNOWLEDGED))
+
+    def failed_for_others(self) -> set[int]:
+        """The messages in the error queue that did not fail for the first source."""
+        text = f"SELECT convert_from(body, 'UTF8')::int, headers::json->>'{FAILED_QUEUE}' FROM {{}}"
+        return {n for n, queue in self._run(self.admin, text, ERROR) if queue != f'"public"."{SOURCES[0]}"'}
 
     def row_versions(self, source: str) -> list[tuple[int, int]]:
         """The number of each row of a queue, and its message."""
