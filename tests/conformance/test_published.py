@@ -73,7 +73,7 @@ def test_published_tables_without_a_key_are_found_and_what_it_takes_is_told(publ
     published.execute("CREATE TABLE headers (headers text)")  # is none of ours
     queue.insert(10)
     with forwarding(published, queue, transactionMode=ATOMIC) as stream:
-        with pytest.raises(QueueError, match=r"sqlqueue doctor"):
+        with pytest.raises(QueueError, match=r"publishes updates\); .* sqlqueue inspect QUEUE"):
             stream.drain()
         stream.crash()
         findings = queue_tables.inspect(given(published), "orders").findings

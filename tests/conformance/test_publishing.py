@@ -212,7 +212,7 @@ def test_an_event_without_a_type_is_refused_or_fails_alone(engine, routing, bill
     routing.add(billing, PLACED)
     rows = batch(range(2), Headers=["{}", json.dumps({TYPES: PLACED})])
     with pytest.raises(
-        ConfigurationError, match="A row is to be published and has no type by which anybody could"
+        ConfigurationError, match="A row is to be published and has no type that a queue could"
     ):
         sent(publishing(engine, publish="true"), rows)
     received = batch(

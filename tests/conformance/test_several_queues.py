@@ -114,11 +114,13 @@ def test_a_slice_goes_over_several_queues(mode, queues, engine):
     small: dict[str, Any] = {"minMessagesPerPartition": "15", "maxConcurrency": "2"}
     with streaming(engine, queues, queues=queues.listed, **small, **mode) as stream:
         assert stream.construct()
-        assert [[(part.address.partition("@")[0], len(part.rows)) for part in task] for task in stream.tasks()] == [
+        tasks = stream.tasks()
+        assert [[(part.address.partition("@")[0], len(part.rows)) for part in task] for task in tasks] == [
             [("a", 10), ("b", 5)], [("b", 5), ("c", 10)],
         ]  # fmt: skip
-        stream.run()
-        assert by_queue(stream.messages()) == {name: list(range(1, 11)) for name in "abc"}
+        assert by_queue(stream.read([part for task in tasks for part in task])) == {
+            name: list(range(1, 11)) for name in "abc"
+        }
 
 
 def peeked(engine, **options):
