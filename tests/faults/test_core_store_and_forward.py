@@ -8,6 +8,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.waiting_headers import begin_of
+from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.send.waiting.waiting_rows import put_back
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.delayed import DelayedTable
@@ -15,9 +16,10 @@ from tests.support import death_steps
 from tests.support.delayed import DelayedRows
 from tests.support.driver import STEPS, Crash, at_step, crash
 from tests.support.gate import gated
+from tests.support.messages import body, row_id
 from tests.support.proxy import proxied
 from tests.support.sending import steps
-from tests.support.stored import create_home, create_outbox, numbers_in, running, store
+from tests.support.stored import create_home, create_outbox, numbers_in, running, store, stored_headers
 
 MANY = 12
 FEW = {"maxMessagesPerTrigger": "5"}
@@ -191,6 +193,18 @@ def test_a_queue_of_the_other_database_that_is_dropped_meanwhile_fails_its_messa
         finish(job, gate)
     assert numbers_in(again) == [*range(MANY // 2, MANY)]
     assert (numbers_in(engine.queue("error")), outgoing.count()) == ([5], 0)
+
+
+def test_a_failed_row_that_comes_back_in_a_later_batch_is_not_sent(engine, outgoing, billing, elsewhere):
+    """A server that fails over gives back a row that was settled, and its failure is at home."""
+    row = dict.fromkeys(("CorrelationId", "ReplyToAddress", "Expires"))
+    row |= {"Id": str(row_id(0)), "RowVersion": 1, "Headers": stored_headers(0), "Body": body(0)}
+    billing.execute("DROP TABLE {table}")
+    with running(engine, outgoing, elsewhere.url) as job:
+        job.task(Destinations(job.home, job.other), "outgoing", [row], first_try=True)
+        again = elsewhere.create_queue("billing")
+        job.task(Destinations(job.home, job.other), "outgoing", [row], first_try=True)
+    assert (numbers_in(again), numbers_in(engine.queue("error"))) == ([], [0])
 
 
 def test_messages_that_begin_to_wait_while_the_driver_looks_are_put_back_at_its_next_look(

@@ -130,12 +130,15 @@ class StoreAndForward(Stream):
         self.sent = done
         self.databases.note(done)
 
-    def task(self, destinations: Destinations, queue: str, rows: Sequence[Message]) -> Sent:
+    def task(
+        self, destinations: Destinations, queue: str, rows: Sequence[Message], *, first_try: bool = False
+    ) -> Sent:
         given = SendTask(
             FrameColumns(names={name: name for name in (*_COLUMNS, "Queue", self.nothing)}),
             destinations,
             self.databases.down(),
             Places(self.home, self.home),
+            first_try=first_try,
         )
         task: SendTask = pickle.loads(pickle.dumps(given))  # noqa: S301 -- as Spark sends it
         columns: dict[str, Any] = {name: [row[name] for row in rows] for name in _COLUMNS}

@@ -63,7 +63,8 @@ class Sender:
     :param waiting: the databases that are down, where rows for them may wait; None where the batch waits
         instead.
     :param first_try: whether this batch is surely tried for the first time, so that home need not be asked
-        for each row.
+        for what stays there, nor for plain messages. A received row for another database is always asked
+        for: it may have failed before, and have come back with a server that forgot its deletion.
     """
 
     def __init__(
@@ -286,7 +287,7 @@ class Sender:
     def _without_known(self, chunk: Chunk) -> Chunk:
         """The chunk, of which it is known which rows had their outcome at home: nothing of these goes out."""
         fails = chunk.rows is not None or self._options.error_queue is not None
-        if self._first_try or not self._options.uses_outbox or not fails:
+        if not self._options.uses_outbox or not fails or (self._first_try and chunk.rows is None):
             return chunk
         work = AtHome(self._routes, chunk, asks=True)
 
