@@ -29,6 +29,8 @@ from tests.support.stored import FrameRow
 NOWHERE = "nowhere"
 #: So often Spark runs a task that dies.
 _MOST_TASKS = 4
+#: The try after the second one of a sender.
+_SECOND = 2
 _TYPES = {
     "Id": pa.string(),
     "CorrelationId": pa.string(),
@@ -51,7 +53,8 @@ class ForwardingQuery(Query):
     def __init__(self, world: World, setup: Setup) -> None:
         super().__init__(world, setup)
         self.remotes = world.remotes
-        #: Whether the driver has looked while locks were held by sessions whose process is gone. It stepped over their rows.
+        #: Whether the driver does not know that rows wait: it looked while locks were held by sessions whose process is gone, and
+        #: stepped over their rows; or a fail-over brought them back.
         self.stepped_over = False
         #: Where those go that a sender stores himself.
         self._goes: dict[int, str] = {}
@@ -90,6 +93,7 @@ class ForwardingQuery(Query):
 
         Nothing is lost. Spark's log says that a batch is done, and the outbox knows no outcome of its rows: they come again.
         """
+        self.stepped_over = True
         back = {n for name in (SOURCES[0], DELAYED, ERROR) for n in self.world.in_table(name)}
         self.in_doubt |= back & set(self.arrived())
         self.world.ledger.may_double |= {n for n in back if self.world.ledger.taken[n]}
@@ -226,15 +230,18 @@ class ForwardingQuery(Query):
 
     # -- others ------------------------------------------------------------------------------------
 
-    def store(self, count: int, at: str | None) -> tuple[list[int], bool]:
-        """Let a sender of ours store messages for the other databases; he may die at a step. He tries twice.
+    def store(self, count: int, at: str | None, stores: tuple[bool, bool]) -> tuple[list[int], bool]:
+        """Let a sender of ours store messages for the other databases, or send them; he may die at a step. He tries twice.
+
+        One that is to send, and cannot, stores them in the end.
 
         :returns: the messages, and whether he died.
         """
         world = self.world
         numbers = world.from_elsewhere(count)
         self._goes.update({n: DESTINATIONS[n % len(DESTINATIONS)] for n in numbers})
-        given = _sender(world.url, tuple(self.remotes[to].url for to in DESTINATIONS))
+        urls = tuple(self.remotes[to].url for to in DESTINATIONS)
+        endpoint = SENDER if all(stores) else ENDPOINT
         frame = pa.RecordBatch.from_pydict(
             {
                 "Headers": [json.dumps({"NServiceBus.MessageId": world.ledger.ids[n]}) for n in numbers],
@@ -242,8 +249,12 @@ class ForwardingQuery(Query):
                 "Destination": [self.goes_to(n) for n in numbers],
             }
         )
-        before, died = world.network.process, False
-        for attempt, step in enumerate((at, None)):
+        before, died, done = world.network.process, False, False
+        tries = [(at, stores[0]), (None, stores[1]), *([] if stores[1] else [(None, True)])]
+        for attempt, (step, storing) in enumerate(tries):
+            if attempt == _SECOND and done:
+                break
+            given = _sender(world.url, urls, endpoint, storing)
             world.network.process = sender = f"sender {numbers[0]}, {attempt} of scenario {world.scenarios}"
             destinations = Destinations(given)
             try:
@@ -252,11 +263,17 @@ class ForwardingQuery(Query):
                     Sender(given, destinations) as sending,
                 ):
                     sending.send(composed(given, frame, destinations=destinations))
+                done = True
             except Crash:
                 died = True
+            except SqlQueueError:
+                if storing:
+                    raise
             finally:
                 world.network.process = before
         world.ledger.sent.update(numbers)
+        if stores[0] != stores[1]:  # what is stored may wait, or be taken, though it has been sent
+            self.in_doubt.update(numbers)
         return numbers, died
 
     def _die(self, process: str) -> None:
@@ -284,13 +301,13 @@ def _sinks(
 
 
 @cache
-def _sender(url: str, others: tuple[str, str]) -> SinkOptions:
+def _sender(url: str, others: tuple[str, str], endpoint: str, stores: bool) -> SinkOptions:
     elsewhere = {f"endpoint.{to}.url": other for to, other in zip(DESTINATIONS, others, strict=True)}
     return SinkOptions.parse(
         {
             "url": url,
-            "endpoint": SENDER,
-            "storeAndForward": SOURCES[0],
+            "endpoint": endpoint,
+            **({"storeAndForward": SOURCES[0]} if stores else {}),
             "lockTimeout": "20ms",
             **elsewhere,
         }

@@ -43,7 +43,7 @@ def _deliver(world: World, query: ForwardingQuery) -> None:
         world.tell(f"(at last) the driver looks: {query.look()}")
     drain(world, query)
     if query.stepped_over and world.in_table(DELAYED):
-        world.tell("(at last) the driver looks again and again, because others held some when it looked")
+        world.tell("(at last) the driver looks again and again, because it does not know that some wait")
         for _ in range(ALL_AGAIN):
             query.look()
         drain(world, query)

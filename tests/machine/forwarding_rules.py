@@ -165,16 +165,22 @@ class FailOverThere(ForwardingStep):
 
 @dataclass(frozen=True)
 class StoreByUs(ForwardingStep):
-    """A sender with the option storeAndForward stores messages, in two tries; in the first one he may die at a step."""
+    """A sender with the option storeAndForward stores messages, in two tries; in the first one he may die at a step.
+
+    Without the option he sends them himself. Who changes it between the tries has the job's own outbox.
+    """
 
     count: int = 1
     dies: str | None = None
+    #: Whether he stores them in each try.
+    stores: tuple[bool, bool] = (True, True)
 
     def befall(self, world: World, query: ForwardingQuery) -> str | None:
-        numbers, died = query.store(self.count, self.dies)
+        numbers, died = query.store(self.count, self.dies, self.stores)
         if died:
             world.faults["sender dies"] += 1
-        return f"{listed(numbers)} are stored in two tries{f', dying when {self.dies}' if died else ''}"
+        first, then = ("stored" if each else "sent" for each in self.stores)
+        return f"{listed(numbers)} are {first} and, in a second try, {then}{f', dying when {self.dies}' if died else ''}"
 
 
 def _die() -> None:

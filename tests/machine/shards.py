@@ -132,6 +132,10 @@ _WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS)
 _TASK_DIES = _faulty(_SENDING, "the task dies")
 _TASK_WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT,), "the task dies")
 _COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
+_STORED: st.Chance[r.Step] = st.builds(f.StoreByUs, _COUNT, st.sampled_from((None, *_SENDING)))
+_STORED_OR_SENT: st.Chance[r.Step] = st.builds(
+    f.StoreByUs, _COUNT, st.sampled_from((None, *_SENDING)), st.sampled_from(((True, False), (False, True)))
+)
 _BACK: st.Chance[r.Step] = st.builds(r.Send, _COUNT, _SOURCE, st.just("put back by ServiceControl"))
 _TRIES_AND_DIES = _faulty(_SENDING, *_DEATHS)
 _ONE_ID: st.Chance[r.Step] = st.builds(r.Send, st.integers(2, 5), _SOURCE, st.just("of one id"))
@@ -217,9 +221,23 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
         (_SENDS, *_REFUSE_ALL, _WAITS_AND_DIES, *_ACCEPT_ALL, _PLAIN),
         (_SENDS, _WAITS_AND_DIES, _REFUSES, _PLAIN, *_ACCEPT_ALL, _LOOKS),
     ),
+    "ids_of_handled": ((_ONE_ID, *[_PLAIN] * 3), (_ONE_ID, *[_PLAIN] * 3, _RETRIED, _PLAIN)),
     "one_id": (
         (_ONE_ID, _DOWN, _PLAIN, *_UP_ALL, _LOOKS, _PLAIN),
         (_ONE_ID, _WAITS_AND_DIES, _DOWN, _PLAIN, *_UP_ALL, _LOOKS),
+    ),
+    "stored_by_us": (
+        (_STORED_OR_SENT, _PLAIN),
+        (
+            _STORED_OR_SENT,
+            _DOWN,
+            _PLAIN,
+            st.just(r.Replicate()),
+            *_UP_ALL,
+            _LOOKS,
+            _PLAIN,
+            st.just(r.FailOver()),
+        ),
     ),
     "moved_by_others": (
         (_SENDS, _DOWN, _PLAIN, st.just(f.MovedByOthers()), _PLAIN, *_UP_ALL, _LOOKS),
@@ -450,6 +468,7 @@ def _handling(setup: st.Chance[Setup], restart: st.Chance[r.Step]) -> st.Chance[
         tried_again=again,
         moved_back=(_MOVED, st.builds(r.Trigger)),
         failed=(_RETRIED,),
+        ids_of_handled=(_ONE_ID,),
         acknowledged=(_BACK,),
     )
 
@@ -519,7 +538,7 @@ def forwarding() -> st.Chance[Scenario]:
         one_id=(_ONE_ID,),
         acknowledged=(_BACK,),
         moved_by_others=(st.just(f.MovedByOthers()),),
-        stored_by_us=(st.builds(f.StoreByUs, _COUNT, st.sampled_from((None, *_SENDING))),),
+        stored_by_us=(_STORED, _STORED, _STORED_OR_SENT),
         fail_over_there=(
             st.builds(f.ReplicateThere, _SOURCE),
             st.builds(f.FailOverThere, _SOURCE),
