@@ -53,8 +53,8 @@ class ForwardingQuery(Query):
     def __init__(self, world: World, setup: Setup) -> None:
         super().__init__(world, setup)
         self.remotes = world.remotes
-        #: Whether the driver does not know that rows wait: it looked while locks were held by sessions whose process is gone, and
-        #: stepped over their rows; or a fail-over brought them back.
+        #: Whether the driver does not know that rows wait: it looked while locks were held by sessions whose
+        #: process is gone, and stepped over their rows; or a fail-over brought them back.
         self.stepped_over = False
         #: Where those go that a sender stores himself.
         self._goes: dict[int, str] = {}
@@ -88,10 +88,11 @@ class ForwardingQuery(Query):
 
     # -- what befalls it ---------------------------------------------------------------------------
 
-    def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:  # noqa: ARG002 -- nothing is lost
+    def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:  # noqa: ARG002 -- none is lost
         """Allow for what came back in the stream's own database, though it had arrived or others have it.
 
-        Nothing is lost. Spark's log says that a batch is done, and the outbox knows no outcome of its rows: they come again.
+        Nothing is lost. Spark's log says that a batch is done, and the outbox knows no outcome of its rows:
+        they come again.
         """
         self.stepped_over = True
         back = {n for name in (SOURCES[0], DELAYED, ERROR) for n in self.world.in_table(name)}
@@ -231,9 +232,9 @@ class ForwardingQuery(Query):
     # -- others ------------------------------------------------------------------------------------
 
     def store(self, count: int, at: str | None, stores: tuple[bool, bool]) -> tuple[list[int], bool]:
-        """Let a sender of ours store messages for the other databases, or send them; he may die at a step. He tries twice.
+        """Let a sender of ours store messages for the other databases, or send them; he may die at a step.
 
-        One that is to send, and cannot, stores them in the end.
+        He tries twice. One that is to send, and cannot, stores them in the end.
 
         :returns: the messages, and whether he died.
         """

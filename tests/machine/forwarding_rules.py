@@ -165,7 +165,7 @@ class FailOverThere(ForwardingStep):
 
 @dataclass(frozen=True)
 class StoreByUs(ForwardingStep):
-    """A sender with the option storeAndForward stores messages, in two tries; in the first one he may die at a step.
+    """A sender with the option storeAndForward stores messages, in two tries; in the first one he may die.
 
     Without the option he sends them himself. Who changes it between the tries has the job's own outbox.
     """
@@ -180,7 +180,8 @@ class StoreByUs(ForwardingStep):
         if died:
             world.faults["sender dies"] += 1
         first, then = ("stored" if each else "sent" for each in self.stores)
-        return f"{listed(numbers)} are {first} and, in a second try, {then}{f', dying when {self.dies}' if died else ''}"
+        dying = f", dying when {self.dies}" if died else ""
+        return f"{listed(numbers)} are {first} and, in a second try, {then}{dying}"
 
 
 def _die() -> None:

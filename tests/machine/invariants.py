@@ -138,7 +138,7 @@ def check_handled(world: World, query: Query) -> None:
 
 
 def check_results(world: World, query: Query, done: set[int], failed: Counter[int]) -> None:
-    """ServiceControl is told once of what it had put back and is done; what failed, failed for the queue that it came to."""
+    """ServiceControl is told once of what it had put back and is done; what failed names its own queue."""
     ledger = world.ledger
     told = world.acknowledged()
     say(query, "acknowledged twice", {n for n, count in told.items() if count > 1})

@@ -112,7 +112,7 @@ class Setup:
     errors: bool = False
     #: Whether the sink is given outcomes: each message goes to both destinations or fails, and not always in the same way.
     handles: bool = False
-    #: Whether what is handled is sent to the second destination in another database. It is stored in the queue first.
+    #: Whether the second destination is in another database. What goes there is stored in the queue first.
     elsewhere: bool = False
     #: Whether it is a store-and-forward job. Then a message goes to the first queue of its route in another database.
     forwards: bool = False
@@ -256,10 +256,11 @@ class Query:
         self._destinations: dict[int, Destinations] = {}
         #: How often the sink was given outcomes.
         self._tries = 0
-        #: Of a store-and-forward job, messages that had arrived before they waited or failed: it could not know that,
-        #: and the outbox there does.
+        #: Of a store-and-forward job, messages that had arrived before they waited or failed: it could
+        #: not know that, and the outbox there does.
         self.in_doubt = set[int]()
-        #: What has reached another database when a fail-over of home brought its row back: the answer may be another one now.
+        #: What has reached another database when a fail-over of home brought its row back: now the answer may
+        #: be another one.
         self.answered_before = set[int]()
         #: What each sink has staged its last batch for.
         self._last_runs: dict[int, Run] = {}
@@ -824,7 +825,7 @@ class Query:
         )
 
     def _asks_outbox(self, source: int) -> bool:
-        """Whether a source asks the sink's outbox, which knows nothing of what is staged for it by another source's stage."""
+        """Whether a source asks the sink's outbox, which knows nothing of another source's stage."""
         staged = source > 0 and self.second_receives_only
         return not (self.setup.stores or self.options.outbox == NO_OUTBOX or staged)
 

@@ -131,7 +131,7 @@ class Remote:
         return True
 
     def accept(self, *these: str) -> bool:
-        """Let it take messages again, if it refuses them; where ways to refuse are given, if it is one of these."""
+        """Let it take messages again, if it refuses them, in one of these ways where they are given."""
         how = self._refusal
         if how is None or (these and how not in these):
             return False

@@ -363,5 +363,5 @@ SOON: dict[Fix, int] = {
     tables_of_copies: 8,
     origins_of_outcomes: 1,
     ids_of_handled_messages: 4,
-    origins_in_headers: 1,
+    origins_in_headers: 5,
 }

@@ -66,7 +66,10 @@ _TIME_COMES = """
 UPDATE {0} SET due = due - interval '1 day' WHERE ctid = ANY (ARRAY(SELECT ctid FROM {0} FOR UPDATE SKIP LOCKED)) RETURNING due
 """
 _MOVED_BY_OTHERS = """
-WITH moved AS (DELETE FROM {{0}} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {{0}} FOR UPDATE SKIP LOCKED)) RETURNING headers, body)
+WITH moved AS (
+    DELETE FROM {{0}} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {{0}} FOR UPDATE SKIP LOCKED))
+    RETURNING headers, body
+)
 INSERT INTO "{}" (id, headers, body) SELECT gen_random_uuid(), headers, body FROM moved
 RETURNING convert_from(body, 'UTF8')::int
 """

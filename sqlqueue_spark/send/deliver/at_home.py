@@ -58,8 +58,8 @@ class AtHome:
     """What a chunk writes in the database in which its rows were received, or in the sink's own one.
 
     :param asks: whether the outbox is asked for the origin of each row. A sink that knows that a batch is
-        tried for the first time need not ask where all goes to home: there each failure takes the key of its
-        send, too.
+        tried for the first time need not ask where rows are passed on within home: the keys of their sends
+        say what went.
     """
 
     def __init__(self, routes: Routes, chunk: Chunk, *, asks: bool) -> None:
