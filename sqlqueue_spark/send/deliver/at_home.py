@@ -209,7 +209,7 @@ class AtHome:
         if not known and self.has_nothing() and not self.chunk.known:
             again = sum(not new for new in self.chunk.sent.values())
             return Decision(rows=range(len(self.chunk)), repeated=again)
-        if not known and self._plain:
+        if not known and self._plain and not self._routes.atomic:
             first: dict[str, int] = {}
             for at, key in self.keys.items():
                 first.setdefault(key, at)
@@ -251,7 +251,13 @@ class AtHome:
     def _went(self, message: int, known: Collection[str], made: _Passed) -> bool:
         """Whether a message went out before; of equal plain messages of a chunk one fails for all."""
         key = self.keys.get(message)
-        return key is not None and (key in known or (self.chunk.rows is None and key in made.keys))
+        return key is not None and (
+            key in known or (self.chunk.rows is None and self._comes_again(key, made))
+        )
+
+    def _comes_again(self, key: str, made: _Passed) -> bool:
+        """Whether a chunk has a key for the second time. A stage adds none, and so keeps equal messages."""
+        return key in made.keys and not self._routes.atomic
 
     def _of_sound_row(self, row: int, known: Collection[str], made: _Passed) -> None:
         """What a row sends that has not failed, or was sent before it failed."""
@@ -259,7 +265,7 @@ class AtHome:
         its = chunk.messages_of(row)
         for at in its:
             key = self.keys.get(at)
-            if at in chunk.sent or (key is not None and (key in known or key in made.keys)):
+            if at in chunk.sent or (key is not None and (key in known or self._comes_again(key, made))):
                 made.repeated += not chunk.sent.get(at, False)
                 continue
             if known and chunk.rows is not None and self.failed_copies[at] in known:
