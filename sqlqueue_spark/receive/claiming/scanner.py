@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError, TryAgain
@@ -26,7 +27,6 @@ from sqlqueue_spark.receive.claiming.next_batch import (
 )
 from sqlqueue_spark.receive.claiming.poll_backoff import LONGEST_SLEEP
 from sqlqueue_spark.receive.claiming.queue_scanner import Look, QueueScanner, Search, take_turns
-from sqlqueue_spark.receive.claiming.stop_file import asks_to_stop
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 
@@ -116,7 +116,7 @@ class Scanner:
         """
         self._batch_ended()
         self._watch.end()
-        if asks_to_stop(self._options):
+        if self._options.stop_file is not None and Path(self._options.stop_file).exists():
             self._give_back_ahead()
             return None
         self._list()
