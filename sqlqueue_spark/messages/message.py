@@ -56,18 +56,6 @@ ONE_HOP = frozenset({
     STORED,
 })  # fmt: skip
 
-#: The columns of the stream in their order, with Spark's names for their types.
-COLUMNS = {
-    "Id": "string",
-    "CorrelationId": "string",
-    "ReplyToAddress": "string",
-    "Recoverable": "boolean",
-    "Expires": "timestamp",
-    "Headers": "string",
-    "Body": "binary",
-    "RowVersion": "bigint",
-}
-
 #: The further column of messages that go out as they once stood in a table.
 RECOVERABLE = "recoverable"
 

@@ -9,20 +9,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, TryAgain
-from sqlqueue_spark.messages.message import COLUMNS
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.receive import (
@@ -33,6 +24,7 @@ from sqlqueue_spark.receive import (
     Task,
 )
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
+from sqlqueue_spark.receive.reading import slices
 from sqlqueue_spark.receive.reading.first_reading import Reading
 from sqlqueue_spark.receive.reading.peek import plan_peek, plan_rows
 from sqlqueue_spark.row_set import RowSet
@@ -41,16 +33,9 @@ from sqlqueue_spark.tables.queues import Queue
 
 log = logger(__name__)
 
-_TYPES: dict[str, DataType] = {
-    "string": StringType(),
-    "boolean": BooleanType(),
-    "timestamp": TimestampType(),
-    "binary": BinaryType(),
-    "bigint": LongType(),
-}
-SCHEMA = StructType([StructField(name, _TYPES[type_]) for name, type_ in COLUMNS.items()])
+SCHEMA = from_arrow_schema(slices.SCHEMA)
 #: Of several queues.
-JOINT_SCHEMA = StructType([*SCHEMA.fields, StructField("Queue", StringType())])
+JOINT_SCHEMA = from_arrow_schema(slices.JOINT_SCHEMA)
 
 
 @dataclass

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from sqlqueue_spark.messages.message import COLUMNS, format_headers, format_time, parse_headers, parse_time
+from sqlqueue_spark.messages.message import format_headers, format_time, parse_headers, parse_time
+from sqlqueue_spark.spark.readers import SCHEMA
 
 
 @pytest.mark.parametrize("text", [None, "", " ", "\r\n\t ", "null", " null ", "[]", "[ ]", "\ufeff[]"])
@@ -118,13 +119,7 @@ def test_what_is_no_such_time_is_none(text):
 
 
 def test_the_columns_are_those_of_the_contract():
-    assert COLUMNS == {
-        "Id": "string",
-        "CorrelationId": "string",
-        "ReplyToAddress": "string",
-        "Recoverable": "boolean",
-        "Expires": "timestamp",
-        "Headers": "string",
-        "Body": "binary",
-        "RowVersion": "bigint",
-    }
+    assert SCHEMA.simpleString() == (
+        "struct<Id:string,CorrelationId:string,ReplyToAddress:string,Recoverable:boolean,Expires:timestamp,"
+        "Headers:string,Body:binary,RowVersion:bigint>"
+    )
