@@ -17,11 +17,7 @@ from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.reading import slice_reader
 from sqlqueue_spark.receive.reading.slice_reader import SliceReader
-from sqlqueue_spark.receive.reading.slices import (
-    Slice,
-    Uncut,
-    plan,
-)
+from sqlqueue_spark.receive.reading.slices import Slice, plan
 from sqlqueue_spark.row_set import RowSet
 
 MEGABYTE = 1 << 20
@@ -36,12 +32,14 @@ def claimed(*runs, size=100):
 
 def cut_alone(rows, pieces, small_row=None, **more):
     """The slices of one queue: each is a task of its own."""
-    tasks = plan([Uncut(statement=READ, queue="orders", claimed=rows, **more)], pieces, small_row)
+    whole = Slice(statement=READ, queue="orders", rows=rows.live, **more)
+    tasks = plan([(whole, rows.sizes)], pieces, small_row)
     return [part for (part,) in tasks]
 
 
 def cut_to_take(rows, pieces, most_rows):
-    tasks = plan([Uncut(statement=TAKE, queue="orders", claimed=rows)], pieces, most_rows=most_rows)
+    whole = Slice(statement=TAKE, queue="orders", rows=rows.live)
+    tasks = plan([(whole, rows.sizes)], pieces, most_rows=most_rows)
     return [part for (part,) in tasks]
 
 
@@ -295,10 +293,12 @@ class Failing(Table):
 
 
 def several(*rows, **more):
-    return [
-        Uncut(statement=READ, queue=f"queue {at}", address=f"address {at}", claimed=claimed(*each), **more)
-        for at, each in enumerate(rows)
-    ]
+    found = []
+    for at, runs in enumerate(rows):
+        its = claimed(*runs)
+        part = Slice(statement=READ, queue=f"queue {at}", address=f"address {at}", rows=its.live, **more)
+        found.append((part, its.sizes))
+    return found
 
 
 def cut(tasks):
@@ -321,11 +321,11 @@ def test_the_slices_have_every_row_of_every_queue_once_and_in_order(pieces):
     parts = plan(given, pieces)
     assert len(parts) <= pieces
     assert all(parts)
-    for each in given:
+    for each, _ in given:
         rows = [
             row for task in parts for part in task if part.queue == each.queue for row in part.rows.rows()
         ]
-        assert rows == list(each.claimed.live.rows())
+        assert rows == list(each.rows.rows())
 
 
 def test_slices_over_several_queues_have_the_witnesses_of_their_rows():

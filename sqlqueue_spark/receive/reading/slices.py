@@ -11,7 +11,6 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connect import RECORD_BATCH_BYTES
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.claiming.queue_list import shown
 from sqlqueue_spark.receive.reading.first_reading import Asking
@@ -83,18 +82,6 @@ class Slice:
 Task = tuple[Slice, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Uncut:
-    """The rows of one queue that are to be cut into slices."""
-
-    statement: Statement
-    queue: str
-    claimed: Claimed
-    witnesses: Mapping[int, str] = field(default_factory=dict)
-    #: As :attr:`Slice.address`.
-    address: str = ""
-
-
 def tasks_of(
     parts: Sequence[QueueRows], options: SourceOptions, take: Callable[[int], Asking] | None = None
 ) -> list[Task]:
@@ -105,21 +92,17 @@ def tasks_of(
     if not parts:
         return []
     dialect = parts[0].queue.connection.dialect
-    whole = [
-        Uncut(
-            statement=read_statement(
-                dialect,
-                part.queue.table,
-                "take" if take else "read",
-                part.rows.kept_in_transit if take else (),
-            ),
+    whole = []
+    for part in parts:
+        table, kept = part.queue.table, part.rows.kept_in_transit if take else ()
+        its = Slice(
+            statement=read_statement(dialect, table, "take" if take else "read", kept),
             queue=part.name,
-            claimed=part.rows,
+            rows=part.rows.live,
+            address=shown(part.queue.connection, table.table) if options.several else "",
             witnesses=part.witnesses,
-            address=shown(part.queue.connection, part.queue.table.table) if options.several else "",
         )
-        for part in parts
-    ]
+        whole.append((its, part.rows.sizes))
     pieces = options.slices(sum(len(part.rows.live) for part in parts))
     if take is None:
         return plan(whole, pieces, dialect.small_row)
@@ -131,7 +114,11 @@ def tasks_of(
 
 
 def plan(
-    batch: Sequence[Uncut], pieces: int, small_row: int | None = None, *, most_rows: int | None = None
+    batch: Sequence[tuple[Slice, Sequence[int]]],
+    pieces: int,
+    small_row: int | None = None,
+    *,
+    most_rows: int | None = None,
 ) -> list[Task]:
     """Cut a batch for at most ``pieces`` tasks of similar bytes: a task has a fixed cost; small queues share.
 
@@ -139,27 +126,26 @@ def plan(
     witness, and that is enough: the first and the last row of the claim are always witnesses, and Spark does
     not log a batch of which one slice fails.
 
+    :param batch: all rows of each queue, and their sizes in bytes.
     :param small_row: bytes up to which a row is small; None where size makes no difference.
     :param most_rows: of a statement that takes rows, which has 8 MB at most; None where the rows are read.
     """
-    counts = balanced(itertools.chain.from_iterable(each.claimed.sizes for each in batch), pieces)
+    counts = balanced(itertools.chain.from_iterable(sizes for _, sizes in batch), pieces)
     ends = set(itertools.accumulate(counts))
     tasks: list[list[Slice]] = [[]]
     seen = 0
-    for each in batch:
-        live = each.claimed.live
+    for whole, sizes in batch:
+        live = whole.rows
         cuts = [0, *sorted(end - seen for end in ends if seen < end < seen + len(live)), len(live)]
         pairs = list(itertools.pairwise(cuts)) if live else []
         for (begin, end), rows in zip(pairs, live.cut(end - begin for begin, end in pairs), strict=True):
-            sizes = each.claimed.sizes[begin:end]
-            part = Slice(
-                statement=each.statement,
-                queue=each.queue,
-                address=each.address,
+            own = sizes[begin:end]
+            part = replace(
+                whole,
                 rows=rows,
-                small=_small(rows, sizes, small_row),
-                witnesses={at: its for at, its in each.witnesses.items() if len(rows.between(at, at))},
-                counts=() if most_rows is None else tuple(bounded(sizes, most_rows, RECORD_BATCH_BYTES)),
+                small=_small(rows, own, small_row),
+                witnesses={at: its for at, its in whole.witnesses.items() if len(rows.between(at, at))},
+                counts=() if most_rows is None else tuple(bounded(own, most_rows, RECORD_BATCH_BYTES)),
             )
             tasks[-1].append(part)
             seen += len(rows)
