@@ -22,7 +22,8 @@ _SECONDS = 1.0
 #: Names without characters that a shell interprets. A shell inserts names as they are, so others are left
 #: out.
 _PLAIN = re.compile(r"\w[\w.-]*(?:@\w[\w.-]*)?")
-_BY_NAME = ("url", "user", "password", "access_token_provider", "default_schema", "legacy_addresses")
+#: The parameters that lead to a database. The options of the same names are in camelCase.
+CONNECTION = ("url", "user", "password", "access_token_provider", "default_schema", "legacy_addresses")
 
 
 def queue_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -49,7 +50,7 @@ def _beginning(
 
     def look() -> None:
         with contextlib.suppress(Exception):
-            given = {camel(name): ctx.params.get(name) for name in _BY_NAME}
+            given = {camel(name): ctx.params.get(name) for name in CONNECTION}
             told = {name: str(value) for name, value in given.items() if value not in (None, False)}
             options = ConnectionOptions.parse({**told, "lockTimeout": "1s", "commandTimeout": "1s"})
             found.extend(sorted(filter(_PLAIN.fullmatch, names(_tables(options)))))

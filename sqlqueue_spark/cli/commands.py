@@ -38,16 +38,8 @@ def main() -> None:
     """
 
 
-main.add_command(length)
-main.add_command(peek)
-main.add_command(send)
-main.add_command(outbox)
-main.add_command(delayed)
-main.add_command(errors)
-main.add_command(subscribe)
-main.add_command(unsubscribe)
-main.add_command(subscriptions)
-main.add_command(server)
+for _command in (length, peek, send, outbox, delayed, errors, subscribe, unsubscribe, subscriptions, server):
+    main.add_command(_command)
 for _name, _help in (
     ("drain", "Drain a queue into a Delta table, each message once."),
     ("forward", "Forward the messages of a queue to other queues, each once."),

@@ -122,18 +122,12 @@ def shown_text(shown: Shown) -> Iterator[str]:
     yield from _body(message.body)
 
 
-def plan_text(plan: Retried) -> Iterator[str]:
-    for queue, count in plan.went.items():
-        yield f"{counted(count, 'message')} would go to {printable(queue)}"
-    yield from _stays(plan, "would stay")
-    if not plan.went and not plan.stayed:
-        yield nothing(plan.queue)
-
-
-def retried_text(retried: Retried) -> Iterator[str]:
+def retried_text(retried: Retried, *, planned: bool = False) -> Iterator[str]:
+    goes, stays = ("{} would go to {}", "would stay") if planned else ("put {} back into {}", "stayed")
     for queue, count in retried.went.items():
-        yield f"put {counted(count, 'message')} back into {printable(queue)}"
-    yield from _stays(retried, "stayed")
+        yield goes.format(counted(count, "message"), printable(queue))
+    for why, count in retried.stayed.items():
+        yield f"{counted(count, 'message')} {stays}: {printable(why)}"
     yield from _held(retried.held)
     if not retried.went and not retried.stayed:
         yield nothing(retried.queue)
@@ -167,11 +161,6 @@ def destinations(plan: Retried) -> str:
     named = [f"{count:,} into {queue}" for queue, count in plan.went.most_common(_NAMED)]
     more = len(plan.went) - len(named)
     return ", ".join([*named, f"the others into {counted(more, 'more queue')}"] if more else named)
-
-
-def _stays(retried: Retried, stayed: str) -> Iterator[str]:
-    for why, count in retried.stayed.items():
-        yield f"{counted(count, 'message')} {stayed}: {printable(why)}"
 
 
 def _held(count: int) -> Iterator[str]:

@@ -177,7 +177,7 @@ def retry(
     with progress.looking() as bar:
         plan = failed_retry.plan(options, queue, selection, to=to, looked=bar.update)
     if dry_run:
-        output.show(json_, error_output.retried_json(plan), error_output.plan_text(plan))
+        output.show(json_, error_output.retried_json(plan), error_output.retried_text(plan, planned=True))
         ctx.exit(1 if plan.stayed else 0)
     if plan.count and not yes:
         parameters.confirmed(

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from sqlqueue_spark.administration.completion import endpoint_names, queue_names
+from sqlqueue_spark.administration.completion import CONNECTION, endpoint_names, queue_names
 from sqlqueue_spark.cli.command_group import DEBUG
 from sqlqueue_spark.engines.hosts import hosts, same_server
 from sqlqueue_spark.engines.registry import dialect_of
@@ -228,8 +228,6 @@ shape = click.option(
     show_default=True,
     help="On SQL Server: with a clustered index, or the heap that the .NET installer makes since 2020.",
 )
-#: The parameters that lead to a database. The options of the same names are in camelCase.
-_CONNECTION = ("url", "user", "password", "access_token_provider", "default_schema", "legacy_addresses")
 
 
 def _connected(names: Callable[[Command], Command], *, required: bool = True) -> Callable[[Command], Command]:
@@ -262,7 +260,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
     def connected(command: Command) -> Command:
         @functools.wraps(command)
         def with_options(**given: Any) -> Any:
-            told = {camel(name): given.pop(name, None) for name in _CONNECTION}
+            told = {camel(name): given.pop(name, None) for name in CONNECTION}
             if told["url"] is None:
                 return command(options=None, **given)
             parsed = ConnectionOptions.parse(

@@ -36,19 +36,11 @@ def looking(lines: bool = False) -> tqdm:
     return bar(None, " rows", disable=(lines and sys.stdout.isatty()) or None)
 
 
-def counting(what: str, lines: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Show a clock while the block counts rows: one statement, which may take long.
+@contextlib.contextmanager
+def counting(what: str, lines: bool = False) -> Iterator[None]:
+    """Show a clock while the block counts rows, after its first second: one statement, which may take long.
 
     :param what: the name of what is counted.
-    :param lines: as in :func:`looking`.
-    """
-    return clock(f"counting {plain(what)}", lines)
-
-
-@contextlib.contextmanager
-def clock(doing: str, lines: bool = False) -> Iterator[None]:
-    """Show a clock while the block lasts, after its first second.
-
     :param lines: as in :func:`looking`.
     """
     done = threading.Event()
@@ -57,7 +49,9 @@ def clock(doing: str, lines: bool = False) -> Iterator[None]:
         if done.wait(_SOON):
             return
         off = (lines and sys.stdout.isatty()) or None
-        with bar(None, "", desc=f"{doing}: ", bar_format="{desc}{elapsed}", disable=off) as shown:
+        with bar(
+            None, "", desc=f"counting {plain(what)}: ", bar_format="{desc}{elapsed}", disable=off
+        ) as shown:
             while not done.wait(_SOON):
                 shown.refresh()
 

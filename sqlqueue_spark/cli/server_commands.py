@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.embedded.kept_server import KeptServer, State
 
-Command = Callable[..., Any]
 
-
-def _kept(command: Command) -> Command:
+def _kept(command: parameters.Command) -> parameters.Command:
     """Add the options of each command. The command gets the server as ``kept``."""
     folder = click.option(
         "--folder",
