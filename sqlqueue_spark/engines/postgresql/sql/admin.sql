@@ -116,9 +116,8 @@ LIMIT :count
 -- name: purge
 -- Deletes the next rows, whatever they are.
 -- in: after which seq, up to which, how many     out: the seq of each deleted row
--- SKIP LOCKED steps over rows receivers hold: they stay, and no session waits. The delete finds its rows by
--- ctid, which cannot change while the rows are locked. Joined by seq, the server may walk the whole table for
--- each of them where its statistics are those of an empty table.
+-- SKIP LOCKED and ctid as in take: rows that receivers hold stay, and no session waits. Joined by seq, the
+-- server may walk the whole table for each row where its statistics are those of an empty table.
 DELETE FROM {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT ctid

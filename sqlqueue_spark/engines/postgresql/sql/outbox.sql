@@ -71,8 +71,7 @@ FROM unnest(:ids::text[]) AS i (id)
 -- Remembers those of some message ids that are not there.
 -- in: version of the writer, array, as text, of message ids     out: message id of each row that was inserted
 -- ON CONFLICT waits for an id that another transaction has inserted and not committed, and then knows whether
--- the id is there. The statement inserts rows in the order of the array: twins insert in the same order, so
--- they do not deadlock.
+-- the id is there. Order as in outbox_add.
 INSERT INTO {outbox} ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion", "Operations")
 SELECT i.id, true, statement_timestamp() AT TIME ZONE 'UTC', :version::text, '[]'::jsonb
 FROM unnest(:ids::text[]) AS i (id)

@@ -137,8 +137,7 @@ VACUUM (TRUNCATE FALSE, INDEX_CLEANUP ON, SKIP_LOCKED) {queue}
 -- Returns the next rows in seq order, and locks nothing.
 -- in: after which seq, up to which, how many     out: one row of arrays: seq, false, bytes, seq as in claim
 -- This is for workers that take rows without a claim. The statement also returns rows that others hold; the
--- statement take steps over them later. Only take judges which rows have expired. The answer is one row of
--- arrays, because that costs the client a fifth of what as many rows cost.
+-- statement take steps over them later. Only take judges which rows have expired. Arrays as in claim.
 SELECT array_agg(seq::bigint), array_agg(false), array_agg(bytes), array_agg(seq::bigint)
     FILTER (WHERE in_transit)
 FROM (

@@ -152,21 +152,16 @@ FROM {queue} WITH (READUNCOMMITTED)
 -- Counts the rows of a queue, and stops at a number.
 -- in: where to stop     out: rows
 -- A full count reads the whole table; a probe that only asks whether there are more rows than a number reads
--- no more than that. READUNCOMMITTED as in length: the statement waits for no lock, and also counts rows that
--- are just being sent or received.
+-- no more than that. READUNCOMMITTED as in length.
 SELECT COUNT_BIG(*)
 FROM (SELECT TOP (:most) 1 AS one FROM {queue} WITH (READUNCOMMITTED)) AS counted
 
 -- name: peek
 -- Returns the next rows of a queue.
 -- in: after which RowVersion, how many     out: the eight columns of a message, and whether it has expired
--- The statement may keep the shared lock of each row until it ends, because it reads (max) columns. So the
--- caller asks for at most 2,400 rows at once, which is too few for a lock on the table, and fetches them all.
--- The shared locks pass the update locks of receivers. READPAST steps over rows that others are just sending
--- or deleting. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside READCOMMITTEDLOCK (error 650).
--- FORCESEEK: by a plan that was made while the table was empty the server would scan and sort all that stands
--- there, and lock each row on the way. FAST 1 as in read. Headers are varchar or nvarchar, depending on the
--- table's age. Columns that the table does not have arrive as NULL.
+-- Locks, hints and columns as in read, so the caller asks for at most 2,400 rows at once, and fetches them
+-- all. FORCESEEK: by a plan that was made while the table was empty the server would scan and sort all that
+-- stands there, and lock each row on the way.
 SELECT LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
@@ -221,13 +216,9 @@ OPTION (FAST 1)
 -- name: purge
 -- Deletes the next rows, whatever they are.
 -- in: after which RowVersion, up to which, how many     out: the RowVersion of each deleted row
--- READPAST steps over rows receivers hold: they stay, and no session waits. READPAST must meet these locks
--- while the statement looks for rows, because the delete itself would wait. So the statement asks for the
--- length of Headers: that condition is always true, and makes the server look at the row and not only at an
--- index key. FORCESEEK: a scan with a sort would lock every row. The hint may stand in a FROM clause, but not
--- beside DELETE (error 10724). MAXDOP 1 as in claim. DEADLOCK_PRIORITY LOW lasts until the batch ends. Where
--- two sessions lock an index key and its row in opposite orders, it makes the purge lose, so that no other
--- session loses work to a cleanup.
+-- The length of Headers and the hints as in take: rows that receivers hold stay, and no session waits.
+-- DEADLOCK_PRIORITY LOW lasts until the batch ends. Where two sessions lock an index key and its row in
+-- opposite orders, it makes the purge lose, so that no other session loses work to a cleanup.
 SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (
     SELECT TOP (:count) RowVersion
@@ -244,8 +235,8 @@ OPTION (MAXDOP 1)
 -- in: how many     out: the RowVersion of each deleted row
 -- Index_Expires finds the expired rows, oldest first, so each batch begins where the batches before have left
 -- none. It takes no range of RowVersions: as a condition, the range would let the plan go by RowVersion and
--- lock the whole backlog. GETUTCDATE() has the column's own type; with SYSUTCDATETIME() the seek would need a
--- conversion. IS NOT NULL is the condition that a filtered index has. All else is as in purge.
+-- lock the whole backlog. GETUTCDATE() as in claim. IS NOT NULL is the condition that a filtered index has.
+-- All else is as in purge.
 SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (
     SELECT TOP (:count) RowVersion

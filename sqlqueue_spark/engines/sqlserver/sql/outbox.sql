@@ -79,9 +79,8 @@ OPTION (FAST 1)
 -- An id that is there already is error 2627, and so are two that are the same only to the column's collation:
 -- none of them is dropped without a word. The caller gives texts that are two to any collation. ORDER BY:
 -- twins insert in the same order, so they do not deadlock. It is the order in which the caller cuts its ids
--- into statements, that of their codes. At most 2,400 ids a statement: where each id has a page to itself,
--- they take 4,800 locks on the primary key, and 5,000 may escalate to a table lock. MAX_GRANT_PERCENT keeps
--- the sort from taking memory that others wait for.
+-- into statements, that of their codes. At most 2,400 ids a statement, as in delete: message ids come in no
+-- order, so each may have a page of the primary key to itself. MAX_GRANT_PERCENT as in stage_count.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT i.MessageId, 1, GETUTCDATE(), CAST(:version AS varchar(23)), N'[]'
 FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS i
@@ -155,15 +154,10 @@ GROUP BY o.PersistenceVersion
 -- Forgets the next message ids that are old enough.
 -- in: seconds that an id is kept     out: number of rows
 -- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold.
--- READPAST steps over rows that others hold, so that no session waits. READPAST must meet these locks while
--- the statement looks for rows, because the delete itself would wait. So the statement asks for the length of
--- Operations: that condition is always true, and makes the server look at the row and not only at an index
--- key. 2,400 rows: message ids come in no order, so each has a page of the primary key to itself. That is
--- 4,800 locks on one index, fewer than the 5,000 that may escalate to a table lock. GETUTCDATE() has the
--- column's own type and is the database's clock. FORCESEEK may stand in a FROM clause, but not beside DELETE.
--- DEADLOCK_PRIORITY LOW lasts until the batch ends. An endpoint that looks up an id goes from the key to the
--- row, and the cleanup goes the other way; the endpoint must not lose. MAXDOP 1: the threads of a parallel
--- plan would lock rows that stay.
+-- The length of Operations and the hints are as that of Headers and those in take; 2,400 rows as in
+-- outbox_add. GETUTCDATE() has the column's own type and is the database's clock. DEADLOCK_PRIORITY LOW lasts
+-- until the batch ends. An endpoint that looks up an id goes from the key to the row, and the cleanup goes
+-- the other way; the endpoint must not lose.
 SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (
     SELECT TOP (2400) MessageId

@@ -110,8 +110,7 @@ OPTION (MAXDOP 1)
 --     message in transit
 -- This is for workers that take rows without a claim. The statement also returns rows under an update lock;
 -- the statement take steps over them later. Only take judges which rows have expired. READPAST steps over
--- rows that others are just sending or deleting. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only
--- beside READCOMMITTEDLOCK (error 650). FAST 1 as in read.
+-- rows that others are just sending or deleting. READCOMMITTEDLOCK as in oldest, FAST 1 as in claim.
 SELECT RowVersion,
        CAST(0 AS bit) AS expired,
        COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes,
@@ -130,11 +129,10 @@ OPTION (FAST 1)
 -- The statement may keep the shared lock of each row until it ends, because it reads (max) columns. So it
 -- reads at most 2,400 rows, which is too few for a lock on the table, and the client fetches them all before
 -- it gives any away (windows.py). The shared locks pass the driver's update locks. READPAST steps over rows
--- that others are just deleting; these rows are not in the claim. With READ_COMMITTED_SNAPSHOT on, READPAST
--- is legal only beside READCOMMITTEDLOCK (error 650). FORCESEEK: on a heap, the server may think a scan of
--- the whole backlog with a sort cheaper than the read of a wide range. FAST 1 keeps the server from reading
--- ahead on a heap. Headers are varchar or nvarchar, depending on the table's age. Columns that the table does
--- not have arrive as NULL.
+-- that others are just deleting; these rows are not in the claim. FORCESEEK: on a heap, the server may think
+-- a scan of the whole backlog with a sort cheaper than the read of a wide range. READCOMMITTEDLOCK as in
+-- oldest, FAST 1 as in claim. Headers are varchar or nvarchar, depending on the table's age. Columns that the
+-- table does not have arrive as NULL.
 SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
@@ -193,11 +191,11 @@ OPTION (FAST 1)
 -- READPAST steps over rows that others hold: they stay, and no session waits. READPAST must meet these locks
 -- while the statement looks for rows, because the delete itself would wait. So the statement asks for the
 -- length of Headers: that condition is always true, and makes the server look at the row and not only at an
--- index key. FORCESEEK: a scan with a sort would lock every row. The hint may stand in a FROM clause, but not
--- beside DELETE (error 10724). The statement deletes at most as many rows as were planned, because other rows
--- may have appeared in the range since. Messages in transit stay, but for those that the plan has counted
--- among the others. Columns as in read; OUTPUT may name a column of the common table expression only where it
--- is a plain expression (error 4186 forbids subqueries). MAXDOP 1 as in claim.
+-- index key. FORCESEEK as in claim; the hint may stand in a FROM clause, but not beside DELETE (error 10724).
+-- The statement deletes at most as many rows as were planned, because other rows may have appeared in the
+-- range since. Messages in transit stay, but for those that the plan has counted among the others. Columns as
+-- in read; OUTPUT may name a column of the common table expression only where it is a plain expression (error
+-- 4186 forbids subqueries). MAXDOP 1 as in claim.
 WITH batch AS (
     SELECT TOP (:count)
            Id,

@@ -32,9 +32,7 @@ CREATE UNIQUE NONCLUSTERED INDEX Index_Mark ON {stage} (Task) WHERE Task = ''
 -- in: the stage's full name, quoted
 -- The lock belongs to the session, not to the transaction: a sink wants to know that a source lives also
 -- while it holds no batch. The statement waits for LOCK_TIMEOUT, because the session of a process that has
--- just died may not have ended yet. sp_getapplock reports a refused lock as a return code, and THROW makes it
--- an error; the server says 1222 only of other locks. The words in front keep the name apart from that of
--- create_lock.
+-- just died may not have ended yet. THROW as in create_lock; the words in front keep the two names apart.
 DECLARE @resource nvarchar(255) = LEFT(N'source of ' + CAST(:name AS nvarchar(max)), 255), @got int
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Session'
 IF @got = -1
@@ -157,8 +155,8 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have
 -- left other rows. {columns} are those of the destination, and {values} what they get: the columns of the
 -- same names, but the time of expiry where a table of delayed messages has due. At most 2,400 rows a
--- statement: where each row has a page to itself, they take 4,800 locks, and 5,000 may escalate to a table
--- lock. ORDER BY makes the identity follow the stage. Types and MAX_GRANT_PERCENT as in stage_count.
+-- statement, as in delete. ORDER BY makes the identity follow the stage. Types and MAX_GRANT_PERCENT as in
+-- stage_count.
 INSERT INTO {queue} ({columns})
 SELECT {values}
 FROM {stage}
