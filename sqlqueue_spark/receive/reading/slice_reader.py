@@ -78,34 +78,18 @@ class SliceReader:
         """
         if part.asking is not None:
             check_first(part.asking, part.queue, self._reading)
-        reader = _KEPT.take(self._target)
         patience = Retry(f"taking from {part.queue}")
 
         def taken(rows: RowSet) -> list[pa.RecordBatch]:
-            nonlocal reader
-            with _let_in():
-                reader = reader or open_reader(self._target)
+            with _let_in(), _KEPT.lent(self._target) as reader:
                 bound = {"first": rows.first, "last": rows.last, "count": len(rows)}
                 return reader.take(part.statement, bound, _TAKEN)
 
-        def give_up(_: TryAgain) -> None:
-            nonlocal reader
-            if reader is not None:
-                reader.close()
-            reader = None
-
-        try:
-            for rows in part.rows.cut(part.counts):
-                # It runs again even where the answer to a commit was lost: only at-most-once is promised.
-                batches = patience.retried(partial(taken, rows), on_failure=give_up)
-                fail_points.step(fail_points.ROWS_TAKEN)
-                yield from _unexpired(batches)
-        except BaseException:
-            if reader is not None:
-                reader.close()
-            raise
-        if reader is not None:
-            _KEPT.put(self._target, reader)
+        for rows in part.rows.cut(part.counts):
+            # It runs again even where the answer to a commit was lost: only at-most-once is promised.
+            batches = patience.retried(partial(taken, rows))
+            fail_points.step(fail_points.ROWS_TAKEN)
+            yield from _unexpired(batches)
 
     def peek(self, task: Task) -> Iterator[pa.RecordBatch]:
         """The rows of a task's ranges that are there, in RowVersion order; others may take rows meanwhile."""
@@ -136,8 +120,7 @@ class SliceReader:
             batches.close()
 
     def _attempt(self, part: Slice, target: Target) -> Generator[pa.RecordBatch, None, None]:
-        reader = _KEPT.take(target) or open_reader(target)
-        try:
+        with _KEPT.lent(target) as reader:
             for rows, small in part.ranges():
                 whole = len(rows) == rows.last - rows.first + 1
                 found = reader.batches(part.statement, (rows.first, rows.last), SCHEMA, small=small)
@@ -146,10 +129,6 @@ class SliceReader:
                         kept = batch if whole else _only(batch, rows)
                         if kept.num_rows:
                             yield kept
-        except BaseException:
-            reader.close()
-            raise
-        _KEPT.put(target, reader)
 
 
 def _with_queue(batch: pa.RecordBatch, part: Slice) -> pa.RecordBatch:
@@ -215,8 +194,18 @@ class _Kept:
         self._kept: tuple[Target, Reader] | None = None
         self._timer: threading.Timer | None = None
 
-    def take(self, target: Target) -> Reader | None:
-        """The kept connection, if it leads to the same place."""
+    @contextlib.contextmanager
+    def lent(self, target: Target) -> Iterator[Reader]:
+        """The kept connection, if it leads to the same place, else a new one; closed if the block fails."""
+        reader = self._take(target) or open_reader(target)
+        try:
+            yield reader
+        except BaseException:
+            reader.close()
+            raise
+        self._put(target, reader)
+
+    def _take(self, target: Target) -> Reader | None:
         with self._lock:
             kept, self._kept = self._kept, None
             if self._timer is not None:
@@ -228,8 +217,7 @@ class _Kept:
         kept[1].close()
         return None
 
-    def put(self, target: Target, reader: Reader) -> None:
-        """Keep a connection for a while."""
+    def _put(self, target: Target, reader: Reader) -> None:
         with self._lock:
             replaced, self._kept = self._kept, (target, reader)
             self._timer = threading.Timer(_IDLE_SECONDS, self._close)
