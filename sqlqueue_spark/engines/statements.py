@@ -5,6 +5,7 @@ statement, and ``:after`` is a value that is bound to it (the format of aiosql,
 https://nackjicholson.github.io/aiosql/defining-sql-queries/). The comments below the name say what the
 statement does, what goes in and comes out, and why each hint is there. ``{name}`` is always a quoted
 identifier, or NULL for a column that a table does not have; ``{in_transit}`` is a list of numbers, or NULL.
+What several statements of an engine say alike stands below ``-- shared: message``, and in them ``{message}``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from importlib.resources.abc import Traversable
 from types import MappingProxyType
 from typing import Any, Self
 
-_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_HEAD = re.compile(r"^-- (name|shared): (\w+)\n", re.MULTILINE)
 #: A parameter; ``::`` is a cast.
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 #: The values of a statement's parameters, by their names; other names are ignored.
@@ -102,21 +103,27 @@ def read(folder: Traversable) -> dict[str, Statement]:
 
     :raises ValueError: two statements have the same name.
     """
-    found: dict[str, Statement] = {}
+    found: dict[str, dict[str, tuple[str, str]]] = {"name": {}, "shared": {}}
     for file in sorted(folder.iterdir(), key=lambda each: each.name):
         if file.name.endswith(".sql"):
-            for name, statement in _parsed(file.read_text(encoding="utf-8")):
-                if name in found:
+            for kind, name, sql, comment in _parsed(file.read_text(encoding="utf-8")):
+                if name in found[kind]:
                     raise ValueError(f"The statement {name} stands twice in {folder}; take one out.")
-                found[name] = statement
-    return found
+                found[kind][name] = sql, comment
+    statements: dict[str, Statement] = {}
+    for name, (sql, comment) in found["name"].items():
+        whole = sql
+        for shared, (text, _) in found["shared"].items():
+            whole = whole.replace(f"{{{shared}}}", text)
+        statements[name] = Statement.parse(whole, comment)
+    return statements
 
 
-def _parsed(text: str) -> Iterator[tuple[str, Statement]]:
-    _, *parts = _NAME.split(text)
-    for name, body in zip(parts[::2], parts[1::2], strict=True):
+def _parsed(text: str) -> Iterator[tuple[str, str, str, str]]:
+    _, *parts = _HEAD.split(text)
+    for kind, name, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         lines = body.strip().splitlines()
         said = [line for line in lines if line.lstrip().startswith("--")]
         sql = [line for line in lines if not line.lstrip().startswith("--")]
         comment = "\n".join(line.strip("- ") for line in said)
-        yield name, Statement.parse("\n".join(sql).strip(), comment)
+        yield kind, name, "\n".join(sql).strip(), comment

@@ -150,18 +150,22 @@ FROM (
     LIMIT :count
 ) AS seen
 
--- name: read
--- Reads the rows of a range, and locks nothing.
--- in: first seq, last seq     out: the columns of a message
--- The claim's locks do not hide rows from plain reads. The tables have no optional columns here; the client
--- adds these, as NULL. A driver that writes its largest date for "never" writes infinity. No reader of Arrow
--- has a number for that, and Python has none for a year beyond 9999, so they arrive as NULL.
-SELECT id::text AS "Id",
+-- shared: message
+-- The columns of a message. The tables have no optional columns here; the client adds these, as NULL. A
+-- driver that writes its largest date for "never" writes infinity. No reader of Arrow has a number for that,
+-- and Python has none for a year beyond 9999, so they arrive as NULL.
+id::text AS "Id",
        CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
            THEN expires::timestamp END AS "Expires",
        headers::text AS "Headers",
        body AS "Body",
        seq::bigint AS "RowVersion"
+
+-- name: read
+-- Reads the rows of a range, and locks nothing.
+-- in: first seq, last seq     out: the columns of a message
+-- The claim's locks do not hide rows from plain reads.
+SELECT {message}
 FROM {queue}
 WHERE seq BETWEEN :first AND :last
 ORDER BY seq
@@ -170,12 +174,7 @@ ORDER BY seq
 -- Reads the rows of a range that have not expired, and locks nothing.
 -- in: first seq, last seq     out: the columns of a message
 -- It reads as read does, and serves a look at a queue that claims nothing.
-SELECT id::text AS "Id",
-       CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
-           THEN expires::timestamp END AS "Expires",
-       headers::text AS "Headers",
-       body AS "Body",
-       seq::bigint AS "RowVersion"
+SELECT {message}
 FROM {queue}
 WHERE seq BETWEEN :first AND :last AND (expires IS NULL OR expires > statement_timestamp() AT TIME ZONE 'UTC')
 ORDER BY seq
@@ -191,7 +190,7 @@ ORDER BY seq
 -- ctid, which cannot change while the rows are locked. Joined by seq, the server would seek each row in the
 -- index once more, which takes half as long again. The statement deletes at most as many rows as were
 -- planned, because other rows may have appeared in the range since. Messages in transit stay, but for those
--- that the plan has counted among the others. Columns as in read.
+-- that the plan has counted among the others.
 DELETE FROM {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT ctid
@@ -203,12 +202,7 @@ WHERE ctid = ANY (ARRAY(
     LIMIT :count
     FOR UPDATE SKIP LOCKED
 ))
-RETURNING id::text AS "Id",
-          CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
-              THEN expires::timestamp END AS "Expires",
-          headers::text AS "Headers",
-          body AS "Body",
-          seq::bigint AS "RowVersion",
+RETURNING {message},
           expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired
 
 -- name: ids

@@ -48,13 +48,9 @@ BEGIN;
     THROW 51000, N'the lock of the table was refused', 1;
 END
 
--- name: create
--- Creates a queue table: the classic one.
--- The caller has seen, under the lock, that the table is not there. The clustered index keeps rows in
--- RowVersion order and gives pages back as they empty, which a heap does not. Index_Expires finds expired
--- rows without a scan. There is no primary key, as in the transport's own tables: Ids may repeat.
-CREATE TABLE {queue} (
-    Id uniqueidentifier NOT NULL,
+-- shared: queue_columns
+-- There is no primary key, as in the transport's own tables: Ids may repeat.
+Id uniqueidentifier NOT NULL,
     CorrelationId varchar(255) NULL,
     ReplyToAddress varchar(255) NULL,
     Recoverable bit NOT NULL,
@@ -62,6 +58,14 @@ CREATE TABLE {queue} (
     Headers nvarchar(max) NOT NULL,
     Body varbinary(max) NULL,
     RowVersion bigint IDENTITY(1,1) NOT NULL
+
+-- name: create
+-- Creates a queue table: the classic one.
+-- The caller has seen, under the lock, that the table is not there. The clustered index keeps rows in
+-- RowVersion order and gives pages back as they empty, which a heap does not. Index_Expires finds expired
+-- rows without a scan.
+CREATE TABLE {queue} (
+    {queue_columns}
 );
 CREATE CLUSTERED INDEX Index_RowVersion ON {queue} (RowVersion);
 CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVersion);
@@ -73,14 +77,7 @@ CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVer
 -- the pages of deleted rows until it is rebuilt, each claimed row costs two locks, and a claim among rows of
 -- others is made twice. So this shape is not the default.
 CREATE TABLE {queue} (
-    Id uniqueidentifier NOT NULL,
-    CorrelationId varchar(255) NULL,
-    ReplyToAddress varchar(255) NULL,
-    Recoverable bit NOT NULL,
-    Expires datetime NULL,
-    Headers nvarchar(max) NOT NULL,
-    Body varbinary(max) NULL,
-    RowVersion bigint IDENTITY(1,1) NOT NULL
+    {queue_columns}
 );
 CREATE NONCLUSTERED INDEX Index_RowVersion ON {queue} (RowVersion);
 CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVersion)
@@ -162,14 +159,7 @@ FROM (SELECT TOP (:most) 1 AS one FROM {queue} WITH (READUNCOMMITTED)) AS counte
 -- Locks, hints and columns as in read, so the caller asks for at most 2,400 rows at once, and fetches them
 -- all. FORCESEEK: by a plan that was made while the table was empty the server would scan and sort all that
 -- stands there, and lock each row on the way.
-SELECT LOWER(CONVERT(char(36), Id)) AS Id,
-       CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
-       CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
-       CAST({Recoverable} AS bit) AS Recoverable,
-       Expires,
-       CAST(Headers AS nvarchar(max)) AS Headers,
-       Body,
-       RowVersion,
+SELECT {message},
        CAST(CASE WHEN Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
 WHERE RowVersion > :after
@@ -182,14 +172,7 @@ OPTION (FAST 1)
 -- in: after which RowVersion, how many     out: the eight columns of a message, and whether it has expired
 -- FORCESEEK would be error 8622. So a table that lacks the index can be looked into before it is made.
 -- MAX_GRANT_PERCENT as in stage_count: the server sorts whole messages.
-SELECT LOWER(CONVERT(char(36), Id)) AS Id,
-       CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
-       CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
-       CAST({Recoverable} AS bit) AS Recoverable,
-       Expires,
-       CAST(Headers AS nvarchar(max)) AS Headers,
-       Body,
-       RowVersion,
+SELECT {message},
        CAST(CASE WHEN Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)
 WHERE RowVersion > :after

@@ -123,6 +123,18 @@ ORDER BY RowVersion
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1)
 
+-- shared: message
+-- The eight columns of a message. Headers are varchar or nvarchar, depending on the table's age. Columns that
+-- the table does not have arrive as NULL.
+LOWER(CONVERT(char(36), Id)) AS Id,
+       CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
+       CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
+       CAST({Recoverable} AS bit) AS Recoverable,
+       Expires,
+       CAST(Headers AS nvarchar(max)) AS Headers,
+       Body,
+       RowVersion
+
 -- name: read
 -- Reads the first rows of a range.
 -- in: first RowVersion, last RowVersion     out: the eight columns of a message
@@ -131,16 +143,8 @@ OPTION (FAST 1)
 -- it gives any away (windows.py). The shared locks pass the driver's update locks. READPAST steps over rows
 -- that others are just deleting; these rows are not in the claim. FORCESEEK: on a heap, the server may think
 -- a scan of the whole backlog with a sort cheaper than the read of a wide range. READCOMMITTEDLOCK as in
--- oldest, FAST 1 as in claim. Headers are varchar or nvarchar, depending on the table's age. Columns that the
--- table does not have arrive as NULL.
-SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
-       CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
-       CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
-       CAST({Recoverable} AS bit) AS Recoverable,
-       Expires,
-       CAST(Headers AS nvarchar(max)) AS Headers,
-       Body,
-       RowVersion
+-- oldest, FAST 1 as in claim.
+SELECT TOP (2400) {message}
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
 WHERE RowVersion BETWEEN :first AND :last
 ORDER BY RowVersion
@@ -150,14 +154,7 @@ OPTION (FAST 1)
 -- Reads the first rows of a range that have not expired.
 -- in: first RowVersion, last RowVersion     out: the eight columns of a message
 -- It has the hints of read, and serves a look at a queue that claims nothing.
-SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
-       CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
-       CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
-       CAST({Recoverable} AS bit) AS Recoverable,
-       Expires,
-       CAST(Headers AS nvarchar(max)) AS Headers,
-       Body,
-       RowVersion
+SELECT TOP (2400) {message}
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
 WHERE RowVersion BETWEEN :first AND :last AND (Expires IS NULL OR Expires > GETUTCDATE())
 ORDER BY RowVersion
@@ -171,14 +168,7 @@ OPTION (FAST 1)
 -- holds no session up, and no lock can escalate. It reads at most 10,000 rows, which are one batch of
 -- Spark's: it is fetched whole as in read, so that the version store does not have to wait for Spark.
 -- FORCESEEK and FAST 1 as in read.
-SELECT TOP (10000) LOWER(CONVERT(char(36), Id)) AS Id,
-       CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
-       CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
-       CAST({Recoverable} AS bit) AS Recoverable,
-       Expires,
-       CAST(Headers AS nvarchar(max)) AS Headers,
-       Body,
-       RowVersion
+SELECT TOP (10000) {message}
 FROM {queue} WITH (FORCESEEK)
 WHERE RowVersion BETWEEN :first AND :last
 ORDER BY RowVersion

@@ -112,20 +112,24 @@ FROM OPENJSON(CAST(:messages AS nvarchar(max))) WITH (
 ORDER BY j.n
 OPTION (MAX_GRANT_PERCENT = 10)
 
+-- shared: of_tasks
+-- The rows of some tasks, whose names are JSON. The names get type and collation of the column, once for each
+-- task. Otherwise the server would convert the column in each row of the stage.
+Task IN (
+      SELECT t.Task COLLATE Latin1_General_BIN2
+      FROM OPENJSON(CAST(:tasks AS nvarchar(max))) WITH (Task varchar(36) '$') AS t
+  )
+
 -- name: stage_count
 -- Returns how many messages tasks have on a stage for each destination.
 -- in: tasks as JSON, after which RowVersion     out: task, destination, messages
--- The names of the tasks get type and collation of the column, once for each task. Otherwise the server would
--- convert the column in each row of the stage. MAX_GRANT_PERCENT: a sort or a hash for which the server
+-- MAX_GRANT_PERCENT: a sort or a hash for which the server
 -- expects wide rows may ask for a quarter of the memory for queries, and then waits for it and keeps it from
 -- others.
 -- https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-query#max_grant_percent--numeric_value
 SELECT Task, Destination, COUNT_BIG(*)
 FROM {stage}
-WHERE Task IN (
-    SELECT t.Task COLLATE Latin1_General_BIN2
-    FROM OPENJSON(CAST(:tasks AS nvarchar(max))) WITH (Task varchar(36) '$') AS t
-)
+WHERE {of_tasks}
   AND RowVersion > :after
 GROUP BY Task, Destination
 OPTION (MAX_GRANT_PERCENT = 10)
@@ -133,16 +137,13 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- name: stage_next
 -- Returns how far the next rows of a destination reach on a stage.
 -- in: destination, tasks as JSON, after which RowVersion, how many     out: the last RowVersion or NULL
--- Types and MAX_GRANT_PERCENT as in stage_count.
+-- MAX_GRANT_PERCENT as in stage_count.
 SELECT MAX(RowVersion)
 FROM (
     SELECT RowVersion
     FROM {stage}
     WHERE Destination = CAST(:destination AS nvarchar(776))
-      AND Task IN (
-          SELECT t.Task COLLATE Latin1_General_BIN2
-          FROM OPENJSON(CAST(:tasks AS nvarchar(max))) WITH (Task varchar(36) '$') AS t
-      )
+      AND {of_tasks}
       AND RowVersion > :after
     ORDER BY RowVersion
     OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
@@ -155,16 +156,12 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have
 -- left other rows. {columns} are those of the destination, and {values} what they get: the columns of the
 -- same names, but the time of expiry where a table of delayed messages has due. At most 2,400 rows a
--- statement, as in delete. ORDER BY makes the identity follow the stage. Types and MAX_GRANT_PERCENT as in
--- stage_count.
+-- statement, as in delete. ORDER BY makes the identity follow the stage. MAX_GRANT_PERCENT as in stage_count.
 INSERT INTO {queue} ({columns})
 SELECT {values}
 FROM {stage}
 WHERE Destination = CAST(:destination AS nvarchar(776))
-  AND Task IN (
-      SELECT t.Task COLLATE Latin1_General_BIN2
-      FROM OPENJSON(CAST(:tasks AS nvarchar(max))) WITH (Task varchar(36) '$') AS t
-  )
+  AND {of_tasks}
   AND RowVersion > :after AND RowVersion <= :up_to
 ORDER BY RowVersion
 OPTION (MAX_GRANT_PERCENT = 10)
@@ -173,15 +170,12 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- Sends one staged message to its destination, for the caller to roll back.
 -- in: destination, tasks as JSON     out: number of rows
 -- So we find before the batch is done what a destination refuses: a missing right, a column that must be
--- filled, a trigger. Any message will do, so there is no order, and nothing to sort. Types as in stage_count.
+-- filled, a trigger. Any message will do, so there is no order, and nothing to sort.
 INSERT INTO {queue} ({columns})
 SELECT TOP (1) {values}
 FROM {stage}
 WHERE Destination = CAST(:destination AS nvarchar(776))
-  AND Task IN (
-      SELECT t.Task COLLATE Latin1_General_BIN2
-      FROM OPENJSON(CAST(:tasks AS nvarchar(max))) WITH (Task varchar(36) '$') AS t
-  )
+  AND {of_tasks}
 
 -- name: stage_clear
 -- Empties a stage.
