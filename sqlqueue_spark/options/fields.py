@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field
 from datetime import timedelta
 from typing import Any, Self
 
@@ -163,18 +163,17 @@ class Options:
         """
         fields = dataclasses.fields(cls)  # type: ignore[arg-type] # every subclass is a dataclass
         known = {camel(f.name).lower(): f for f in fields if "parse" in f.metadata}
-        per_name = {f.metadata["pattern"]: f.name for f in fields if "pattern" in f.metadata}
-        secrets = {f.name: f.metadata["secret"] for f in fields if "pattern" in f.metadata}
-        values: dict[str, Any] = {field_name: {} for field_name in per_name.values()}
+        per_name = [f for f in fields if "pattern" in f.metadata]
+        values: dict[str, Any] = {f.name: {} for f in per_name}
         for name, value in given.items():
             if not is_unicode(value):
                 raise ConfigurationError(
                     f"The option {name} holds bytes that are no UTF-8; write it in UTF-8."
                 )
             if (named := _per_name(name, per_name)) is not None:
-                field_name, key = named
-                _check_no_password(name, value, secret=secrets[field_name])
-                values[field_name][key] = value
+                its, key = named
+                _check_no_password(name, value, secret=its.metadata["secret"])
+                values[its.name][key] = value
                 continue
             found = known.get(name.lower())
             if found is None:
@@ -225,12 +224,12 @@ def camel(name: str) -> str:
     return first + "".join(part.capitalize() for part in rest)
 
 
-def _per_name(name: str, patterns: Mapping[str, str]) -> tuple[str, str] | None:
+def _per_name(name: str, fields: Iterable[Field[Any]]) -> tuple[Field[Any], str] | None:
     """The field and the key of an option that is given once for each name; None for any other option."""
-    for pattern, field_name in patterns.items():
-        before, after = map(re.escape, pattern.split("<name>"))
+    for its in fields:
+        before, after = map(re.escape, its.metadata["pattern"].split("<name>"))
         if match := re.fullmatch(f"{before}(.+){after}", name, re.IGNORECASE | re.DOTALL):
-            return field_name, match[1].lower()
+            return its, match[1].lower()
     return None
 
 
