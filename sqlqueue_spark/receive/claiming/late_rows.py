@@ -24,18 +24,14 @@ class Head:
     _RANGES = 16
 
     def __init__(self) -> None:
-        self._ended_at: int | None = None
+        #: The highest row that was claimed last; ``LOWEST`` where that is not known.
+        self.ended_at = LOWEST
         self._unclaimed: list[tuple[int, int]] = []
         self._due = 0.0
 
-    @property
-    def ended_at(self) -> int:
-        """The highest row that was claimed last; ``LOWEST`` where that is not known."""
-        return LOWEST if self._ended_at is None else self._ended_at
-
     def next(self, now: float) -> int:
         """The RowVersion above which to look; ``now`` in seconds of any steady clock."""
-        return LOWEST if self._ended_at is None or now >= self._due else self._ended_at
+        return LOWEST if now >= self._due else self.ended_at
 
     def late_rows(self, now: float) -> list[tuple[int, int]]:
         """The ranges (above, up to) in which late rows are looked for now; none when it is not yet time."""
@@ -47,24 +43,24 @@ class Head:
 
     def claimed(self, rows: Claimed) -> None:
         """Note a claim. Its look began at the start of the table or where the last claim ended."""
-        below = self._ended_at
+        below = self.ended_at
         ranges = []
         for first, last in heapq.merge(rows.live, rows.expired):
-            if below is None or first <= below:
+            if below == LOWEST or first <= below:
                 self._unclaimed, below = [], LOWEST
             if first - 1 > below:
                 ranges.append((below, first - 1))
             below = last
-        self._ended_at = below
+        self.ended_at = below
         self._unclaimed = self._fewer([*self._unclaimed, *ranges])
 
     def passed(self, last: int) -> None:
         """Note a look that ended at this row and locked nothing. Late rows may be anywhere below."""
-        self._ended_at, self._unclaimed = last, [(LOWEST, last)]
+        self.ended_at, self._unclaimed = last, [(LOWEST, last)]
 
     def look_from_start_next(self) -> None:
         """Begin the next look at the start: a claim was given up or lost, so rows may stand below."""
-        self._ended_at = None
+        self.ended_at = LOWEST
 
     def _fewer(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
         if len(ranges) <= self._RANGES:
