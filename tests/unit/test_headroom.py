@@ -64,10 +64,10 @@ class Beside:
         taken = set(free)
         self.queue.rows = [row for row in self.queue.rows if row not in taken]
         if free:
-            rows = Claimed(live=RowSet([(free[0], free[-1])]))
             full = len(free) == self.batch
+            rows = Claimed(live=RowSet([(free[0], free[-1])]), full=full)
             self.size.begins(len(free), more=full)
-            self.headroom.claimed(self.queue, above, QueueRows(self.queue, rows, full=full))
+            self.headroom.claimed(self.queue, above, QueueRows(self.queue, rows))
             self.size.done(1.0)
         self.now += 1.0
         return free[0] if free else None
@@ -253,8 +253,8 @@ def test_the_oldest_rows_are_left_though_a_claim_ahead_stood_there():
     """The watch gives it up when it sees neighbours: its rows are the oldest free ones again."""
     beside = Beside(range(1, 100_001))
     beside.claim()
-    ahead = Claimed(live=RowSet([(1_001, 50_000)]))
-    beside.headroom.claimed(beside.queue, 1_000, QueueRows(beside.queue, ahead, full=True))
+    ahead = Claimed(live=RowSet([(1_001, 50_000)]), full=True)
+    beside.headroom.claimed(beside.queue, 1_000, QueueRows(beside.queue, ahead))
     beside.queue.looking = 8
     assert [beside.headroom.sees(beside.queue) for _ in range(2)] == [False, True]
     beside.sleeps = lambda: beside.queue.take(250)

@@ -175,7 +175,7 @@ def test_none_is_claimed_ahead_among_rows_of_others(versions, others, ahead, cla
     limits = BatchLimits(rows=3, bytes=1 << 20)
     answers = (CLAIM, counted(others), IDENTITY, IDS, *DELETED)
     found, *_ = claiming(partial(held, limits=limits), *answers, row_versions=versions)
-    assert any(part.full for part in found.parts) is ahead
+    assert any(part.rows.full for part in found.parts) is ahead
 
 
 @pytest.mark.parametrize(

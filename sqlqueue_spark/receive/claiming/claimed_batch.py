@@ -72,8 +72,8 @@ class Claims(BatchMaker):
             if claimed.in_transit:
                 making.in_transit.append((forwarder, queue, claimed.in_transit))
             # A claim ahead would make others step over twice as many rows.
-            alone = queue.table.row_versions or not claimed.stepped_over
-            return QueueRows(queue, claimed, full=claimed.full and alone) if claimed.rows else None
+            claimed.full &= queue.table.row_versions or not claimed.stepped_over
+            return QueueRows(queue, claimed) if claimed.rows else None
 
         return find
 
@@ -147,7 +147,7 @@ def without_keys_of_others(session: QueueSession, parts: list[QueueRows]) -> lis
     """The same claim without index keys of others' rows, kept on a heap: see :func:`claim_again`."""
     while any(part.rows.stepped_over and part.queue.table.keeps_skipped for part in parts):
         session.connection.rollback()
-        again = [QueueRows(part.queue, claim_again(part.queue, part.rows), full=part.full) for part in parts]
+        again = [QueueRows(part.queue, claim_again(part.queue, part.rows)) for part in parts]
         if [part.rows.rows for part in again] == [part.rows.rows for part in parts]:
             return again
         parts = [part for part in again if part.rows.rows]

@@ -86,7 +86,7 @@ class _QueueLook:
             return None
         log.info("planned queue=%s rows=%d bytes=%d first=%d last=%d", queue.name, len(rows.live), rows.bytes,
                  rows.live.first, rows.live.last)  # fmt: skip
-        return QueueRows(queue, rows, full=rows.full, locked=False)
+        return QueueRows(queue, rows, locked=False)
 
     def _look(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> Claimed:
         return self._forwarder.find(queue, lambda elsewhere: look(queue, after, up_to, limits, elsewhere))

@@ -178,14 +178,14 @@ class Headroom:
 
     def claimed(self, queue: Queue, after: int, part: QueueRows | None) -> None:
         """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet."""
-        self._backlog = part is not None and part.full
+        self._backlog = part is not None and part.rows.full
         if self._wanted == 0 or part is None:
             return
         self._claimed_to = max(self._claimed_to, part.last)
         if self.rows:
             return
         self._left = None  # of these rows some may be among the claimed ones
-        if part.full:
+        if part.rows.full:
             seen = queue.oldest(part.last, part.last, part.last, _SAMPLE)
             self._left = _Left(seen.floor, seen.last, seen.free, self._clock())
         elif part.rows.rows <= _SEARCHED:

@@ -27,8 +27,6 @@ class QueueRows:
     witnesses: Mapping[int, str] = field(default_factory=dict)
     #: The open transaction has deleted the rows already. Others see that only when it is committed.
     deleted: bool = False
-    #: A limit ended the look, not the end of the queue, so that more rows are likely to wait.
-    full: bool = False
     #: The rows are locked. In mode ``none`` they were only seen.
     locked: bool = True
 

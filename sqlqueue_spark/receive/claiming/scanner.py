@@ -130,7 +130,7 @@ class Scanner:
         else:
             batch = self._next(start, max_rows)
         if batch is not None:
-            self._size.begins(batch.count, more=any(part.full for part in batch.parts))
+            self._size.begins(batch.count, more=any(part.rows.full for part in batch.parts))
             self._began = self._clock()
         return batch
 
@@ -196,7 +196,7 @@ class Scanner:
     def _claim_ahead(self, present: NextBatch) -> None:
         """Begin to claim what follows the present batch, where a backlog is likely to wait."""
         lasts = {part.name: part.last for part in present.parts}
-        more = any(part.full and part.last < member.end for member, part in self._of(present))
+        more = any(part.rows.full and part.last < member.end for member, part in self._of(present))
         beside = any(member.headroom.beside_neighbours for member in self._members.values())
         # Who begins to receive while a batch runs must not find two batches in the way unseen.
         seen = all(part.queue.connection.dialect.tells_receivers for part in present.parts)
@@ -399,7 +399,7 @@ class Scanner:
             if part is not None:
                 self._served += 1
                 member.pace.found()
-                member.full, member.served = part.full, self._served
+                member.full, member.served = part.rows.full, self._served
             elif rests:
                 member.full = False
                 member.nothing_found()
