@@ -130,6 +130,31 @@ class SqlQueueSink:
         sink.__setstate__((options, away, answers_at_home))
         return sink
 
+    def __getstate__(self) -> _State:
+        return self._state
+
+    def __setstate__(self, state: _State) -> None:
+        options, away, answers_at_home = self._state = state
+        self._options = options
+        self._destinations = Destinations(options, away)
+        #: What reads the addresses of a handler's messages, where these are not the destinations of others.
+        self._answers = Places(options, options) if answers_at_home else None
+        self._cleaner = OutboxCleaner(options, at=self._destinations.places.at)
+        self._patience = Retry(f"sending by {options.sender or 'a sink'}")
+        self._counts: dict[int, Sent] = {}
+        #: What the last batch was staged for. While it is None, an error is the configuration's and final.
+        self._last_run: Run | None = None
+        self._said_untyped = False
+        #: The queries of which this process has sent a batch, and the batch of each that was tried last.
+        self._queries, self._tried = set[str](), dict[str, int]()
+        #: Whether rows of the present batch wait by themselves for a database that is down.
+        self._rows_wait = False
+        #: Other databases of which some may be down, and messages for them wait. A job sets it, which looks
+        #: whether they are back.
+        self.databases: RemoteDatabases | None = None
+        #: Whether the program is asked to stop, so that a batch does not wait any longer.
+        self.stopped: Callable[[], bool] = lambda: False
+
     @property
     def places(self) -> Places:
         """Where it sends to."""
@@ -251,39 +276,6 @@ class SqlQueueSink:
         atomic = self._options.transaction_mode == ATOMIC
         repeated = f" repeated={sent.repeated}" if sent.repeated or not atomic else ""
         return f"sent={sent.sent}{repeated}{sent.others}"
-
-    def __getstate__(self) -> _State:
-        return self._state
-
-    #: Other databases of which some may be down, and messages for them wait. A job sets it, which looks
-    #: whether they are back.
-    databases: RemoteDatabases | None
-    #: Whether the program is asked to stop, so that a batch does not wait any longer.
-    stopped: Callable[[], bool]
-    #: What the last batch was staged for. While it is None, an error is the configuration's and final.
-    _last_run: Run | None
-    _said_untyped: bool
-    #: What reads the addresses of a handler's messages, where these are not the destinations of others.
-    _answers: Places | None
-    #: The queries of which this process has sent a batch, and the batch of each that was tried last.
-    _queries: set[str]
-    _tried: dict[str, int]
-    #: Whether rows of the present batch wait by themselves for a database that is down.
-    _rows_wait: bool
-
-    def __setstate__(self, state: _State) -> None:
-        options, away, answers_at_home = self._state = state
-        self._options = options
-        self._destinations = Destinations(options, away)
-        self._answers = Places(options, options) if answers_at_home else None
-        self._cleaner = OutboxCleaner(options, at=self._destinations.places.at)
-        self._patience = Retry(f"sending by {options.sender or 'a sink'}")
-        self._counts: dict[int, Sent] = {}
-        self._last_run = None
-        self._said_untyped = False
-        self._queries, self._tried, self._rows_wait = set(), {}, False
-        self.databases = None
-        self.stopped = lambda: False
 
     def __repr__(self) -> str:
         return f"SqlQueueSink({self._options!r})"
