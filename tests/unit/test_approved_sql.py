@@ -189,6 +189,15 @@ def test_a_name_that_stands_twice_is_refused(tmp_path):
         read(tmp_path)
 
 
+def test_what_statements_share_stands_in_each_of_them(tmp_path):
+    """Whichever file it is in, with its own identifiers and parameters, and without its comment."""
+    (tmp_path / "a.sql").write_text("-- name: one\n-- says so\nSELECT {columns}\nFROM {queue}\n")
+    (tmp_path / "b.sql").write_text("-- shared: columns\n-- of a row\n{id},\n       :number\n")
+    assert read(tmp_path) == {
+        "one": Statement(("SELECT {id},\n       ", "number", "\nFROM {queue}"), "says so")
+    }
+
+
 @pytest.mark.parametrize("dialect,name", [each for each in STATEMENTS if each[0] in GRAMMARS])
 def test_a_statement_can_be_read_by_a_parser(dialect, name, caplog):
     with caplog.at_level(logging.CRITICAL, logger="sqlglot"):
