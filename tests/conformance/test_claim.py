@@ -191,7 +191,7 @@ def test_a_statement_locks_only_what_the_engine_bears(engine, queue, opened):
     queue.insert(50_000)
     most = {"postgresql": 20_000, "sqlserver": 2_400}[engine.name]
     with mock.patch.object(opened.connection, "execute", wraps=opened.connection.execute) as execute:
-        taken = claim(opened, LOWEST, HIGHEST, BatchLimits(rows=45_000, bytes=1 << 30))
+        taken = claim(opened, LOWEST, HIGHEST, BatchLimits(rows=45_000, bytes=1 << 30), lambda *_: ())
     # Without row versions SQL Server also counts how many rows stand where the claim has looked.
     asked = [call.args[1]["count"] for call in execute.call_args_list if "count" in call.args[1]]
     assert (taken.live, taken.expired, taken.bytes) == (RowSet([(1, 45_000)]), RowSet(), sum(taken.sizes))
@@ -203,12 +203,12 @@ def test_a_claim_ends_with_the_statement_after_which_its_rows_are_enough(queue, 
     """More rows wait then, as behind any limit, and they are free."""
     queue.insert(1_100)
     limits = BatchLimits(rows=1_000, bytes=1 << 30, enough=lambda rows: rows >= least)
-    taken = claim(opened, LOWEST, HIGHEST, limits)
+    taken = claim(opened, LOWEST, HIGHEST, limits, lambda *_: ())
     assert (taken.live, taken.full, free(queue)) == (RowSet([(1, rows)]), True, 1_100 - rows)
 
 
 def test_a_claim_of_nothing_is_nothing(opened):
-    assert claim(opened, LOWEST, HIGHEST, BatchLimits(rows=10, bytes=10)) == Claimed()
+    assert claim(opened, LOWEST, HIGHEST, BatchLimits(rows=10, bytes=10), lambda *_: ()) == Claimed()
 
 
 @pytest.mark.parametrize(

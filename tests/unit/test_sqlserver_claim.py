@@ -80,7 +80,7 @@ def session_of(queue):
 
 def take(queue, limits=LIMITS):
     """The rows that a claim has in the end, or None."""
-    rows = claim(queue, LOWEST, HIGHEST, limits)
+    rows = claim(queue, LOWEST, HIGHEST, limits, lambda *_: ())
     parts = without_keys_of_others(session_of(queue), [QueueRows(queue, rows)] if rows.rows else [])
     return parts[0].rows if parts else None
 
@@ -91,7 +91,7 @@ def test_rows_of_others_count_wherever_the_claim_looked(rows, end, library, tmp_
     recorder = Recorder(library, tmp_path, (CLAIM, counted(3)))
     with connect(Target(url=recorder.url)) as connection:
         queue = Queue(connection, replace(QUEUE, keeps_skipped=True))
-        claim(queue, 2, HIGHEST, BatchLimits(rows=rows, bytes=1 << 20))
+        claim(queue, 2, HIGHEST, BatchLimits(rows=rows, bytes=1 << 20), lambda *_: ())
     (execution,) = [each for each in recorder.executions() if "COUNT_BIG" in each.text]
     assert [each.value for each in execution.bound] == [2, end]
 

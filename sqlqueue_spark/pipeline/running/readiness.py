@@ -86,17 +86,15 @@ def check_visible(source: SourceOptions) -> None:
     :raises QueueError: there is no such queue.
     :raises NoRight: the login may not look.
     """
-    with one_each() as connected:
-        own = connected(Target.of(source))
-        with own.transaction():
-            queue = queues.get(own, source.one_queue, source.naming(own.dialect))
-            try:
-                queue.look(LOWEST, HIGHEST, 1)
-            except NoRight as error:
-                where = own.dialect.table(queue.table.table)
-                raise error.needing(
-                    f"a login that looks at the queue {queue.table.name} needs SELECT ON {where}"
-                ) from error
+    with connect(Target.of(source)) as own, own.transaction():
+        queue = queues.get(own, source.one_queue, source.naming(own.dialect))
+        try:
+            queue.look(LOWEST, HIGHEST, 1)
+        except NoRight as error:
+            where = own.dialect.table(queue.table.table)
+            raise error.needing(
+                f"a login that looks at the queue {queue.table.name} needs SELECT ON {where}"
+            ) from error
 
 
 def create_missing(

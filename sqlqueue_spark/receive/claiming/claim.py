@@ -22,11 +22,6 @@ _FIRST_CHUNK = 256
 Elsewhere = Callable[[Queue, Sequence[int]], Collection[int]]
 
 
-def nothing_in_transit(_: Queue, __: Sequence[int]) -> Collection[int]:
-    """No row is in transit: an :data:`Elsewhere`."""
-    return frozenset()
-
-
 @dataclass(kw_only=True)
 class Claimed:
     """Rows that a claim has locked or a look has seen. ``sizes``: the bytes of the live rows in order."""
@@ -49,9 +44,7 @@ class Claimed:
         return len(self.live) + len(self.expired)
 
 
-def claim(
-    queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere = nothing_in_transit
-) -> Claimed:
+def claim(queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere) -> Claimed:
     """Lock rows above ``after`` and up to ``up_to`` in RowVersion order until a limit, or until none is left.
 
     One statement locks at most ``Dialect.chunk`` rows, and no more than fit if they have the mean size of the
@@ -93,9 +86,7 @@ def claim_again(queue: Queue, before: Claimed) -> Claimed:
     return claimed
 
 
-def look(
-    queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere = nothing_in_transit
-) -> Claimed:
+def look(queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere) -> Claimed:
     """Find the rows of :func:`claim`, also those that are held, and lock none. Expired rows count as live."""
     return _gather(queue, queue.look, after, up_to, limits, elsewhere=elsewhere)
 
