@@ -83,7 +83,6 @@ def row_json(row: ErrorRow) -> dict[str, Any]:
 
 
 def rows_text(rows: Iterable[ErrorRow]) -> Iterator[str]:
-    """Yield the lines of a table with one line for each row."""
     heads = ("number", "failed", "message id", "failed queue", "exception type", "message", "")
     yield from table(heads, [_row(row) for row in rows], names=(3, 4), texts=(5,))
 

@@ -84,7 +84,6 @@ def beginning(body: bytes | None, width: int | None) -> str:
 
 
 def whole_body(body: bytes | None) -> Iterator[str]:
-    """Yield the lines of a body."""
     if not body:
         yield beginning(body, None)
         return

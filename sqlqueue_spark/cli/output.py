@@ -60,7 +60,6 @@ def say(text: str) -> None:
 
 
 def lines(texts: Iterable[str]) -> None:
-    """Print lines as they are."""
     for text in texts:
         click.echo(text)
 
@@ -71,7 +70,6 @@ def show(json_: bool, value: dict[str, Any], text: Iterable[str]) -> None:
 
 
 def created(table: str, *, new: bool) -> None:
-    """Print whether a table was created or had existed before."""
     say(f"created {table}" if new else f"{table} was there already")
 
 

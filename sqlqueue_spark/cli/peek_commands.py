@@ -109,8 +109,6 @@ def peek(
 
 
 class _View:
-    """Prints messages of one queue."""
-
     def __init__(self, queue: str, selection: MessageSelection, *, json_: bool, bodies: Bodies) -> None:
         self._queue = queue
         self._selection = selection
@@ -119,7 +117,6 @@ class _View:
         self._looked = Looked(queue=queue)
 
     def show(self, options: ConnectionOptions, after: int, count: int | None, scan: int | None) -> None:
-        """Show the messages that are in the queue."""
         # A bar would break the lines on the same terminal.
         with progress.bar(None, " rows", disable=sys.stdout.isatty() or None) as bar:
 
@@ -138,7 +135,6 @@ class _View:
         self._tell_looked(scanned=scan is not None and self._looked.rows >= scan)
 
     def follow(self, options: ConnectionOptions, count: int | None) -> None:
-        """Show the messages that arrive."""
 
         def looked(found: Looked) -> None:
             self._looked = found

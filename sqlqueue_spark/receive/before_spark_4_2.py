@@ -46,7 +46,6 @@ class ReceiverBeforeSpark42:
         return newest
 
     def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
-        """The tasks of the batch that ends with ``end``; locks its rows again if they are not held here."""
         if not self._known or start != self._done:
             self._source.finish(start, rows=end is not None)
             self._done, self._known = start, True

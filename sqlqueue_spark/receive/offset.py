@@ -236,5 +236,4 @@ def to_json(offset: Offset | None) -> Json:
 
 
 def next_serial(start: Offset | None) -> int:
-    """The serial of the batch that follows an offset."""
     return 1 if start is None else start.serial + 1

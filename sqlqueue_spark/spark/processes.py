@@ -71,7 +71,6 @@ def _freeze(_modules: int) -> None:
 
 @functools.cache
 def _warn(asked: str) -> None:
-    """Say once in a process that this is no level."""
     log.warning("SQLQUEUE_LOG is %r, which is no level; set it to DEBUG, INFO, WARNING or ERROR.", asked)
 
 

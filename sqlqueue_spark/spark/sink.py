@@ -157,7 +157,6 @@ class SqlQueueSink:
 
     @property
     def places(self) -> Places:
-        """Where it sends to."""
         return self._destinations.places
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:

@@ -50,8 +50,6 @@ _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key"
 
 
 class PostgresConnection(Connection):
-    """A psycopg connection."""
-
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         token = target.token()

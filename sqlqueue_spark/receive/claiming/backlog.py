@@ -25,7 +25,6 @@ class Backlog:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to look."""
         return self._clock() >= self._next_look
 
     def look(self, queue: Queue, last: int) -> None:
@@ -40,5 +39,4 @@ class Backlog:
         self.seen = {"rows": waiting.rows, "oldestSeconds": age}
 
     def is_empty(self) -> None:
-        """Note that nothing waits."""
         self.seen = {"rows": 0, "oldestSeconds": 0}

@@ -26,7 +26,6 @@ class BatchLimits:
     enough: Callable[[int], bool] | None = None
 
     def at_most(self, rows: int) -> BatchLimits:
-        """The same limits with no more than this number of rows."""
         return replace(self, rows=min(self.rows, rows))
 
     def share(self, queues: int) -> BatchLimits:

@@ -47,7 +47,6 @@ class QueueSession:
 
     @property
     def name(self) -> str:
-        """What the stream reads, for logs and errors."""
         return self._pool.title
 
     @property
@@ -92,7 +91,6 @@ class QueueSession:
         return name in self._pool.names.values()
 
     def all(self) -> list[Queue]:
-        """Every queue that the stream reads now."""
         return [self.at(table) for table in self._pool.names]
 
     def forget(self, table: Table) -> None:

@@ -107,7 +107,6 @@ class Headroom:
 
     @property
     def beside_neighbours(self) -> bool:
-        """Whether rows are left to neighbours."""
         return self.rows > 0
 
     @property

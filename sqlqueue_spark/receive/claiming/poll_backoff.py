@@ -38,7 +38,6 @@ class PollBackoff:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to look."""
         return self._clock() >= self.next_look
 
     def found(self) -> None:

@@ -120,7 +120,6 @@ class QueueScanner:
 
     @property
     def late_due(self) -> bool:
-        """Whether it is time to look for late rows."""
         return bool(self.head.late_rows(self._clock()))
 
     def nothing_found(self) -> None:
@@ -129,7 +128,6 @@ class QueueScanner:
         self.backlog.is_empty()
 
     def look_from_start_next(self) -> None:
-        """Begin the next look at the start: a claim was given up or lost, so rows may stand below."""
         self.head.look_from_start_next()
         self.headroom.forget_claims()
 

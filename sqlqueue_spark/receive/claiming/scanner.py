@@ -105,7 +105,6 @@ class Scanner:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to look."""
         return self._ahead is not None or not self._members or bool(self._due())
 
     def next(self, start: Offset | None, max_rows: int | None) -> NextBatch | None:
@@ -155,7 +154,6 @@ class Scanner:
         return {"rows": rows, "oldestSeconds": max(ages, default=None), "leftToNeighbours": left}
 
     def look_from_start_next(self) -> None:
-        """Begin the next look at the start: a claim was given up or lost, so rows may stand below."""
         for member in self._members.values():
             member.look_from_start_next()
 
