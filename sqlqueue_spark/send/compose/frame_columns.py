@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
 from sqlqueue_spark.options.did_you_mean import did_you_mean
@@ -80,6 +81,21 @@ class FrameColumns:
         """A column of the frame by its known name; all NULL where the frame has none."""
         own = self.names.get(name)
         return pa.nulls(batch.num_rows) if own is None else batch.column(own)
+
+    @contextlib.contextmanager
+    def telling_rows_apart(self, batch: pa.RecordBatch) -> Iterator[None]:
+        """Add to an error which received row of the batch it is about."""
+        try:
+            yield
+        except Unsendable as error:
+            named = [
+                f"{name} {batch.column(own)[error.position].as_py()}"
+                for name in ("RowVersion", "Id", "Queue")
+                if self.received and (own := self.names.get(name)) is not None
+            ]
+            if not named:
+                raise
+            raise ConfigurationError(f"{error} It is the row with {', '.join(named)}.") from error
 
     @property
     def received(self) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
@@ -166,10 +166,17 @@ def alike(
 
 def poisoned(groups: Iterable[Alike]) -> dict[int, str]:
     """The headers of the rows that are poison, by position."""
-    pairs = (
-        zip(its.positions.to_pylist(), its.texts.to_pylist(), strict=True) for its in groups if its.poison
-    )
-    return dict(itertools.chain.from_iterable(pairs))
+    return dict(itertools.chain.from_iterable(_pairs(its, its.texts) for its in groups if its.poison))
+
+
+def asked(name: str, groups: Iterable[Alike]) -> dict[int, str]:
+    """The values of a header that is read, by position; an empty one is none."""
+    having = (_pairs(its, its.asked[name]) for its in groups if name in its.asked)
+    return {at: value for at, value in itertools.chain.from_iterable(having) if value}
+
+
+def _pairs(group: Alike, values: pa.Array) -> Iterator[tuple[int, str]]:
+    return zip(group.positions.to_pylist(), values.to_pylist(), strict=True)
 
 
 def members(name: str, values: pa.Array) -> pa.Array:

@@ -5,7 +5,6 @@ Formats: the headers of NServiceBus. A header that is there is never overwritten
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -117,23 +116,8 @@ class MessageBuilder:
         """
         sized = [self.columns.names[name] for name in ("Headers", "Body") if name in self.columns.names]
         for chunk in chunks(batches, sized, Target.of(self.options).dialect.written):
-            with self.telling_rows_apart(chunk):
+            with self.columns.telling_rows_apart(chunk):
                 yield self.composed(chunk)
-
-    @contextlib.contextmanager
-    def telling_rows_apart(self, batch: pa.RecordBatch) -> Iterator[None]:
-        """Add to an error which received row it is about."""
-        try:
-            yield
-        except Unsendable as error:
-            named = [
-                f"{name} {batch.column(own)[error.position].as_py()}"
-                for name in ("RowVersion", "Id", "Queue")
-                if self.columns.received and (own := self.columns.names.get(name)) is not None
-            ]
-            if not named:
-                raise
-            raise ConfigurationError(f"{error} It is the row with {', '.join(named)}.") from error
 
     def composed(
         self,

@@ -10,7 +10,10 @@ transport's store-and-forward sample. They end with this hop.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import functools
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,10 +39,10 @@ from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.chunks import chunks
-from sqlqueue_spark.send.compose.column_values import in_order, told
+from sqlqueue_spark.send.compose.column_values import among, in_order, told
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
-from sqlqueue_spark.send.compose.header_shapes import Alike, alike, poisoned
+from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, poisoned
 from sqlqueue_spark.send.compose.message_builder import Count, MessageBuilder, NewIds
 from sqlqueue_spark.send.compose.message_ids import message_ids
 from sqlqueue_spark.send.compose.outcomes import TIMES, Outcomes
@@ -50,8 +53,10 @@ _SIZED = ("Headers", "Body", "Outgoing")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The columns that are added to rows that are stored here: where a message goes, or the event that it is.
 _TO, _EVENT = "store-and-forward to", "store-and-forward event"
+#: Columns of a received row that are not those of a message.
+_NOT_SENT = ("Outgoing", "Failure", "Recoverable", *TIMES.names)
 #: Columns of a frame of outcomes that no message has that is passed on as it was received.
-_OF_OUTCOMES = ("Outgoing", "Failure", "Recoverable", "Destination", *TIMES.names)
+_OF_OUTCOMES = (*_NOT_SENT, "Destination")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,74 +101,66 @@ class OutcomeBuilder:
     def _of(self, batch: pa.RecordBatch) -> Iterator[Outcomes]:
         groups = self._grouped(batch)
         if not any(STORED_FOR in each.asked or STORED_EVENT in each.asked for each in groups):
-            yield self._outcomes(batch, groups, self.columns)
+            yield self.composed(batch, groups)
             return
         to = _read(STORED_FOR, groups)
         # A message that names a queue goes there, and not to those that have subscribed.
         event = pc.if_else(to.is_null(), _read(STORED_EVENT, groups), pa.scalar(None, pa.string()))
         stored = pc.or_(to.is_valid(), event.is_valid())
-        names = {name: own for name, own in self.columns.names.items() if name not in _OF_OUTCOMES}
-        columns = FrameColumns(names={**names, "Destination": _TO, "EventType": _EVENT})
         goes = batch.append_column(_TO, to).append_column(_EVENT, event).filter(stored)
         stays = batch.filter(pc.invert(stored))
-        for part, its in ((goes, columns), (stays, self.columns)):
-            if part.num_rows:
-                yield self._outcomes(part, self._grouped(part), its)
+        if goes.num_rows:
+            names = {name: own for name, own in self.columns.names.items() if name not in _OF_OUTCOMES}
+            columns = FrameColumns(names={**names, "Destination": _TO, "EventType": _EVENT})
+            passed_on = replace(self, columns=columns).composed(goes, self._grouped(goes))
+            yield replace(passed_on, on_their_way=True, as_received=self.columns.outcomes)
+        if stays.num_rows:
+            yield self.composed(stays, self._grouped(stays))
 
     def _grouped(self, batch: pa.RecordBatch) -> list[Alike]:
         """The rows by the headers that they have."""
         return alike(self.columns.column(batch, "Headers").cast(pa.string()), received=True, poison=True)
 
-    def _outcomes(self, batch: pa.RecordBatch, groups: Sequence[Alike], columns: FrameColumns) -> Outcomes:
+    def composed(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Outcomes:
+        """Make the outcomes of one chunk, whose rows are grouped by the headers that they have."""
         owners: Sequence[int] = range(batch.num_rows)
         rows = batch
-        if not columns.outcomes and (copies := _copies(batch, columns)) is not None:
+        if not self.columns.outcomes and (copies := _copies(batch, self.columns)) is not None:
             order, owners, firsts = copies
             batch = batch.take(order)
             rows = batch.take(firsts)
             groups = self._grouped(rows)
-        outcomes = self._failing(rows, groups, columns)
-        return self._sending(outcomes, batch, owners, columns, groups if rows is batch else None)
+        with self.columns.telling_rows_apart(rows):
+            outcomes = self._failing(rows, groups)
+            return self._sending(outcomes, batch, owners, groups if rows is batch else None)
 
-    def _failing(self, batch: pa.RecordBatch, groups: Sequence[Alike], columns: FrameColumns) -> Outcomes:
-        """The received rows, which send nothing yet, and of which it is known which have failed."""
-        with self._builder(columns, self.places).telling_rows_apart(batch):
-            outcomes = self._received(batch, groups, columns)
-        failures = {at: poison(text) for at, text in poisoned(groups).items()}
+    def _failing(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Outcomes:
+        """The received rows, which send nothing yet, and of which it is known which have failed.
+
+        :raises Unsendable: one has, and there is no error queue.
+        """
+        outcomes = self._received(batch, groups)
         moving = dict(self._in_transit(groups, outcomes))
-        told_ = self._failures(columns.column(batch, "Failure"))
-        failures = {**told_, **moving, **failures}
-        if columns.outcomes:
-            failures = {**self._undecided(batch, columns, failures), **failures}
+        failures = {
+            **self._failures(self.columns.column(batch, "Failure")),
+            **moving,
+            **{at: poison(text) for at, text in poisoned(groups).items()},
+        }
+        failures |= self._undecided(batch, failures)
         if failures and self.options.error_queue is None:
-            self._refuse(batch, moving, failures)
+            at = min(failures)
+            remedy = " Set the option errorQueue, and such rows go there, or filter them."
+            raise Unsendable(at, failures[at].message + ("" if at in moving else remedy))
         return outcomes.failing(failures)
 
-    def _refuse(
-        self, batch: pa.RecordBatch, moving: Mapping[int, Failure], failures: Mapping[int, Failure]
-    ) -> None:
-        """Refuse a row that has failed, because there is no error queue."""
-        at = min(failures)
-        why = failures[at].message
-        if at not in moving:
-            why += " Set the option errorQueue, and such rows go there, or filter them."
-        with self._builder(self.columns, self.places).telling_rows_apart(batch):
-            raise Unsendable(at, why)
-
-    def _received(self, batch: pa.RecordBatch, groups: Sequence[Alike], columns: FrameColumns) -> Outcomes:
+    def _received(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Outcomes:
         """The received rows, which send nothing and have not failed."""
+        columns = self.columns
         queues, row_versions, row_ids = (columns.column(batch, name) for name in RECEIVED_ROW)
         row_ids = told(row_ids)
-        headers = columns.column(batch, "Headers").cast(pa.string())
-        moved: dict[int, str] = {}
-        stored: dict[int, str] = {}
-        for group in groups:
-            for name, its in ((ORIGIN, moved), (STORED, stored)):
-                if name in group.asked:
-                    values = zip(group.positions.to_pylist(), group.asked[name].to_pylist(), strict=True)
-                    its.update({at: value for at, value in values if value})
         origins = {
-            at: Origin.of(row_ids[at].as_py(), row_versions[at].as_py(), text) for at, text in moved.items()
+            at: Origin.of(row_ids[at].as_py(), row_versions[at].as_py(), text)
+            for at, text in asked(ORIGIN, groups).items()
         }
         return Outcomes(
             handled=columns.outcomes,
@@ -172,145 +169,130 @@ class OutcomeBuilder:
             row_versions=row_versions.cast(pa.int64()),
             row_ids=row_ids,
             ids=message_ids(told(columns.column(batch, "MessageId").cast(pa.string())), groups, row_ids),
-            headers=headers,
+            headers=columns.column(batch, "Headers").cast(pa.string()),
             bodies=empty_for_null(columns.column(batch, "Body").cast(pa.binary())),
-            as_received=columns.outcomes or self.columns.outcomes,
+            as_received=columns.outcomes,
             times=pa.RecordBatch.from_arrays(
                 [columns.column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names],
                 schema=TIMES,
             ),
-            on_their_way=_TO in batch.schema.names,
             moved={at: origin for at, origin in origins.items() if origin.moves},
-            stored=stored,
+            stored=asked(STORED, groups),
         )
 
     def _in_transit(self, groups: Sequence[Alike], outcomes: Outcomes) -> Iterator[tuple[int, Failure]]:
         """The rows that are on their way to another queue. They must be moved on, not handled."""
-        for group in groups:
-            if FORWARD_DESTINATION not in group.asked:
+        for at in asked(FORWARD_DESTINATION, groups):
+            to = in_transit_to(parse_headers(outcomes.headers[at].as_py()))
+            queue = outcomes.queue(at)
+            if to is None or self._is_own(to, queue):
                 continue
-            wanted = group.asked[FORWARD_DESTINATION].to_pylist()
-            for at, named in zip(group.positions.to_pylist(), wanted, strict=True):
-                headers = parse_headers(outcomes.headers[at].as_py()) or {}
-                to = in_transit_to({**headers, FORWARD_DESTINATION: named or ""})
-                queue = outcomes.queue(at)
-                if to is None or self._is_own(to, queue):
-                    continue
-                error = Unsendable(
-                    at,
-                    f"A row is a delayed message on its way to {to!r}, not one for the queue {queue!r}, so "
-                    "it is not passed on; see why it cannot be moved there (is there such a queue, and may "
-                    "this login insert into it?), set the option errorQueue, and such rows go there, or "
-                    f"filter them by the header {FORWARD_DESTINATION}.",
-                )
-                yield at, replace(Failure.of(error), failed_for=to)
+            error = Unsendable(
+                at,
+                f"A row is a delayed message on its way to {to!r}, not one for the queue {queue!r}, so "
+                "it is not passed on; see why it cannot be moved there (is there such a queue, and may "
+                "this login insert into it?), set the option errorQueue, and such rows go there, or "
+                f"filter them by the header {FORWARD_DESTINATION}.",
+            )
+            yield at, replace(Failure.of(error), failed_for=to)
 
     def _is_own(self, to: str, queue: str) -> bool:
         """Whether an address means the queue. The case of letters does not count, as on most servers."""
         try:
-            one, other = (self.places.received(each).table for each in (to, queue))
+            tables = [self.places.received(each).table for each in (to, queue)]
         except ConfigurationError:
             return False
-        return (one.schema.casefold(), one.table.casefold()) == (
-            other.schema.casefold(),
-            other.table.casefold(),
-        )
+        return len({(each.schema.casefold(), each.table.casefold()) for each in tables}) == 1
 
-    def _undecided(
-        self, batch: pa.RecordBatch, columns: FrameColumns, failures: Mapping[int, Failure]
-    ) -> dict[int, Failure]:
+    def _undecided(self, batch: pa.RecordBatch, failures: Mapping[int, Failure]) -> dict[int, Failure]:
         """The rows of which the frame does not say what became of them.
 
-        :raises ConfigurationError: there are some, and the job has neither a handler nor a local queue.
+        :raises Unsendable: there are some, and the job has neither a handler nor a local queue.
         """
-        if "Outgoing" not in columns.names:
+        if "Outgoing" not in self.columns.names:
             return {}
-        silent = columns.column(batch, "Outgoing").is_null()
+        silent = self.columns.column(batch, "Outgoing").is_null()
         left = [at for at in pc.indices_nonzero(silent).to_pylist() if at not in failures]
-        if not left:
-            return {}
-        if not columns.outgoing:
-            if self.options.queue is not None:
-                return {}
-            named = ", ".join(
-                f"{name} {columns.column(batch, name)[left[0]]}" for name in ("RowVersion", "Id", "Queue")
-            )
-            raise ConfigurationError(
-                f"A message has neither the header {STORED_FOR} nor {STORED_EVENT}, so it does not go to "
-                "the other database; name a handler for such messages, or a queue of this database as "
-                f"localQueue. It is the row with {named}."
-            )
-        return {
-            at: Failure.of(Unsendable(
-                at,
+        if self.columns.outgoing:
+            why = (
                 "Outgoing and Failure of the message are both NULL, so it was not handled; give it an "
                 "empty Outgoing where it sends nothing, or let each_message know the options by which "
-                "addresses are read.",
-            ))
-            for at in left
-        }  # fmt: skip
+                "addresses are read."
+            )
+            return {at: Failure.of(Unsendable(at, why)) for at in left}
+        if left and self.options.queue is None:
+            raise Unsendable(
+                left[0],
+                f"A message has neither the header {STORED_FOR} nor {STORED_EVENT}, so it does not go to "
+                "the other database; name a handler for such messages, or a queue of this database as "
+                "localQueue.",
+            )
+        return {}
 
     def _sending(
         self,
         outcomes: Outcomes,
         batch: pa.RecordBatch,
         owners: Sequence[int],
-        columns: FrameColumns,
         groups: Sequence[Alike] | None,
     ) -> Outcomes:
         """The outcomes with what they send. One that would send what cannot be sent has failed.
 
         :param batch: the rows of the frame, each of the received row in ``owners``.
+        :raises Unsendable: one has failed, and there is no error queue.
         """
-        sends = self._sends(outcomes, batch, owners, columns, groups)
+        if "Outgoing" in self.columns.names and not self.columns.outgoing:  # it is NULL in all rows
+            return outcomes
+        sends = self._sends(outcomes, batch, owners, groups)
         try:
             made = sends.composed(eager=outcomes.handled)
         except Unsendable:
-            wrong = {sends.owner(at): error for at, error in sends.unsendable()}
+            wrong = {sends.owners[at]: error for at, error in sends.unsendable()}
             if self.options.error_queue is None:
                 at, error = next(iter(wrong.items()))
-                with sends.builder.telling_rows_apart(batch):
-                    raise Unsendable(at, str(error)) from error
+                raise Unsendable(at, str(error)) from error
             outcomes = outcomes.failing({at: Failure.of(error) for at, error in wrong.items()})
-            sends = self._sends(outcomes, batch, owners, columns, None)
+            sends = self._sends(outcomes, batch, owners, None)
             made = sends.composed(eager=outcomes.handled)
-        return replace(outcomes, sends=made, owners=sends.owner_list)
+        return replace(outcomes, sends=made, owners=sends.owners)
 
     def _sends(
         self,
         outcomes: Outcomes,
         batch: pa.RecordBatch,
-        owning: Sequence[int],
-        columns: FrameColumns,
+        owners: Sequence[int],
         groups: Sequence[Alike] | None,
     ) -> _Sends:
         """The rows of the messages out, of those that have not failed."""
-        everywhere = pa.array(owning, pa.int32())
-        sound = pc.invert(pc.is_in(everywhere, value_set=pa.array(list(outcomes.failed), pa.int32())))
+        names, outgoing = self.columns.names, self.columns.outgoing
         places = outcomes.places
-        if "Outgoing" not in columns.names:
-            left = ("Failure", "Recoverable", *TIMES.names)
-            names = {name: own for name, own in columns.names.items() if name not in left}
-            builder = self._builder(FrameColumns(names=names), places)
-            if not outcomes.failed:
-                return _Sends(builder, batch, everywhere, None, groups)
-            return _Sends(builder, batch.filter(sound), everywhere.filter(sound), None)
-        if not columns.outgoing:
-            return _Sends(self._builder(FrameColumns(names={}), places), None, everywhere[:0], None)
-        lists = columns.column(batch, "Outgoing")
-        if outcomes.failed or lists.null_count:
-            lists = pc.if_else(sound, lists, None)
-        its, owners = pc.list_flatten(lists), pc.list_parent_indices(lists)
+        builder = MessageBuilder(
+            columns=FrameColumns(
+                names=outgoing or {name: own for name, own in names.items() if name not in _NOT_SENT}
+            ),
+            options=replace(places.away, error_queue=None),
+            places=places,
+            untyped=self.untyped,
+        )
+        failed = outcomes.failed
+        if not outgoing:
+            if failed:
+                sound = [at not in failed for at in owners]
+                batch, owners, groups = (
+                    batch.filter(pa.array(sound)),
+                    [*itertools.compress(owners, sound)],
+                    None,
+                )
+            return _Sends(builder, batch, owners, None, groups)
+        lists = self.columns.column(batch, "Outgoing")
+        if failed or lists.null_count:
+            lists = pc.if_else(among(list(failed), len(lists)), None, lists)
+        its, parents = pc.list_flatten(lists), pc.list_parent_indices(lists)
         if its.null_count:
-            its, owners = its.filter(its.is_valid()), owners.filter(its.is_valid())
+            its, parents = its.filter(its.is_valid()), parents.filter(its.is_valid())
         rows = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
-        new_ids = _NewIds(outcomes, owners.to_pylist())
-        builder = self._builder(FrameColumns(names=columns.outgoing), places)
-        return _Sends(builder, rows, owners, new_ids)
-
-    def _builder(self, columns: FrameColumns, places: Places) -> MessageBuilder:
-        options = replace(places.away, error_queue=None)
-        return MessageBuilder(columns=columns, options=options, places=places, untyped=self.untyped)
+        owners = parents.to_pylist()
+        return _Sends(builder, rows, owners, functools.partial(_new_ids, outcomes, owners))
 
     def _failures(self, column: pa.Array) -> dict[int, Failure]:
         """The failures that the frame tells of, by position."""
@@ -318,9 +300,7 @@ class OutcomeBuilder:
         if not fields:
             return {}
         told_ = {at: each for at, each in enumerate(column.to_pylist()) if each is not None}
-        if pa.types.is_string(column.type) or pa.types.is_large_string(
-            column.type
-        ):  # JSON, see spark/batch_frame.py
+        if pa.types.is_string(column.type):  # JSON, see spark/batch_frame.py
             return {at: _failure(_of_json(text)) for at, text in told_.items()}
         return {at: _failure({name: each[own] for name, own in fields.items()}) for at, each in told_.items()}
 
@@ -342,17 +322,10 @@ class _Sends:
     """Rows of messages out, each with the position of the received row that sends it."""
 
     builder: MessageBuilder
-    rows: pa.RecordBatch | None
-    owners: pa.Array
+    rows: pa.RecordBatch
+    owners: Sequence[int]
     new_ids: NewIds | None
     groups: Sequence[Alike] | None = None
-
-    @property
-    def owner_list(self) -> Sequence[int]:
-        return self.owners.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
-
-    def owner(self, position: int) -> int:
-        return self.owners[position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
 
     def composed(self, *, eager: bool) -> Composed | None:
         """The messages.
@@ -361,7 +334,7 @@ class _Sends:
             row.
         :raises Unsendable: one cannot be made.
         """
-        if self.rows is None or not self.rows.num_rows:
+        if not self.rows.num_rows:
             return None
         made = self.builder.composed(self.rows, self.new_ids, self.groups)
         if eager or made.delayed:
@@ -370,32 +343,23 @@ class _Sends:
 
     def unsendable(self) -> Iterator[tuple[int, Unsendable]]:
         """The messages that cannot be sent, each tried by itself: the position of each, and why."""
-        rows = self.rows
-        for at in range(0 if rows is None else rows.num_rows):
+        for at in range(self.rows.num_rows):
             try:
-                one = rows.slice(at, 1)  # type: ignore[union-attr] # there is one
-                made = self.builder.composed(one, lambda each: pa.repeat("", len(each)))
-                made.rows(range(len(made)))
+                made = self.builder.composed(self.rows.slice(at, 1), lambda each: pa.repeat("", len(each)))
+                made.rows([0])
             except Unsendable as error:
                 yield at, error
 
 
-class _NewIds:
-    """Makes the ids of messages that have none."""
+def _new_ids(outcomes: Outcomes, owners: Sequence[int], nameless: Sequence[int]) -> pa.Array:
+    """Ids for the messages at these positions, in their order, which have none.
 
-    def __init__(self, outcomes: Outcomes, owners: Sequence[int]) -> None:
-        """:param owners: of each message the position of the row that sends it, in ascending order."""
-        self._outcomes = outcomes
-        self._owners = owners
-
-    def __call__(self, nameless: Sequence[int]) -> pa.Array:
-        """The ids of the messages at these positions, in their order."""
-        owners = [self._owners[at] for at in nameless]
-        firsts = dict(zip(reversed(self._owners), reversed(range(len(self._owners))), strict=True))
-        places = [at - firsts[owner] for at, owner in zip(nameless, owners, strict=True)]
-        ids = self._outcomes.ids.take(pa.array(owners, pa.int32())).to_pylist()
-        rows = [self._outcomes.origin(owner).row_id for owner in owners]
-        return derived_ids(ids, rows, places)
+    :param owners: of each message the position of the row that sends it, in ascending order.
+    """
+    places = [at - bisect.bisect_left(owners, owners[at]) for at in nameless]
+    senders = [owners[at] for at in nameless]
+    ids = outcomes.ids.take(pa.array(senders, pa.int32())).to_pylist()
+    return derived_ids(ids, [outcomes.origin(at).row_id for at in senders], places)
 
 
 @dataclass
