@@ -548,6 +548,13 @@ def test_a_refusal_names_the_received_row(odd, said, at):
     assert found.endswith(f". It is the row with RowVersion {at}, Id {ROW}, Queue orders.")
 
 
+def test_a_refused_row_is_named_among_copies_of_others():
+    """A transform may have made several messages of one received row."""
+    rows = [{**RECEIVED, "RowVersion": number, "Queue": "orders"} for number in (1, 2, 1, 1, 3)]
+    rows[1]["Destination"] = None
+    assert refusal(*rows, queue=None).endswith(f". It is the row with RowVersion 2, Id {ROW}, Queue orders.")
+
+
 def test_a_row_is_named_among_all_of_its_chunk():
     """Of three batches of Spark's, whose rows have headers of several shapes and go out together."""
     names = [name for name in RECEIVED if name != "Destination"]

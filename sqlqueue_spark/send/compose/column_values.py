@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from sqlqueue_spark.messages.arrow import pc
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Columns = TypeVar("Columns", pa.Array, pa.RecordBatch)
 
 
 def told(values: pa.Array) -> pa.Array:
     """The texts, with NULL in place of each empty one."""
     return pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+
+
+def moment(microseconds: int | None) -> datetime | None:
+    """The time that is this many microseconds after 1970; None where Python has none, after the year 9999."""
+    with contextlib.suppress(OverflowError):
+        return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+    return None
 
 
 def mapped(function: Callable[..., object], values: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -40,7 +40,7 @@ from sqlqueue_spark.messages.message import (
     without_headers,
 )
 from sqlqueue_spark.messages.outgoing import COMPLETED, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED
-from sqlqueue_spark.send.compose.column_values import mapped_once
+from sqlqueue_spark.send.compose.column_values import in_order, mapped_once, told
 
 #: The headers whose values are read.
 _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
@@ -173,6 +173,12 @@ def asked(name: str, groups: Iterable[Alike]) -> dict[int, str]:
     """The values of a header that is read, by position; an empty one is none."""
     having = (_pairs(its, its.asked[name]) for its in groups if name in its.asked)
     return {at: value for at, value in itertools.chain.from_iterable(having) if value}
+
+
+def asked_column(name: str, groups: Sequence[Alike]) -> pa.Array:
+    """The value of a header that is read of each row; NULL for none, and for an empty one."""
+    values = [group.asked.get(name, pa.nulls(len(group.positions), pa.string())) for group in groups]
+    return told(in_order([group.positions for group in groups], values))
 
 
 def _pairs(group: Alike, values: pa.Array) -> Iterator[tuple[int, str]]:

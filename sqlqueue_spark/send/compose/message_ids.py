@@ -10,8 +10,8 @@ from sqlqueue_spark.errors import Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.messages.outgoing import new_row_ids
-from sqlqueue_spark.send.compose.column_values import in_order, mapped, told
-from sqlqueue_spark.send.compose.header_shapes import Alike
+from sqlqueue_spark.send.compose.column_values import mapped
+from sqlqueue_spark.send.compose.header_shapes import Alike, asked_column
 
 _UUID = r"\A[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\z"
 
@@ -22,11 +22,7 @@ def message_ids(own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> p
     :param own: the column MessageId.
     :raises Unsendable: column and header differ.
     """
-    nothing = pa.nulls(len(own), pa.string())
-    header = in_order(
-        [group.positions for group in groups],
-        [told(group.asked.get(MESSAGE_ID, nothing[: len(group.positions)])) for group in groups],
-    )
+    header = asked_column(MESSAGE_ID, groups)
     differ = pc.not_equal(own, header)
     if pc.any(differ).as_py():
         at = pc.index(differ, True).as_py()

@@ -11,13 +11,13 @@ transport's store-and-forward sample. They end with this hop.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 
@@ -39,10 +39,10 @@ from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.chunks import chunks
-from sqlqueue_spark.send.compose.column_values import among, in_order, told
+from sqlqueue_spark.send.compose.column_values import among, grouped, moment, told
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
-from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, poisoned
+from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, asked_column, poisoned
 from sqlqueue_spark.send.compose.message_builder import Count, MessageBuilder, NewIds
 from sqlqueue_spark.send.compose.message_ids import message_ids
 from sqlqueue_spark.send.compose.outcomes import TIMES, Outcomes
@@ -50,7 +50,6 @@ from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 
 _SIZED = ("Headers", "Body", "Outgoing")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The columns that are added to rows that are stored here: where a message goes, or the event that it is.
 _TO, _EVENT = "store-and-forward to", "store-and-forward event"
 #: Columns of a received row that are not those of a message.
@@ -87,8 +86,9 @@ class OutcomeBuilder:
         sized = [own for name in _SIZED if (own := self.columns.names.get(name)) is not None]
         written = Target.of(self.options).dialect.written
         for chunk in chunks(batches, sized, written, self._messages_up_to):
-            received = [told_or(self.columns.column(chunk, name)) for name in RECEIVED_ROW]
-            once.check(*received, once=self.columns.outcomes)
+            queues, row_versions, _ = _told_rows(self.columns, chunk)
+            if self.columns.outcomes:
+                once.check(queues, row_versions)
             yield from self._of(chunk)
 
     def _messages_up_to(self, batch: pa.RecordBatch) -> Sequence[int]:
@@ -103,9 +103,9 @@ class OutcomeBuilder:
         if not any(STORED_FOR in each.asked or STORED_EVENT in each.asked for each in groups):
             yield self.composed(batch, groups)
             return
-        to = _read(STORED_FOR, groups)
+        to = asked_column(STORED_FOR, groups)
         # A message that names a queue goes there, and not to those that have subscribed.
-        event = pc.if_else(to.is_null(), _read(STORED_EVENT, groups), pa.scalar(None, pa.string()))
+        event = pc.if_else(to.is_null(), asked_column(STORED_EVENT, groups), pa.scalar(None, pa.string()))
         stored = pc.or_(to.is_valid(), event.is_valid())
         goes = batch.append_column(_TO, to).append_column(_EVENT, event).filter(stored)
         stays = batch.filter(pc.invert(stored))
@@ -157,7 +157,6 @@ class OutcomeBuilder:
         """The received rows, which send nothing and have not failed."""
         columns = self.columns
         queues, row_versions, row_ids = (columns.column(batch, name) for name in RECEIVED_ROW)
-        row_ids = told(row_ids)
         origins = {
             at: Origin.of(row_ids[at].as_py(), row_versions[at].as_py(), text)
             for at, text in asked(ORIGIN, groups).items()
@@ -278,11 +277,8 @@ class OutcomeBuilder:
         if not outgoing:
             if failed:
                 sound = [at not in failed for at in owners]
-                batch, owners, groups = (
-                    batch.filter(pa.array(sound)),
-                    [*itertools.compress(owners, sound)],
-                    None,
-                )
+                batch, groups = batch.filter(pa.array(sound)), None
+                owners = list(itertools.compress(owners, sound))
             return _Sends(builder, batch, owners, None, groups)
         lists = self.columns.column(batch, "Outgoing")
         if failed or lists.null_count:
@@ -368,31 +364,35 @@ class _Once:
 
     _seen: dict[str, list[pa.Array]] = field(default_factory=dict)
 
-    def check(self, queues: pa.Array, row_versions: pa.Array, row_ids: pa.Array, *, once: bool) -> None:
-        """:raises ConfigurationError: a row does not tell which it was; if ``once``, two tell the same."""
-        for name, column in zip(RECEIVED_ROW, (queues, row_versions, row_ids), strict=True):
-            if column.null_count:
+    def check(self, queues: pa.Array, row_versions: pa.Array) -> None:
+        """:raises ConfigurationError: a row of this chunk comes again, or has come before."""
+        for queue, positions in grouped(queues):
+            its = row_versions.take(positions)
+            seen = self._seen.setdefault(queue, [])
+            counts = pc.value_counts(its)
+            twice = [counts.field("values").filter(pc.greater(counts.field("counts"), 1))]
+            twice += [its.filter(pc.is_in(its, value_set=before)) for before in seen if _overlap(before, its)]
+            for row_version in pa.concat_arrays(twice):
                 raise ConfigurationError(
-                    f"A row has no {name}, so it does not tell which received message it is the outcome of; "
-                    "keep the columns of the source, and give Queue the address of its queue."
+                    f"The received message with RowVersion {row_version} of {queue} has two rows, but it has "
+                    "one outcome; put all that it sends into one row, as elements of the column Outgoing."
                 )
-        for queue in pc.unique(queues).to_pylist() if once else ():
-            its = row_versions.filter(pc.equal(queues, queue))
-            if len(pc.unique(its)) < len(its):
-                counts = pc.value_counts(its)
-                self._refuse(queue, next(each["values"] for each in counts.to_pylist() if each["counts"] > 1))
-            for before in self._seen.get(queue, ()):
-                again = its.filter(pc.is_in(its, value_set=before)) if _overlap(before, its) else its[:0]
-                if len(again):
-                    self._refuse(queue, again[0].as_py())
-            self._seen.setdefault(queue, []).append(its)
+            seen.append(its)
 
-    @staticmethod
-    def _refuse(queue: str, row_version: int) -> None:
-        raise ConfigurationError(
-            f"The received message with RowVersion {row_version} of {queue} has two rows, but it has one "
-            "outcome; put all that it sends into one row, as elements of the column Outgoing."
-        )
+
+def _told_rows(columns: FrameColumns, batch: pa.RecordBatch) -> list[pa.Array]:
+    """Which received row each row of a frame was (:data:`RECEIVED_ROW`).
+
+    :raises ConfigurationError: one does not tell it.
+    """
+    found = [columns.column(batch, name) for name in RECEIVED_ROW]
+    for name, column in zip(RECEIVED_ROW, found, strict=True):
+        if (told(column) if pa.types.is_string(column.type) else column).null_count:
+            raise ConfigurationError(
+                f"A row has no {name}, so it does not tell which received message it is the outcome of; "
+                "keep the columns of the source, and give Queue the address of its queue."
+            )
+    return found
 
 
 def _copies(batch: pa.RecordBatch, columns: FrameColumns) -> tuple[pa.Array, Sequence[int], pa.Array] | None:
@@ -409,19 +409,8 @@ def _copies(batch: pa.RecordBatch, columns: FrameColumns) -> tuple[pa.Array, Seq
     own = [numbers.setdefault(each, len(numbers)) for each in told_]
     order = pc.sort_indices(pa.array(own, pa.int32()))
     owners = sorted(own)
-    firsts = [at for at, number in enumerate(owners) if not at or owners[at - 1] != number]
+    firsts = [bisect.bisect_left(owners, number) for number in numbers.values()]
     return order, owners, pa.array(firsts, pa.int32())
-
-
-def told_or(values: pa.Array) -> pa.Array:
-    """The values; of texts, NULL in place of each empty one."""
-    return told(values) if pa.types.is_string(values.type) else values
-
-
-def _read(name: str, groups: Sequence[Alike]) -> pa.Array:
-    """A header's value of each row; NULL where a row has none, or an empty one."""
-    values = [group.asked.get(name, pa.nulls(len(group.positions), pa.string())) for group in groups]
-    return told(in_order([group.positions for group in groups], values))
 
 
 def _overlap(one: pa.Array, other: pa.Array) -> bool:
@@ -429,36 +418,29 @@ def _overlap(one: pa.Array, other: pa.Array) -> bool:
     return bool(first["min"] <= second["max"] and second["min"] <= first["max"])
 
 
-def _told_delay(delay: object) -> timedelta | None:
-    """A delay of a retry. One that ends too far away is none: the message goes to the error queue at once."""
-    return max(delay, timedelta()) if isinstance(delay, timedelta) and delay < LONGEST_DELAY else None
-
-
-def _of_json(text: str) -> dict[str, object]:
+def _of_json(text: str) -> dict[str, Any]:
     """A failure as the JSON of the column tells it, with its times as a struct would have them."""
-    told_: dict[str, object] = json.loads(text)
-    if isinstance(time := told_.pop("TimeOfFailure", None), int):
-        with contextlib.suppress(OverflowError):  # it is after the year 9999
-            told_["TimeOfFailure"] = _EPOCH + timedelta(microseconds=time)
-    if isinstance(delay := told_.get("RetryAfter"), int):
+    told_: dict[str, Any] = json.loads(text)
+    told_["TimeOfFailure"] = moment(told_.get("TimeOfFailure"))
+    if (delay := told_.get("RetryAfter")) is not None:
         told_["RetryAfter"] = timedelta(microseconds=delay)
     return told_
 
 
-def _failure(told_: Mapping[str, object]) -> Failure:
+def _failure(told_: Mapping[str, Any]) -> Failure:
     """A failure as the column tells it."""
-    texts = {name: None if value is None else str(value) for name, value in told_.items()}
-    time = told_.get("TimeOfFailure")
-    data = dict(told_.get("Data") or {})  # type: ignore[call-overload] # a map of texts
+    delay = told_.get("RetryAfter")
+    if delay is not None and delay >= LONGEST_DELAY:  # the message goes to the error queue at once
+        delay = None
     return Failure(
-        exception_type=texts.get("ExceptionType") or "Failure",
-        message=texts.get("Message") or "",
-        stack_trace=texts.get("StackTrace") or "",
-        inner_exception_type=texts.get("InnerExceptionType"),
-        help_link=texts.get("HelpLink"),
-        source=texts.get("Source"),
-        data={name: value for name, value in data.items() if value is not None},
-        time=None if time is None else time.astimezone(UTC),  # type: ignore[attr-defined] # a timestamp
-        retry_after=_told_delay(told_.get("RetryAfter")),
-        error_queue=texts.get("ErrorQueue") or None,
+        exception_type=told_.get("ExceptionType") or "Failure",
+        message=told_.get("Message") or "",
+        stack_trace=told_.get("StackTrace") or "",
+        inner_exception_type=told_.get("InnerExceptionType"),
+        help_link=told_.get("HelpLink"),
+        source=told_.get("Source"),
+        data={name: value for name, value in dict(told_.get("Data") or {}).items() if value is not None},
+        time=told_.get("TimeOfFailure"),
+        retry_after=None if delay is None else max(delay, timedelta()),
+        error_queue=told_.get("ErrorQueue") or None,
     )
