@@ -7,11 +7,10 @@ it fails. A row that is *passed on* is a message that goes to its destinations, 
 from __future__ import annotations
 
 import bisect
-import contextlib
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 
 import pyarrow as pa
@@ -26,13 +25,12 @@ from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, uuid_text
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.messages.waiting_headers import given_up_at, waiting_headers
-from sqlqueue_spark.send.compose.column_values import in_order
+from sqlqueue_spark.send.compose.column_values import in_order, moment
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.places import Places
 
 #: When a received message was processed; NULL where the frame does not tell.
 TIMES = pa.schema([(name, pa.timestamp("us", tz="UTC")) for name in ("ProcessingStarted", "ProcessingEnded")])
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: What a stored row is known by that is no message: the origin of the row that it tells of, and what it is.
 FAILED, ACKNOWLEDGED, AUDITED = "failed", "acknowledged", "audited"
 _RESULT = re.compile(
@@ -168,8 +166,7 @@ class Outcomes:
 
     def error_rows(self, positions: Sequence[int], places: Places) -> pa.RecordBatch:
         """The rows with which these go to an error queue."""
-        headers = [self._error_headers(at, self.failed[at], places) for at in positions]
-        return lasting(headers, self._bodies_of(positions))
+        return self._rows(positions, [self._error_headers(at, self.failed[at], places) for at in positions])
 
     def copy_error_rows(self, refused: Sequence[tuple[int, str, Failure]], places: Places) -> pa.RecordBatch:
         """The error rows of copies of events that were passed on; each names its one destination.
@@ -183,54 +180,50 @@ class Outcomes:
             )
             for at, to, failure in refused
         ]
-        return lasting(headers, self._bodies_of([at for at, *_ in refused]))
+        return self._rows([at for at, *_ in refused], headers)
 
     def _error_headers(self, position: int, failure: Failure, places: Places) -> str:
         queue, endpoint = places.written(failure.failed_for or self.queue(position), received=True)
         row_id = self.row_id(position)
         return failed_headers(self._texts[position], failure, queue=queue, endpoint=endpoint, row_id=row_id)
 
-    def retry_rows(self, positions: Sequence[int], places: Places, now: datetime) -> pa.RecordBatch:
-        """The rows with which these wait until they are tried again."""
-        delays = [self.failed[at].retry_after or timedelta() for at in positions]
-        rows = new_row_ids(len(positions))
-        headers = [
-            retry_headers(
-                self._texts[at],
-                queue=places.written(self.queue(at), received=True)[0],
-                row_id=self.row_id(at),
-                origin=self.origin(at).moved().header(uuid_text(own.as_py())),
-                now=now,
-                due=now + delay,
-            )
-            for at, delay, own in zip(positions, delays, rows, strict=True)
-        ]
-        milliseconds = [delay // timedelta(milliseconds=1) for delay in delays]
-        return replaced(
-            lasting(headers, self._bodies_of(positions)),
-            id=rows,
-            delay_ms=pa.array(milliseconds, pa.int64()),
-        )
+    def later_rows(self, positions: Sequence[int], places: Places, now: datetime) -> pa.RecordBatch:
+        """The rows with which these wait: until they are tried again, or for a database that is down.
 
-    def waiting_rows(self, positions: Sequence[int], places: Places, now: datetime) -> pa.RecordBatch:
-        """The rows with which these wait for a database that is down; they are given up in their order."""
-        headers, dues = [], []
-        rows = new_row_ids(len(positions))
-        for number, (at, own) in enumerate(zip(positions, rows, strict=True)):
+        Those that wait for a database are given up in their order.
+        """
+        ids = new_row_ids(len(positions))
+        headers, delays, dues = [], [], []
+        for number, (at, own) in enumerate(zip(positions, ids, strict=True)):
             failure = self.failed[at]
-            text, due = waiting_headers(
-                self._texts[at],
-                row_id=self.row_id(at),
-                origin=self.origin(at).moved().header(uuid_text(own.as_py())),
-                queue=places.written(self.queue(at), received=True)[0],
-                database=failure.waits_for or "",
-                now=now,
-                latest=now + failure.give_up_after,
-            )
+            text, row_id = self._texts[at], self.row_id(at)
+            queue, _ = places.written(self.queue(at), received=True)
+            origin = self.origin(at).moved().header(uuid_text(own.as_py()))
+            delay = due = None
+            if failure.waits_for is None:
+                wait = failure.retry_after or timedelta()
+                delay = wait // timedelta(milliseconds=1)
+                text = retry_headers(text, queue=queue, row_id=row_id, origin=origin, now=now, due=now + wait)
+            else:
+                text, end = waiting_headers(
+                    text,
+                    row_id=row_id,
+                    origin=origin,
+                    queue=queue,
+                    database=failure.waits_for,
+                    now=now,
+                    latest=now + failure.give_up_after,
+                )
+                due = end + number * timedelta.resolution
             headers.append(text)
-            dues.append(due + number * timedelta.resolution)
-        waiting = lasting(headers, self._bodies_of(positions))
-        return replaced(waiting, id=rows, due=pa.array(dues, OUTGOING.field("due").type))
+            delays.append(delay)
+            dues.append(due)
+        return replaced(
+            self._rows(positions, headers),
+            id=ids,
+            delay_ms=pa.array(delays, pa.int64()),
+            due=pa.array(dues, OUTGOING.field("due").type),
+        )
 
     def audit_rows(
         self, positions: Sequence[int], places: Places, now: datetime, acknowledged: Container[int]
@@ -240,7 +233,9 @@ class Outcomes:
         :param now: when those were processed of which the frame does not tell.
         :param acknowledged: those of which ServiceControl is told.
         """
-        started, ended = (_moments(self.times[name]) for name in TIMES.names)
+        started, ended = (
+            [moment(each) for each in self.times[name].cast(pa.int64()).to_pylist()] for name in TIMES.names
+        )
         headers = [
             audit_headers(
                 self._texts[at],
@@ -252,22 +247,12 @@ class Outcomes:
             )
             for at in positions
         ]
-        return lasting(headers, self._bodies_of(positions))
+        return self._rows(positions, headers)
 
-    def _bodies_of(self, positions: Sequence[int]) -> pa.Array:
-        return self.bodies.take(pa.array(positions, pa.int32()))
+    def _rows(self, positions: Sequence[int], headers: Sequence[str]) -> pa.RecordBatch:
+        """Rows with the bodies of these and other headers."""
+        return lasting(headers, self.bodies.take(pa.array(positions, pa.int32())))
 
     @cached_property
     def _texts(self) -> Sequence[str | None]:
         return self.headers.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
-
-
-def _moments(times: pa.Array) -> list[datetime | None]:
-    """Times as Python has them; None for one that it has not, after the year 9999."""
-    moments: list[datetime | None] = []
-    for each in times.cast(pa.int64()).to_pylist():
-        moment = None
-        with contextlib.suppress(OverflowError):
-            moment = None if each is None else _EPOCH + timedelta(microseconds=each)
-        moments.append(moment)
-    return moments

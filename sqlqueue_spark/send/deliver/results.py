@@ -108,15 +108,13 @@ class Results:
         if chunk.rows is None or not chunk.failed:
             return
         rows = replace(chunk.rows, failed=chunk.failed)
-        for waits, made in ((False, rows.retry_rows), (True, rows.waiting_rows)):
-            by_queue: dict[str, list[int]] = {}
-            for at in decision.rows:
-                failure = chunk.failed.get(at)
-                if failure is not None and not failure.is_final and waits == (failure.waits_for is not None):
-                    by_queue.setdefault(rows.queue(at), []).append(at)
-            for queue, its in by_queue.items():
-                to = self._routes.destinations.waiting(self._places.received(queue), self._routes.connected)
-                yield to, made(its, self._places, now)
+        by_queue: dict[str, list[int]] = {}
+        for at in decision.rows:
+            if at in chunk.failed and not chunk.failed[at].is_final:
+                by_queue.setdefault(rows.queue(at), []).append(at)
+        for queue, its in by_queue.items():
+            to = self._routes.destinations.waiting(self._places.received(queue), self._routes.connected)
+            yield to, rows.later_rows(its, self._places, now)
 
     def acknowledged(self, decision: Decision) -> list[Rows]:
         """What tells ServiceControl that messages succeeded that it had put back."""
