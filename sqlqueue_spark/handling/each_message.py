@@ -111,7 +111,7 @@ def each_message(
         if "queue" not in names:
             messages = messages.withColumn("Queue", F.lit(queue))
         schema = StructType([*messages.schema.fields, *from_arrow_schema(COLUMNS)])
-        return messages.mapInArrow(HandlingTask(handler), schema)
+        return messages.mapInArrow(HandlingTask.of(handler), schema)
 
     return transform
 
@@ -122,32 +122,23 @@ def _are_exceptions(given: object) -> bool:
     )
 
 
-class HandlingTask:
-    """What a worker does with its part of a batch: in this process, or in a child once it was pickled."""
-
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        handler = BatchHandler(self._handler)
-        return (outcomes for batch in plain(batches) for outcomes in handler.handle(batch))
-
-    def __reduce__(self) -> tuple[type[ChildTask], tuple[bytes, Limits]]:
-        limits = self._handler.limits
-        known = tuple(each for each in (WorkerDied, HandlerTimeout) if issubclass(each, limits.unrecoverable))
-        pickled = CloudPickleSerializer().dumps(self._handler)  # type: ignore[no-untyped-call] # Spark's
-        return ChildTask, (pickled, replace(limits, unrecoverable=known))
-
-
 @dataclass(frozen=True)
-class ChildTask:
+class HandlingTask:
     """What a worker does with its part of a batch, in a child process where there can be one.
 
     :param pickled: the handler, which is loaded only in the child.
+    :param limits: of the handler; of the exceptions only ``WorkerDied`` and ``HandlerTimeout`` count.
     """
 
     pickled: bytes
     limits: Limits
+
+    @classmethod
+    def of(cls, handler: Handler) -> HandlingTask:
+        limits = handler.limits
+        known = tuple(each for each in (WorkerDied, HandlerTimeout) if issubclass(each, limits.unrecoverable))
+        pickled = CloudPickleSerializer().dumps(handler)  # type: ignore[no-untyped-call] # Spark's
+        return cls(pickled, replace(limits, unrecoverable=known))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         leave_out_modules()

@@ -11,8 +11,8 @@ import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import Publish, ReceivedMessage, Reply, Send, each_message
+from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.calls import Handler, Limits
-from sqlqueue_spark.handling.each_message import HandlingTask
 from tests.support import messages
 from tests.support.messages import body, message_id, row_id
 
@@ -41,7 +41,7 @@ def batch(*numbers, **changes):
 def outcomes(functions, given, *, retries=0, timeout=30.0, unrecoverable=()):
     """The columns Outgoing and Failure of each message."""
     limits = Limits(immediate_retries=retries, timeout=timeout, unrecoverable=unrecoverable)
-    found = [*HandlingTask(Handler(functions=functions, limits=limits))(iter([given]))]
+    found = [*BatchHandler(Handler(functions=functions, limits=limits)).handle(given)]
     told = [each.select(["Outgoing", "Failure"]).to_pylist() for each in found]
     return [(row["Outgoing"], row["Failure"]) for row in itertools.chain.from_iterable(told)]
 
@@ -55,7 +55,7 @@ def failure_of(function, given=None, **more):
 def test_the_columns_of_the_source_stay():
     given = batch(1, 2)
     handler = Handler(functions=lambda _: None, limits=Limits(immediate_retries=0, timeout=1.0))
-    (found,) = HandlingTask(handler)(iter([given]))
+    (found,) = BatchHandler(handler).handle(given)
     assert found.select(given.schema.names) == given
     assert found.schema.names == [
         *given.schema.names, "Outgoing", "Failure", "ProcessingStarted", "ProcessingEnded"
@@ -177,7 +177,7 @@ def test_the_times_are_those_of_the_call(given):
         called.append(time.time())
 
     handler = Handler(functions=handle, limits=Limits(immediate_retries=1, timeout=30.0))
-    (found,) = HandlingTask(handler)(iter([given]))
+    (found,) = BatchHandler(handler).handle(given)
     (row,) = found.select(["ProcessingStarted", "ProcessingEnded"]).to_pylist()
     if not called:
         assert row == {"ProcessingStarted": None, "ProcessingEnded": None}
@@ -190,7 +190,7 @@ def test_the_times_are_those_of_the_call(given):
 def test_a_failure_has_no_times_of_processing():
     """As with a .NET endpoint: its own time is in Failure."""
     handler = Handler(functions=lambda _: 42, limits=Limits(immediate_retries=0, timeout=30.0))
-    (found,) = HandlingTask(handler)(iter([batch(1)]))
+    (found,) = BatchHandler(handler).handle(batch(1))
     assert [found[name].null_count for name in ("ProcessingStarted", "ProcessingEnded")] == [1, 1]
 
 

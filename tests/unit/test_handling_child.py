@@ -21,7 +21,7 @@ from pyspark.serializers import CloudPickleSerializer
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import Send, WorkerDied, child_handler
 from sqlqueue_spark.handling.calls import Handler, Limits
-from sqlqueue_spark.handling.each_message import ChildTask, HandlingTask
+from sqlqueue_spark.handling.each_message import HandlingTask
 from tests.unit.test_handling import batch
 
 SENT = "sent"
@@ -36,12 +36,12 @@ def no_child_is_left():
         assert os.waitpid(-1, os.WNOHANG) == (0, 0)
 
 
-def task(function, *, retries=0, timeout=30.0, unrecoverable=()) -> ChildTask:
+def task(function, *, retries=0, timeout=30.0, unrecoverable=()) -> HandlingTask:
     """A task as it comes to a worker."""
     limits = Limits(immediate_retries=retries, timeout=timeout, unrecoverable=unrecoverable)
-    sent = CloudPickleSerializer().dumps(HandlingTask(Handler(functions=function, limits=limits)))
+    sent = CloudPickleSerializer().dumps(HandlingTask.of(Handler(functions=function, limits=limits)))
     found = pickle.loads(sent)  # noqa: S301 -- made here
-    assert isinstance(found, ChildTask)
+    assert isinstance(found, HandlingTask)
     return found
 
 
