@@ -30,6 +30,11 @@ class Events:
     numbers: pa.Array
     topics: Sequence[tuple[str, ...]]
 
+    @property
+    def published(self) -> pa.Array:
+        """Which of the messages are events."""
+        return self.numbers.is_valid()
+
     @classmethod
     def of(cls, published: pa.Array, event_types: pa.Array, enclosed: pa.Array) -> Events:
         """The events of a chunk.
@@ -44,16 +49,15 @@ class Events:
 
     def typeless(self) -> list[int]:
         """The positions of events that have no type."""
-        nameless = [number for number, names in enumerate(self.topics) if not names]
-        return self._of(nameless) if nameless else []
+        return [at for number, names in enumerate(self.topics) if not names for at in self._of(number)]
 
     def by_topics(self) -> list[tuple[tuple[str, ...], list[int]]]:
         """The positions of the events with the types that they are published as."""
-        return [(names, self._of([number])) for number, names in enumerate(self.topics)]
+        return [(names, self._of(number)) for number, names in enumerate(self.topics)]
 
     def positions(self) -> list[int]:
         """The positions of the events."""
-        its = pc.indices_nonzero(self.numbers.is_valid())
+        its = pc.indices_nonzero(self.published)
         return its.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def take(self, positions: pa.Array) -> Events:
@@ -65,9 +69,9 @@ class Events:
         its = among(positions, len(self.numbers))
         return replace(self, numbers=pc.if_else(its, pa.scalar(None, pa.int32()), self.numbers))
 
-    def _of(self, numbers: Sequence[int]) -> list[int]:
-        its = pc.is_in(self.numbers, value_set=pa.array(numbers, pa.int32()))
-        return pc.indices_nonzero(its).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+    def _of(self, number: int) -> list[int]:
+        its = pc.indices_nonzero(pc.equal(self.numbers, number))
+        return its.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
 
 def check_events(published: pa.Array, types: pa.Array, destinations: pa.Array, delayed: pa.Array) -> None:

@@ -13,7 +13,7 @@ from sqlqueue_spark.options.did_you_mean import did_you_mean
 
 _TEXT = ("string",)
 #: The columns that a frame may have, each with the types that it may have, as Spark names them.
-_TYPES: Mapping[str, tuple[str, ...]] = {
+TYPES: Mapping[str, tuple[str, ...]] = {
     "Body": ("binary", "string"),
     "Headers": ("string", "map<string,string>"),
     "MessageId": _TEXT,
@@ -32,7 +32,7 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
 }
 #: The fields of a message in the column Outgoing.
 _OUTGOING = {
-    name: types for name, types in _TYPES.items() if name not in ("Id", "Expires", "Queue", "RowVersion")
+    name: types for name, types in TYPES.items() if name not in ("Id", "Expires", "Queue", "RowVersion")
 }
 #: The fields of the column Failure.
 _FAILURE: Mapping[str, tuple[str, ...]] = {
@@ -49,11 +49,10 @@ _FAILURE: Mapping[str, tuple[str, ...]] = {
     # Read by `recoverability`, not by the sink.
     "Unrecoverable": ("boolean",),
 }
-#: The columns that make a frame one of outcomes, each with how its type begins.
-_NESTED: Mapping[str, str] = {"Outgoing": "array<struct<", "Failure": "struct<"}
-#: The columns that only a frame of outcomes may have.
+#: The columns that only a frame of outcomes may have; one of the first two makes it one.
 _OUTCOMES: Mapping[str, tuple[str, ...]] = {
-    **{name: (f"{begin}…{'>' * begin.count('<')}",) for name, begin in _NESTED.items()},
+    "Outgoing": ("array<struct<…>>",),
+    "Failure": ("struct<…>",),
     "Recoverable": ("boolean",),
     # When the handler of a message was called, for its copy in an audit queue.
     "ProcessingStarted": ("timestamp",),
@@ -131,7 +130,7 @@ class FrameColumns:
             other.
         """
         outcomes = not {"outgoing", "failure"}.isdisjoint(name.lower() for name, _ in columns)
-        known = {**_TYPES, **_OUTCOMES} if outcomes else _TYPES
+        known = {**TYPES, **_OUTCOMES} if outcomes else TYPES
         names = _named(columns, known, "A message has no column")
         found = cls(
             names=names,
@@ -184,12 +183,10 @@ def _fields(
     column: str, columns: Iterable[tuple[str, str]], known: Mapping[str, tuple[str, ...]]
 ) -> dict[str, str]:
     """The fields of a nested column; none where the column is not there, or all NULL."""
-    begin = _NESTED[column]
+    begin, _, end = _OUTCOMES[column][0].partition("…")
     types = [type_ for name, type_ in columns if name.lower() == column.lower() and type_ != _NOTHING]
-    if not types:
-        return {}
-    inner = types[0][len(begin) : -begin.count("<")]
-    return _named(_split(inner), known, f"The column {column} has no field")
+    fields = [field for each in types for field in _split(each[len(begin) : -len(end)])]
+    return _named(fields, known, f"The column {column} has no field")
 
 
 def _split(inner: str) -> Iterator[tuple[str, str]]:

@@ -288,20 +288,19 @@ def _parsed(
 
     :param rows: the headers of each row, behind the row's position.
     """
-    groups: dict[tuple[frozenset[str], bool], list[tuple[int, Mapping[str, str], str]]] = {}
-    unread: list[tuple[int, str]] = []
+    groups: dict[tuple[frozenset[str], bool, bool], list[tuple[int, Mapping[str, str], str]]] = {}
     for position, given in rows:
         headers = _read(given)
         if headers is None:
             if not poison:
                 raise _unreadable(given, position, received)
-            unread.append((position, given))
+            groups.setdefault((frozenset(), False, True), []).append((position, {}, given))
             continue
         lost = {name for name, value in headers.items() if name in hops or (name == MESSAGE_ID and not value)}
         names = frozenset(headers) - lost
         text = _text(given, headers, lost, received)
-        groups.setdefault((COMPLETED & names, not names), []).append((position, headers, text))
-    alike = [
+        groups.setdefault((COMPLETED & names, not names, False), []).append((position, headers, text))
+    return [
         Alike(
             positions=pa.array([position for position, *_ in found], pa.int32()),
             names=names,
@@ -312,22 +311,10 @@ def _parsed(
                 for name in (*_ASKED, *_HOPS)
                 if any(name in headers for _, headers, _ in found)
             },
+            poison=unreadable,
         )
-        for (names, bare), found in groups.items()
+        for (names, bare, unreadable), found in groups.items()
     ]
-    if unread:
-        positions, texts = zip(*unread, strict=True)
-        alike.append(
-            Alike(
-                positions=pa.array(positions, pa.int32()),
-                names=frozenset(),
-                texts=pa.array(texts, pa.string()),
-                bare=False,
-                asked={},
-                poison=True,
-            )
-        )
-    return alike
 
 
 def _text(given: Any, headers: Mapping[str, str], lost: AbstractSet[str], received: bool) -> str:

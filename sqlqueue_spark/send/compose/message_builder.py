@@ -6,8 +6,7 @@ Formats: the headers of NServiceBus. A header that is there is never overwritten
 from __future__ import annotations
 
 import functools
-import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -18,6 +17,7 @@ from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import content_types
 from sqlqueue_spark.messages.failure_headers import Failure, poison
+from sqlqueue_spark.messages.host import machine
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     DELIVER_AT,
@@ -50,23 +50,21 @@ from sqlqueue_spark.send.compose.chunks import chunks
 from sqlqueue_spark.send.compose.column_values import among, in_order, mapped, mapped_once, told
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.events import Events, check_events, parted, typeless
-from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.compose.frame_columns import TYPES, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import OF_STORING, Alike, alike, members, poisoned
 from sqlqueue_spark.send.compose.message_ids import ids_of_rows, message_ids
 from sqlqueue_spark.send.compose.places import Places
 
+#: The columns of a frame that are read as they are, each with its type.
 _READ = {
-    "Body": pa.binary(),
-    "MessageId": pa.string(),
-    "Destination": pa.string(),
-    "Id": pa.string(),
-    "CorrelationId": pa.string(),
-    "ReplyToAddress": pa.string(),
-    "TimeToBeReceived": pa.duration("us"),
-    "Expires": pa.timestamp("us", tz="UTC"),
-    "DeliverAt": pa.timestamp("us", tz="UTC"),
-    "DelayDeliveryFor": pa.duration("us"),
-    "EventType": pa.string(),
+    name: {
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "interval day to second": pa.duration("us"),
+    }[types[0]]
+    for name, types in TYPES.items()
+    if name not in ("Headers", "Queue", "RowVersion")
 }
 #: Stands for the destination of an event until it is known who has subscribed to it.
 SUBSCRIBERS = ""
@@ -148,20 +146,19 @@ class MessageBuilder:
         row_ids = ids_of_rows(to_send)
         delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
         destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
-        published, events = self._events(given, groups, delayed)
+        failed = {at: poison(text) for at, text in poisoned(groups).items()}
+        events = self._events(given, groups, delayed, failed)
         if events is not None:
-            destinations = pc.if_else(published, SUBSCRIBERS, destinations)
-        for group in groups:
-            if group.poison:  # a transform that goes by headers knows no destination for it
-                its = among(group.positions, len(given))
-                destinations = pc.if_else(its, self.options.error_queue, destinations)
+            destinations = pc.if_else(events.published, SUBSCRIBERS, destinations)
+        if failed:  # a transform that goes by headers knows no destination for them
+            its = among(list(failed), len(given))
+            destinations = pc.if_else(its, self.options.error_queue, destinations)
         if destinations.null_count:
             raise Unsendable(
                 pc.index(destinations.is_null(), True).as_py(),
                 "A row's Destination is NULL and there is no option queue; give one, or filter such rows.",
             )
         given = given.set_column(list(_READ).index("Destination"), "Destination", destinations)
-        failed = {at: poison(text) for at, text in poisoned(groups).items()}
         for at in () if events is None else events.typeless():
             if not may_fail:
                 raise typeless(at)
@@ -169,7 +166,7 @@ class MessageBuilder:
         return Composed(
             id_column=ids,
             addresses=destinations,
-            make=functools.partial(self._rows, given, groups, ids, row_ids, published),
+            make=functools.partial(self._rows, given, groups, ids, row_ids, events),
             failed=failed,
             events=events,
             own_ids=to_send.null_count < len(to_send),
@@ -183,10 +180,11 @@ class MessageBuilder:
         groups: Sequence[Alike],
         ids: pa.Array,
         row_ids: pa.Array,
-        published: pa.Array | None,
+        events: Events | None,
     ) -> pa.RecordBatch:
         """The rows of all messages, with the headers that they lack added."""
         standard = self._standard()
+        published = None if events is None else events.published
         if published is not None:
             groups = [part for group in groups for part in parted(group, published)]
         of_events = {name: each for name, each in standard.items() if name != ENCLOSED_MESSAGE_TYPES}
@@ -247,42 +245,35 @@ class MessageBuilder:
         elif "Expires" not in self.columns.names:
             ttl = pc.coalesce(ttl, mapped(parse_time_span, group.asked[TIME_TO_BE_RECEIVED], ttl.type))
         delay_ms = pc.divide(given["DelayDeliveryFor"].cast(pa.int64()), 1_000)
-        due = given["DeliverAt"]
         own |= self._delayed(group, given)
         headers = group.completed(standard, [members(name, values) for name, values in own.items()])
         ttl_ms = mapped(milliseconds, ttl, pa.int64())
-        columns = [
-            headers,
-            body,
-            ttl_ms,
-            _fitting(related),
-            _fitting(reply_to),
-            given["Expires"],
-            delay_ms,
-            due,
-        ]
-        return pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:])
+        columns = [headers, body, ttl_ms, _fitting(related), _fitting(reply_to), given["Expires"]]
+        return pa.RecordBatch.from_arrays([*columns, delay_ms, given["DeliverAt"]], OUTGOING.names[1:])
 
     def _events(
-        self, given: pa.RecordBatch, groups: Sequence[Alike], delayed: pa.Array
-    ) -> tuple[pa.Array | None, Events | None]:
+        self,
+        given: pa.RecordBatch,
+        groups: Sequence[Alike],
+        delayed: pa.Array,
+        failed: Collection[int],
+    ) -> Events | None:
         """Which of the messages are published, and as what; None where no message is.
 
         :raises Unsendable: an event has a destination, or waits.
         """
         if not (self.options.publish or self.columns.events):
-            return None, None
+            return None
         event_types = told(given["EventType"])
         published = pc.or_(event_types.is_valid(), self.options.publish)
-        for group in groups:
-            if group.poison:
-                published = pc.and_not(published, among(group.positions, len(given)))
+        if failed:
+            published = pc.and_not(published, among(list(failed), len(given)))
         if not pc.any(published).as_py():
-            return None, None
+            return None
         check_events(published, event_types, told(given["Destination"]), delayed)
         enclosed = in_order([group.positions for group in groups], [group.types() for group in groups])
         enclosed = pc.coalesce(told(enclosed), event_types, self._message_type)
-        return published, Events.of(published, event_types, enclosed)
+        return Events.of(published, event_types, enclosed)
 
     @property
     def _message_type(self) -> pa.Scalar:
@@ -338,7 +329,7 @@ class MessageBuilder:
         """The headers that all messages of a chunk get where they lack them, as members of the JSON."""
         standard = {
             MESSAGE_INTENT: "Send",
-            ORIGINATING_MACHINE: socket.gethostname(),
+            ORIGINATING_MACHINE: machine(),
             ORIGINATING_ENDPOINT: self.options.sender or "sqlqueue",
             TIME_SENT: format_time(datetime.now(UTC)),
         }
