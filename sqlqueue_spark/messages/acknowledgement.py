@@ -34,17 +34,18 @@ class Owed(NamedTuple):
     id: str
 
 
-def owed(headers: Mapping[str, str]) -> Owed | None:
-    """The acknowledgement that a message asks for; None for one that ServiceControl has not put back."""
-    queue, id_ = headers.get(_QUEUE), headers.get(RETRY_ID)
-    return Owed(queue, id_) if queue and id_ else None
-
-
 def owed_by(texts: pa.Array) -> dict[int, Owed]:
-    """The acknowledgements that messages ask for, by position; ``texts`` are their headers as JSON."""
+    """The acknowledgements that messages ask for which ServiceControl has put back, by position.
+
+    :param texts: the messages' headers as JSON.
+    """
     asking = pc.indices_nonzero(pc.fill_null(pc.match_substring(texts, RETRY_ID), False)).to_pylist()
-    found = {at: owed(parse_headers(texts[at].as_py()) or {}) for at in asking}
-    return {at: each for at, each in found.items() if each is not None}
+    read = {at: parse_headers(texts[at].as_py()) or {} for at in asking}
+    return {
+        at: Owed(headers[_QUEUE], headers[RETRY_ID])
+        for at, headers in read.items()
+        if headers.get(_QUEUE) and headers.get(RETRY_ID)
+    }
 
 
 def by_queue(owed: Mapping[int, Owed], positions: Iterable[int]) -> dict[str, list[int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from sqlqueue_spark.messages.acknowledgement import ACKNOWLEDGEMENT_SENT
-from sqlqueue_spark.messages.host import HOST, host_headers
+from sqlqueue_spark.messages.host import host_headers
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     GIVE_UP_AT,
@@ -20,11 +20,8 @@ from sqlqueue_spark.messages.outgoing import TIME_TO_BE_RECEIVED
 from sqlqueue_spark.messages.servicecontrol import PROCESSING_ENDPOINT
 
 _STARTED, _ENDED = "NServiceBus.ProcessingStarted", "NServiceBus.ProcessingEnded"
-#: Headers that a copy loses, or gets anew.
-_LOST = {
-    *(TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, ORIGIN, GIVE_UP_AT),
-    *(_STARTED, _ENDED, *HOST, PROCESSING_ENDPOINT),
-}
+#: Headers that a copy loses.
+_LOST = (TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, ORIGIN, GIVE_UP_AT)
 
 
 def audit_headers(

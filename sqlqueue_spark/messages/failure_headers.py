@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from sqlqueue_spark.errors import UnreadableHeaders, type_name
-from sqlqueue_spark.messages.host import HOST, host_headers
+from sqlqueue_spark.messages.host import host_headers
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     GIVE_UP_AT,
@@ -55,12 +55,8 @@ _LONGEST_MESSAGE, _LONGEST_TEXT = 16_384, 65_536
 #: How a line begins that tells a frame as .NET writes it.
 FRAME = "   at "
 _MOST_DATA = 50
-#: Headers that a message loses or gets anew. With the others it would expire, or be moved on, in the error
-#: queue.
-_LOST = {
-    *(TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE),
-    *(PROCESSING_ENDPOINT, *HOST, WAITS_FOR, GIVE_UP_AT, ORIGIN, STORED),
-}
+#: Headers with which a message would expire, or be moved on, in the error queue; and those of hops before.
+_LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, WAITS_FOR, GIVE_UP_AT, ORIGIN, STORED}
 #: The beginnings of the names of headers that are taken off when a message goes back. ServiceControl takes
 #: off the same when it retries one.
 _TAKEN_OFF = (RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, EXCEPTION_INFO, "ServiceControl.EditOf")
@@ -127,15 +123,14 @@ def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: 
     added = _added(failure, queue, endpoint)
     if headers is None:
         return format_headers({MESSAGE_ID: row_id, **added, RAW_HEADERS: text or ""})
-    lost = _LOST | {name for name in headers if name.startswith(EXCEPTION_INFO)}
+    lost = {*_LOST, *added, *(name for name in headers if name.startswith(EXCEPTION_INFO))}
     if not headers.get(MESSAGE_ID):
-        lost |= {MESSAGE_ID}
-        added[MESSAGE_ID] = row_id
+        lost.add(MESSAGE_ID)
     kept = {name: value for name, value in headers.items() if name not in lost}
     readable = _readable(kept)
     if readable != kept:
         return format_headers({MESSAGE_ID: row_id, **readable, **added, RAW_HEADERS: text or ""})
-    return changed_headers(text, lost, added)
+    return changed_headers(text, lost, added, row_id=row_id)
 
 
 def put_back_headers(text: str | None) -> str:

@@ -12,8 +12,6 @@ import uuid
 
 HOST_ID, HOST_NAME = "$.diagnostics.hostid", "$.diagnostics.hostdisplayname"
 PROCESSING_MACHINE = "NServiceBus.ProcessingMachine"
-#: These headers of an earlier host are replaced.
-HOST = (HOST_ID, HOST_NAME, PROCESSING_MACHINE)
 
 
 def host_headers(endpoint: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime
 from json.encoder import encode_basestring as _quoted
 
@@ -95,7 +95,8 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
         return {}
     if not isinstance(headers, dict):
         return None
-    if "\\u" in text and any(_HALF.search(each) for each in _strings(headers)):
+    texts = (each for member in headers.items() for each in member if isinstance(each, str))
+    if "\\u" in text and any(map(_HALF.search, texts)):
         return None
     types = set(map(type, headers.values()))
     if types <= _STRING:
@@ -169,22 +170,10 @@ def without_headers(text: str, names: Container[str]) -> str:
     return left + text[members[-1].end("value") :] if members else text
 
 
-def with_headers(text: str, more: Mapping[str, str]) -> str:
-    """Headers as JSON with these behind them; those that are there stay byte for byte.
-
-    :param text: JSON that :func:`parse_headers` can read.
-    """
-    if not parse_headers(text):
-        return format_headers(more)
-    if not more:
-        return text
-    return text.rstrip().removesuffix("}").rstrip() + "," + format_headers(more)[1:]
-
-
 def changed_headers(
-    text: str | None, lost: Collection[str], more: Mapping[str, str], *, row_id: str | None = None
+    text: str | None, lost: Iterable[str], more: Mapping[str, str], *, row_id: str | None = None
 ) -> str:
-    """Headers as JSON without those of some names, and with others behind them.
+    """Headers as JSON without those of some names, and with others behind them, which replace their like.
 
     The headers that stay do so byte for byte where all are texts, as .NET endpoints write them. Else they are
     written anew.
@@ -193,12 +182,14 @@ def changed_headers(
     :param row_id: the Id of the received row, by which a message is known that has no id; None where it stays
         without.
     """
-    if row_id is not None and not (parse_headers(text) or {}).get(MESSAGE_ID):
-        lost, more = {*lost, MESSAGE_ID}, {MESSAGE_ID: row_id, **more}
-    if text is None or not is_object_of_texts(text):
-        kept = {name: value for name, value in (parse_headers(text) or {}).items() if name not in lost}
-        return format_headers({**kept, **more})
-    return with_headers(without_headers(text.strip(), lost), more)
+    headers = parse_headers(text) or {}
+    if row_id is not None and not headers.get(MESSAGE_ID):
+        more = {MESSAGE_ID: row_id, **more}
+    lost = {*lost, *more}
+    if text is None or not is_object_of_texts(text) or lost.issuperset(headers):
+        return format_headers({**{name: each for name, each in headers.items() if name not in lost}, **more})
+    kept = without_headers(text.strip(), lost)
+    return kept.removesuffix("}").rstrip() + "," + format_headers(more)[1:] if more else kept
 
 
 @functools.lru_cache(maxsize=1000)
@@ -241,11 +232,3 @@ def parse_time(text: str | None) -> datetime | None:
         return datetime.strptime(text or "", _TIME).replace(tzinfo=UTC)
     except ValueError:
         return None
-
-
-def _strings(headers: Mapping[str, object]) -> Iterator[str]:
-    """The names, and the values that are texts."""
-    for name, value in headers.items():
-        yield name
-        if isinstance(value, str):
-            yield value

@@ -1,8 +1,12 @@
-"""The headers of a message that waits in a table of delayed messages, because its database is down.
+"""The headers with which a message waits in a table of delayed messages.
 
-``sqlqueue.GiveUpAt`` stays until the message is delivered: if the database goes down again, the wait does not
-begin anew. ``sqlqueue.WaitsFor`` names the option that leads to the database. ForwardDestination behind it
-names the queue of the message, so that any mover puts it back there.
+It waits until it is tried again, as a .NET endpoint writes it, or because its database is down.
+ForwardDestination names the queue of the message, so that any mover puts it back there.
+
+Formats: ``NServiceBus.Retries`` counts the delayed retries of NServiceBus. A message loses it on the way to
+an error queue. ``sqlqueue.GiveUpAt`` stays until the message is delivered: if the database goes down again,
+the wait does not begin anew. ``sqlqueue.WaitsFor`` names the option that leads to the database. Only
+ForwardDestination stands behind it.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     GIVE_UP_AT,
     ORIGIN,
+    RETRIES,
+    RETRIES_TIMESTAMP,
     WAITS_FOR,
     changed_headers,
     format_member,
@@ -21,6 +27,28 @@ from sqlqueue_spark.messages.message import (
     parse_headers,
     parse_time,
 )
+
+
+def retry_headers(
+    text: str | None, *, queue: str, row_id: str, origin: str, now: datetime, due: datetime
+) -> str:
+    """The headers with which a message waits until it is tried again, as JSON.
+
+    All others stay byte for byte, the time to be received, too. Parameters as of :func:`waiting_headers`.
+    """
+    added = {
+        RETRIES: str(retries_of((parse_headers(text) or {}).get(RETRIES)) + 1),
+        RETRIES_TIMESTAMP: format_time(now),
+        ORIGIN: origin,
+        DELIVER_AT: format_time(due),
+        FORWARD_DESTINATION: queue,
+    }
+    return changed_headers(text, (), added, row_id=row_id)
+
+
+def retries_of(header: str | None) -> int:
+    """How often a message was tried again later, by ``NServiceBus.Retries``; 0 where that is no count."""
+    return int(header) if header and header.isascii() and header.isdecimal() and len(header) < 10 else 0
 
 
 def waiting_headers(
@@ -42,7 +70,7 @@ def waiting_headers(
         WAITS_FOR: database,
         FORWARD_DESTINATION: queue,
     }
-    return changed_headers(text, {*added, DELIVER_AT}, added, row_id=row_id), end
+    return changed_headers(text, [DELIVER_AT], added, row_id=row_id), end
 
 
 def given_up_at(text: str | None) -> datetime | None:

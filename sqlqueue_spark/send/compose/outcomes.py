@@ -18,13 +18,12 @@ import pyarrow as pa
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.audit import audit_headers
-from sqlqueue_spark.messages.delayed_retry_headers import retry_headers
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR, changed_headers
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, uuid_text
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
-from sqlqueue_spark.messages.waiting_headers import given_up_at, waiting_headers
+from sqlqueue_spark.messages.waiting_headers import given_up_at, retry_headers, waiting_headers
 from sqlqueue_spark.send.compose.column_values import in_order, moment
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.places import Places
@@ -175,9 +174,7 @@ class Outcomes:
             failed.
         """
         headers = [
-            changed_headers(
-                self._error_headers(at, failure, places), {STORED_FOR, STORED_EVENT}, {STORED_FOR: to}
-            )
+            changed_headers(self._error_headers(at, failure, places), [STORED_EVENT], {STORED_FOR: to})
             for at, to, failure in refused
         ]
         return self._rows([at for at, *_ in refused], headers)
