@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sqlqueue_spark.errors import WrongAnswer
 from sqlqueue_spark.handling.calls import Handler
-from sqlqueue_spark.handling.handler_timeout import Watch
+from sqlqueue_spark.handling.handler_timeout import Seen, Watch
 from sqlqueue_spark.handling.outcome_columns import (
     Outcome,
     failure_of,
@@ -26,9 +26,10 @@ _MOST_BYTES = 4 << 20
 class BatchHandler:
     """Calls a handler for each message, and makes the message's outcome of what it answers or raises."""
 
-    def __init__(self, handler: Handler, watch: Watch | None = None) -> None:
+    def __init__(self, handler: Handler, seen: Seen | None = None) -> None:
+        """:param seen: what a parent process sees of it."""
         self._handler = handler
-        self._watch = watch or Watch(handler.limits.timeout)
+        self._watch = Watch(handler.limits.timeout, seen)
 
     def handle(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The messages with their outcomes, in their order, in one batch or several."""

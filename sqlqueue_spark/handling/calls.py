@@ -34,7 +34,6 @@ class Limits:
     unrecoverable: tuple[type[BaseException], ...] = ()
 
     def is_hopeless(self, error: BaseException) -> bool:
-        """Whether to try again does not help."""
         return isinstance(error, (*_HOPELESS, *self.unrecoverable))
 
 
@@ -70,7 +69,6 @@ class Handler:
 
     @functools.cached_property
     def packages(self) -> frozenset[str]:
-        """The packages in which the functions are written."""
         functions = [self.functions] if callable(self.functions) else self.functions.values()
         return frozenset(map(package_of, functions))
 
@@ -90,7 +88,6 @@ class Handler:
 
 
 def _listed(answer: object, message: ReceivedMessage) -> list[Outgoing]:
-    """The messages that a function answers."""
     if answer is None:
         return []
     if isinstance(answer, Answer):

@@ -35,7 +35,7 @@ from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout
 from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.calls import Limits
 from sqlqueue_spark.handling.child_process import ChildEnded, ChildProcess, Outcomes
-from sqlqueue_spark.handling.handler_timeout import Seen, Watch
+from sqlqueue_spark.handling.handler_timeout import Seen
 from sqlqueue_spark.handling.outcome_columns import (
     Outcome,
     failure_of,
@@ -148,7 +148,7 @@ class ChildHandler:
     def _load(self, seen: Seen) -> Outcomes:
         """In the child: what handles its messages."""
         handler = pickle.loads(self._pickled)  # noqa: S301 -- Spark brought it, as it brings every function
-        return BatchHandler(handler, Watch(self._limits.timeout, seen)).outcomes
+        return BatchHandler(handler, seen).outcomes
 
     def _count_unbegun(self, ended: ChildEnded) -> None:
         self._unbegun += 1

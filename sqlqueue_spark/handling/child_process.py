@@ -26,9 +26,8 @@ from typing import Never
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import WorkerDied
-from sqlqueue_spark.handling import handler_timeout
-from sqlqueue_spark.handling.handler_timeout import Seen
+from sqlqueue_spark.errors import HandlerTimeout, WorkerDied
+from sqlqueue_spark.handling.handler_timeout import Seen, grace
 from sqlqueue_spark.spark.processes import leave_out_modules
 
 #: Gives the outcomes of a batch of messages, part by part.
@@ -69,7 +68,7 @@ class ChildProcess:
         if not hasattr(os, "fork"):
             raise OSError("this system has no fork")
         self._timeout = timeout
-        self._grace = handler_timeout.grace(timeout)
+        self._grace = grace(timeout)
         self._seen = Seen.from_buffer(mmap.mmap(-1, ctypes.sizeof(Seen)))
         self._status: int | None = None
         self._channel, theirs = socket.socketpair()
@@ -174,7 +173,10 @@ class ChildProcess:
         self.end()
         # It may have gone on between the look and its death. Then no message is to blame.
         blamed = position if self._seen.is_overdue(self._grace) else None
-        raise ChildEnded(handler_timeout.killed(), blamed)
+        killed = (
+            "The handler took longer than handlerTimeout, and as it heard no alarm its process was killed."
+        )
+        raise ChildEnded(HandlerTimeout(killed), blamed)
 
     def _died(self) -> Never:
         self._reap(1.0)
@@ -202,7 +204,6 @@ class ChildProcess:
 
 
 def _end_of(status: int | None) -> str:
-    """How a process ended."""
     if status is None:
         return "closed its channel"
     if status >= 0:

@@ -27,13 +27,6 @@ def grace(timeout: float) -> float:
     return min(max(timeout, _LEAST_GRACE), _MOST_GRACE)
 
 
-def killed() -> HandlerTimeout:
-    """The failure of a message whose handler heard no alarm, so that its process was killed."""
-    return HandlerTimeout(
-        "The handler took longer than handlerTimeout, and as it heard no alarm its process was killed."
-    )
-
-
 class Watch:
     """Ends calls that take too long, and shows a parent process which message is handled, and until when.
 

@@ -23,9 +23,9 @@ from sqlqueue_spark.messages.message import (
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS
 from sqlqueue_spark.messages.transit import goes_elsewhere
 
-#: The columns of which a message is made, in small letters: a frame may spell them as it likes.
 #: Headers of messages that may be for another queue.
 _ELSEWHERE = {FORWARD_DESTINATION, STORED_FOR, STORED_EVENT}
+#: The columns of which a message is made, in small letters: a frame may spell them as it likes.
 COLUMNS = ("queue", "id", "rowversion", "headers", "body", "replytoaddress")
 
 

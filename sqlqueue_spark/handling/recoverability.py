@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 from pyspark.sql.types import StructType
 
@@ -75,7 +75,8 @@ def recoverability(
     own = names["failure"]
     told = F.col(own)
     fields = [name.lower() for name in failure.names]
-    retries = _retries()
+    count = header(RETRIES)
+    retries = F.when(count.rlike(_COUNT), count.cast("int")).otherwise(0)
     again = retries < delayedRetries
     if "unrecoverable" in fields:
         again = again & ~F.coalesce(told.getField(failure.names[fields.index("unrecoverable")]), F.lit(False))
@@ -84,9 +85,3 @@ def recoverability(
     if errorQueue is not None:
         recovered = recovered.withField("ErrorQueue", F.lit(errorQueue))
     return messages.withColumn(own, F.when(told.isNotNull(), recovered))
-
-
-def _retries() -> Column:
-    """How often the message was tried again later; 0 where its header does not tell."""
-    text = header(RETRIES)
-    return F.when(text.rlike(_COUNT), text.cast("int")).otherwise(0)
