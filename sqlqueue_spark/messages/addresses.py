@@ -191,7 +191,6 @@ def of_endpoint(settings: Mapping[str, T], queue: str) -> T | None:
 
 
 def _read_as(address: str, table: Table) -> bool:
-    """Whether an address means this table."""
     try:
         read = Address.parse(address)
     except ConfigurationError:

@@ -26,5 +26,4 @@ def host_headers(endpoint: str) -> dict[str, str]:
 
 @functools.cache
 def machine() -> str:
-    """The name of this machine."""
     return socket.gethostname()

@@ -22,7 +22,6 @@ class MessageSelection:
     headers: tuple[tuple[str, str | None], ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything is given at all."""
         return bool(self.types or self.ids or self.headers)
 
     def fits(self, row_id: str, headers: str | None) -> bool:

@@ -78,7 +78,6 @@ class Composed:
         return self._taken(sources, addresses=addresses, events=None, own_ids=own_ids, copies=copies)
 
     def _taken(self, its: pa.Array, **changes: Any) -> Composed:
-        """The messages at these positions, with these changes."""
         failed = self.failed
         if failed:
             positions = enumerate(its.to_pylist())

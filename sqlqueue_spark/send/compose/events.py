@@ -56,12 +56,10 @@ class Events:
         return [(names, self._of(number)) for number, names in enumerate(self.topics)]
 
     def positions(self) -> list[int]:
-        """The positions of the events."""
         its = pc.indices_nonzero(self.published)
         return its.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def take(self, positions: pa.Array) -> Events:
-        """Those of the messages at these positions."""
         return replace(self, numbers=self.numbers.take(positions))
 
     def without(self, positions: Sequence[int]) -> Events:

@@ -101,7 +101,6 @@ class Alike:
         return pa.array(told, pa.string())
 
     def filtered(self, its: pa.Array) -> Alike:
-        """Those of the rows for which ``its`` is true."""
         return replace(
             self,
             positions=self.positions.filter(its),

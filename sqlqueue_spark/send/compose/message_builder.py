@@ -133,9 +133,8 @@ class MessageBuilder:
         given = pa.RecordBatch.from_arrays(read, list(_READ))
         may_fail = self.columns.received and self.options.error_queue is not None
         if groups is None:
-            headers = self.columns.column(batch, "Headers")
             groups = alike(
-                headers.cast(pa.string()) if pa.types.is_large_string(headers.type) else headers,
+                self.columns.column(batch, "Headers"),
                 received=self.columns.received,
                 poison=may_fail,
                 lost=self._lost,
@@ -344,12 +343,9 @@ class MessageBuilder:
         received: pa.Array,
         new_ids: NewIds | None,
     ) -> pa.Array:
-        """The message id of each row: that of the column or of the header, else the Id of the received row.
+        """The message ids (:func:`message_ids`), with a new one for each row that has none.
 
-        A row that has none of these gets a new id, if there is no outbox, or if ``new_ids`` makes them.
-
-        :param own: the column MessageId.
-        :param received: the Ids of the rows that were received.
+        :param new_ids: makes them; without it only a sink without an outbox may make some.
         :raises Unsendable: column and header differ, or a row has no id and an outbox needs one.
         """
         ids = message_ids(own, groups, received)

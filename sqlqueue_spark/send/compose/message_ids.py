@@ -24,8 +24,7 @@ def message_ids(own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> p
     """
     header = asked_column(MESSAGE_ID, groups)
     differ = pc.not_equal(own, header)
-    if pc.any(differ).as_py():
-        at = pc.index(differ, True).as_py()
+    if (at := pc.index(differ, True).as_py()) >= 0:
         raise Unsendable(
             at,
             f"A row has the MessageId {own[at].as_py()!r} and the header {MESSAGE_ID} "
@@ -40,9 +39,7 @@ def ids_of_rows(given: pa.Array) -> pa.Array:
     new = new_row_ids(len(given))
     if given.null_count == len(given):
         return new
-    odd = pc.fill_null(pc.invert(pc.match_substring_regex(given, _UUID)), False)
-    if pc.any(odd).as_py():
-        at = pc.index(odd, True).as_py()
+    if (at := pc.index(pc.match_substring_regex(given, _UUID), False).as_py()) >= 0:
         raise Unsendable(
             at,
             f"The Id {given[at].as_py()!r} of a row is no UUID; leave the column out (each row then gets a "

@@ -118,7 +118,6 @@ class OutcomeBuilder:
             yield self.composed(stays, self._grouped(stays))
 
     def _grouped(self, batch: pa.RecordBatch) -> list[Alike]:
-        """The rows by the headers that they have."""
         return alike(self.columns.column(batch, "Headers").cast(pa.string()), received=True, poison=True)
 
     def composed(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Outcomes:
@@ -428,7 +427,6 @@ def _of_json(text: str) -> dict[str, Any]:
 
 
 def _failure(told_: Mapping[str, Any]) -> Failure:
-    """A failure as the column tells it."""
     delay = told_.get("RetryAfter")
     if delay is not None and delay >= LONGEST_DELAY:  # the message goes to the error queue at once
         delay = None

@@ -105,7 +105,6 @@ class Outcomes:
         return range(first, bisect.bisect_right(self.owners, position, first))
 
     def queue(self, position: int) -> str:
-        """The address of the queue in which a row was received."""
         return self.queues[position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
 
     def row_id(self, position: int) -> str:
