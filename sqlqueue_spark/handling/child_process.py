@@ -252,25 +252,23 @@ def _leave_the_parent(channel: int, parent: int | None) -> None:
         1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
     )
     # A connection has one process at either end.
-    for each in _descriptors():
-        if each > _STANDARD and each != channel and _is_socket(each):
+    for each in _sockets():
+        if each > _STANDARD and each != channel:
             os.dup2(nothing, each, inheritable=False)
     os.close(nothing)
 
 
-def _descriptors() -> Iterable[int]:
-    """All open descriptors, and perhaps others."""
+def _sockets() -> Iterator[int]:
+    """The open descriptors that are sockets."""
+    descriptors: Iterable[int]
     try:
-        return list(map(int, os.listdir("/dev/fd")))  # noqa: PTH208 -- numbers, not paths
+        descriptors = list(map(int, os.listdir("/dev/fd")))  # noqa: PTH208 -- numbers, not paths
     except OSError:
-        return range(os.sysconf("SC_OPEN_MAX"))
-
-
-def _is_socket(descriptor: int) -> bool:
-    try:
-        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
-    except OSError:
-        return False  # that of the listing itself
+        descriptors = range(os.sysconf("SC_OPEN_MAX"))
+    for each in descriptors:
+        with contextlib.suppress(OSError):  # it is not open, as that of the listing itself
+            if stat.S_ISSOCK(os.fstat(each).st_mode):
+                yield each
 
 
 def _serve(channel: socket.socket, load: Callable[[], Outcomes]) -> None:

@@ -84,10 +84,8 @@ class Places:
 
     def option_of(self, target: Target) -> str:
         """The name of the option that leads to a database."""
-        for name, url in self.away.endpoint_urls.items():
-            if url == target.url:
-                return f"endpoint.{name}.url"
-        return "sink.url"
+        urls = self.away.endpoint_urls.items()
+        return next((f"endpoint.{name}.url" for name, url in urls if url == target.url), "sink.url")
 
     def at(self, target: Target) -> SinkOptions:
         """The sink's options as they hold in one of these databases."""
