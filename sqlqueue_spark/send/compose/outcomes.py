@@ -162,26 +162,23 @@ class Outcomes:
             bodies=in_order(order, [self.bodies.take(order[0]), bodies]),
         )
 
-    def error_rows(self, positions: Sequence[int], places: Places) -> pa.RecordBatch:
-        """The rows with which these go to an error queue."""
-        return self._rows(positions, [self._error_headers(at, self.failed[at], places) for at in positions])
+    def error_rows(
+        self, failures: Sequence[tuple[int, Failure]], places: Places, to: Sequence[str] = ()
+    ) -> pa.RecordBatch:
+        """The rows with which some of these go to an error queue.
 
-    def copy_error_rows(self, refused: Sequence[tuple[int, str, Failure]], places: Places) -> pa.RecordBatch:
-        """The error rows of copies of events that were passed on; each names its one destination.
-
-        :param refused: of each copy the position of its row, the full address of its destination, and why it
-            failed.
+        :param failures: of each its position, and why it failed.
+        :param to: of copies of events that were passed on, the full address of each one's one destination.
         """
-        headers = [
-            changed_headers(self._error_headers(at, failure, places), [STORED_EVENT], {STORED_FOR: to})
-            for at, to, failure in refused
-        ]
-        return self._rows([at for at, *_ in refused], headers)
-
-    def _error_headers(self, position: int, failure: Failure, places: Places) -> str:
-        queue, endpoint = places.written(failure.failed_for or self.queue(position), received=True)
-        row_id = self.row_id(position)
-        return failed_headers(self._texts[position], failure, queue=queue, endpoint=endpoint, row_id=row_id)
+        headers = []
+        for at, failure in failures:
+            queue, endpoint = places.written(failure.failed_for or self.queue(at), received=True)
+            text, row_id = self._texts[at], self.row_id(at)
+            headers.append(failed_headers(text, failure, queue=queue, endpoint=endpoint, row_id=row_id))
+        if to:
+            named = zip(headers, to, strict=True)
+            headers = [changed_headers(text, [STORED_EVENT], {STORED_FOR: each}) for text, each in named]
+        return self._rows([at for at, _ in failures], headers)
 
     def later_rows(self, positions: Sequence[int], places: Places, now: datetime) -> pa.RecordBatch:
         """The rows with which these wait: until they are tried again, or for a database that is down.

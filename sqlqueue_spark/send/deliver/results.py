@@ -57,7 +57,7 @@ class Results:
             if chunk.rows is None:
                 rows = self._message_errors(its, chunk.failed)
             else:
-                rows = replace(chunk.rows, failed=chunk.failed).error_rows(its, self._places)
+                rows = chunk.rows.error_rows([(at, chunk.failed[at]) for at in its], self._places)
             yield from self._beside(queue, rows, its, [FAILED] * len(its))
 
     def _failed_copies(self, decision: Decision) -> Iterator[Rows]:
@@ -71,10 +71,10 @@ class Results:
             yield from self._beside(self._error_queue, errors, owners, self._told_apart(decision.copies))
             return
         assert chunk.sends is not None
-        refused = [(chunk.owners[at], self._full(at), chunk.refused[at]) for at in decision.copies]
-        rows = chunk.rows.copy_error_rows(refused, self._places)
+        refused = [(chunk.owners[at], chunk.refused[at]) for at in decision.copies]
+        rows = chunk.rows.error_rows(refused, self._places, [self._full(at) for at in decision.copies])
         yield from self._beside(
-            self._error_queue, rows, [at for at, *_ in refused], self._told_apart(decision.copies)
+            self._error_queue, rows, [at for at, _ in refused], self._told_apart(decision.copies)
         )
 
     def _told_apart(self, copies: Sequence[int]) -> list[str]:
