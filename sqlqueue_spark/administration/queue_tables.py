@@ -24,6 +24,7 @@ from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
+    ONE_HOP,
     format_headers,
     time_sent,
 )
@@ -192,7 +193,7 @@ def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
     sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
     given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
     columns = FrameColumns(names={name: name for name in given})
-    builder = MessageBuilder(columns=columns, options=sink, places=Places(sink, sink), as_given=True)
+    builder = MessageBuilder(columns=columns, options=sink, places=Places(sink, sink), kept=ONE_HOP)
     return next(builder.compose([pa.RecordBatch.from_pydict(given)]))
 
 

@@ -46,8 +46,6 @@ from sqlqueue_spark.send.compose.column_values import in_order, mapped_once, tol
 _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
 #: Those of one hop whose values are read.
 _HOPS = (FORWARD_DESTINATION, STORED_FOR, STORED_EVENT, ORIGIN, STORED)
-#: Headers of one hop that a new message may have: it may be one for a store-and-forward queue.
-OF_STORING = frozenset({STORED_FOR, STORED_EVENT})
 #: A character of a header as .NET writes most of them: all ASCII, and nothing escaped. A value may also have
 #: the slash and the quotation mark, which .NET escapes; a name may not. (Addresses have quotation marks on
 #: PostgreSQL.)

@@ -25,6 +25,8 @@ from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     MESSAGE_ID,
     ONE_HOP,
+    STORED_EVENT,
+    STORED_FOR,
     TIME_SENT,
     format_member,
     format_time,
@@ -51,7 +53,7 @@ from sqlqueue_spark.send.compose.column_values import among, in_order, mapped, m
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.events import Events, check_events, parted, typeless
 from sqlqueue_spark.send.compose.frame_columns import TYPES, FrameColumns
-from sqlqueue_spark.send.compose.header_shapes import OF_STORING, Alike, alike, members, poisoned
+from sqlqueue_spark.send.compose.header_shapes import Alike, alike, members, poisoned
 from sqlqueue_spark.send.compose.message_ids import ids_of_rows, message_ids
 from sqlqueue_spark.send.compose.places import Places
 
@@ -97,15 +99,8 @@ class MessageBuilder:
     #: How many messages were made that have no type; those that endpoints exchange among themselves need
     #: none.
     untyped: Count = field(default_factory=Count)
-    #: Whether headers of one hop go out as they are given, as a person may want it.
-    as_given: bool = False
-
-    @property
-    def _lost(self) -> frozenset[str]:
-        """The headers that do not go out."""
-        if self.as_given:
-            return frozenset()
-        return ONE_HOP if self.columns.received else ONE_HOP - OF_STORING
+    #: The headers of one hop that a new message keeps: it may be one for a store-and-forward queue.
+    kept: frozenset[str] = frozenset({STORED_FOR, STORED_EVENT})
 
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Composed]:
         """Make the messages of a task, in their order, chunk by chunk; a chunk goes out in one transaction.
@@ -137,7 +132,7 @@ class MessageBuilder:
                 self.columns.column(batch, "Headers"),
                 received=self.columns.received,
                 poison=may_fail,
-                lost=self._lost,
+                lost=ONE_HOP if self.columns.received else ONE_HOP - self.kept,
             )
         own, nothing = told(given["Id"]), pa.nulls(len(given), pa.string())
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
@@ -247,8 +242,17 @@ class MessageBuilder:
         own |= self._delayed(group, given)
         headers = group.completed(standard, [members(name, values) for name, values in own.items()])
         ttl_ms = mapped(milliseconds, ttl, pa.int64())
-        columns = [headers, body, ttl_ms, _fitting(related), _fitting(reply_to), given["Expires"]]
-        return pa.RecordBatch.from_arrays([*columns, delay_ms, given["DeliverAt"]], OUTGOING.names[1:])
+        columns = [
+            headers,
+            body,
+            ttl_ms,
+            _fitting(related),
+            _fitting(reply_to),
+            given["Expires"],
+            delay_ms,
+            given["DeliverAt"],
+        ]
+        return pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:])
 
     def _events(
         self,
