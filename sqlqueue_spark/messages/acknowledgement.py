@@ -35,7 +35,7 @@ class Owed(NamedTuple):
 
 
 def owed_by(texts: pa.Array) -> dict[int, Owed]:
-    """The acknowledgements that messages ask for which ServiceControl has put back, by position.
+    """The acknowledgements that messages ask for, by position: those that ServiceControl has put back.
 
     :param texts: the messages' headers as JSON.
     """

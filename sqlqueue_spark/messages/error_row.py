@@ -79,6 +79,7 @@ class ErrorRow:
 
     @property
     def stops(self) -> bool:
+        """Whether ServiceControl stops at it."""
         return self.ingestion.verdict is Verdict.STOPS
 
 

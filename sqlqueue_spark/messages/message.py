@@ -95,8 +95,9 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
         return {}
     if not isinstance(headers, dict):
         return None
-    texts = (each for member in headers.items() for each in member if isinstance(each, str))
-    if "\\u" in text and any(map(_HALF.search, texts)):
+    if "\\u" in text and any(
+        _HALF.search(each) for member in headers.items() for each in member if isinstance(each, str)
+    ):
         return None
     types = set(map(type, headers.values()))
     if types <= _STRING:

@@ -351,8 +351,9 @@ def _new_ids(outcomes: Outcomes, owners: Sequence[int], nameless: Sequence[int])
 
     :param owners: of each message the position of the row that sends it, in ascending order.
     """
-    places = [at - bisect.bisect_left(owners, owners[at]) for at in nameless]
+    firsts = dict(zip(reversed(owners), reversed(range(len(owners))), strict=True))
     senders = [owners[at] for at in nameless]
+    places = [at - firsts[sender] for at, sender in zip(nameless, senders, strict=True)]
     ids = outcomes.ids.take(pa.array(senders, pa.int32())).to_pylist()
     return derived_ids(ids, [outcomes.origin(at).row_id for at in senders], places)
 

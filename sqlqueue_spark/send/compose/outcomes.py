@@ -24,7 +24,7 @@ from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, uuid_text
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.messages.waiting_headers import given_up_at, retry_headers, waiting_headers
-from sqlqueue_spark.send.compose.column_values import in_order, moment
+from sqlqueue_spark.send.compose.column_values import among, moment
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.places import Places
 
@@ -152,14 +152,11 @@ class Outcomes:
 
     def with_received(self, positions: Sequence[int], headers: pa.Array, bodies: pa.Array) -> Outcomes:
         """The same rows, with these headers and bodies at these positions, which are in ascending order."""
-        if not positions:
-            return self
-        others = sorted(set(range(len(self))).difference(positions))
-        order = [pa.array(its, pa.int32()) for its in (others, positions)]
+        its = among(positions, len(self))
         return replace(
             self,
-            headers=in_order(order, [self.headers.take(order[0]), headers]),
-            bodies=in_order(order, [self.bodies.take(order[0]), bodies]),
+            headers=pc.replace_with_mask(self.headers, its, headers),
+            bodies=pc.replace_with_mask(self.bodies, its, bodies),
         )
 
     def error_rows(
