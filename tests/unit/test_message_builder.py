@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.messages.outgoing import format_time_span, parse_time_span
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
@@ -567,6 +568,30 @@ def test_a_row_is_named_among_all_of_its_chunk():
     composer = builder_of(FrameColumns(names={name: name for name in names}), Places(options, options))
     with pytest.raises(ConfigurationError, match=rf"It is the row with RowVersion 17, Id {ROW}\.$"):
         list(composer.compose(batches))
+
+
+def test_retries_and_rows_that_wait_for_a_database_are_made_together():
+    names = ["Queue", "RowVersion", "Id", "Headers", "Body"]
+    rows = [{**RECEIVED, "Queue": "orders", "RowVersion": number} for number in range(4)]
+    schema = pa.schema([(name, TYPES.get(name, pa.string())) for name in names])
+    options = SinkOptions.parse({"url": "postgresql://h/d", "endpoint": "Sales", "queue": "Billing"})
+    places = Places(options, options)
+    builder = builder_of(FrameColumns(names={name: name for name in names}), places)
+    (made,) = builder.compose([pa.RecordBatch.from_pylist(rows, schema)])
+    assert isinstance(made, Outcomes)
+    waits = Failure(exception_type="E", waits_for="sink.url", give_up_after=timedelta(hours=1))
+    failed = made.failing({
+        0: Failure(exception_type="E", retry_after=timedelta()),
+        1: waits,
+        2: Failure(exception_type="E", retry_after=timedelta(seconds=5)),
+        3: waits,
+    })  # fmt: skip
+    now = datetime(2026, 11, 27, tzinfo=UTC)
+    later = failed.later_rows(range(4), places, now).to_pylist()
+    end, step = now + timedelta(hours=1), timedelta(microseconds=1)
+    assert [each["delay_ms"] for each in later] == [0, None, 5_000, None]
+    assert [each["due"] for each in later] == [None, end + step, None, end + 3 * step]
+    assert ["WaitsFor" in each["headers"] for each in later] == [False, True, False, True]
 
 
 def test_a_destination_wins_over_the_option_queue():
