@@ -51,6 +51,7 @@ STANDS_FOR = {
     "purge": "one_row, likewise",
     "look": "count_all: S is freed row by row, because no (max) column is returned",
     "ids": "count_all, likewise",
+    "origins": "read, of rows that the claim has locked",
     "headers_of": "read, of a few rows that the claim has locked",
     "lock_in_transit": "claim, of a few rows, and its commit follows at once",
     "oldest": "count_all: S is freed key by key",
