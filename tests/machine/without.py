@@ -25,7 +25,7 @@ from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling
 from sqlqueue_spark.receive.holding.replay import Wanted
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.send.deliver import at_home, delivery
+from sqlqueue_spark.send.deliver import delivery, work
 from sqlqueue_spark.send.deliver.at_home import AtHome
 from sqlqueue_spark.send.deliver.chunk import Chunk
 from sqlqueue_spark.send.deliver.destinations import Rows
@@ -135,7 +135,7 @@ def keys_of_final_addresses() -> Iterator[None]:
                 found[at] = id_ if each.known_as.partition("@")[0] == own else f"{id_}>{copy}"
         return found
 
-    with mock.patch.object(at_home, "send_keys", by_id):
+    with mock.patch.object(work, "send_keys", by_id):
         yield
 
 
@@ -318,7 +318,7 @@ def tables_of_copies() -> Iterator[None]:
         placed = [replace(each, known_as=f"copy {number}") for number, each in enumerate(copies)]
         return keys(chunk, [*others, *placed], remembered=remembered)
 
-    with mock.patch.object(at_home, "send_keys", by_place):
+    with mock.patch.object(work, "send_keys", by_place):
         yield
 
 

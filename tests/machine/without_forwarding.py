@@ -44,7 +44,7 @@ def origins_of_waiting_messages() -> Iterator[None]:
     def forget(self: AtHome, known: Collection[str]) -> Decision:
         found = decide(self, known)
         waiting = {self.origins[at] for at, each in self.chunk.failed.items() if each.waits_for is not None}
-        return replace(found, keys=[each for each in found.keys if each not in waiting])
+        return replace(found, keys=found.keys - waiting)
 
     with mock.patch.object(AtHome, "decide", forget):
         yield

@@ -6,8 +6,7 @@ first, one that is asked last, a stage, and a sink without an outbox, for which 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import pyarrow as pa
@@ -18,8 +17,8 @@ from sqlqueue_spark.send.compose.column_values import grouped, in_order
 from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
 from sqlqueue_spark.send.deliver.destinations import Rows
 from sqlqueue_spark.send.deliver.results import Results
-from sqlqueue_spark.send.deliver.routes import Addressed, Routes
-from sqlqueue_spark.send.deliver.sends import in_tables, inserted_rows, send_keys
+from sqlqueue_spark.send.deliver.routes import Routes
+from sqlqueue_spark.send.deliver.work import Work
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.outbox_keys import (
     OF_ACKNOWLEDGED,
@@ -32,29 +31,7 @@ from sqlqueue_spark.tables.outbox_keys import (
 log = logger(__name__)
 
 
-@dataclass
-class _Passed:
-    """A decision on rows that are passed on, while it is made."""
-
-    rows: list[int] = field(default_factory=list)
-    messages: list[int] = field(default_factory=list)
-    copies: list[int] = field(default_factory=list)
-    acknowledged: list[int] = field(default_factory=list)
-    keys: dict[str, None] = field(default_factory=dict)
-    repeated: int = 0
-
-    def decision(self) -> Decision:
-        return Decision(
-            rows=self.rows,
-            messages=sorted(self.messages),
-            copies=self.copies,
-            acknowledged=self.acknowledged,
-            keys=list(self.keys),
-            repeated=self.repeated,
-        )
-
-
-class AtHome:
+class AtHome(Work):
     """What a chunk writes in the database in which its rows were received, or in the sink's own one.
 
     :param asks: whether the outbox is asked for the origin of each row. A sink that knows that a batch is
@@ -63,12 +40,10 @@ class AtHome:
     """
 
     def __init__(self, routes: Routes, chunk: Chunk, *, asks: bool) -> None:
-        self._routes = routes
         self._places = routes.places
-        self.chunk = chunk
         home = self._places.at_home
-        self.addressed = [each for each in chunk.addressed if each.place is None or each.place.target == home]
-        self.keys = {} if chunk.handled else send_keys(chunk, self.addressed, remembered=routes.remembers)
+        here = [each for each in chunk.addressed if each.place is None or each.place.target == home]
+        super().__init__(routes, chunk, here)
         self._asks = asks or chunk.handled
 
     def find_tables(self) -> None:
@@ -187,7 +162,6 @@ class AtHome:
             yield from (self.origins[at] for at in self.chunk.failed)
 
     def earlier_origins(self) -> dict[str, str]:
-        """The keys by which version 0.2.0 may have known outcomes, each with the present key."""
         rows = self.chunk.rows
         found: dict[str, str] = {}
         if rows is None:
@@ -208,16 +182,15 @@ class AtHome:
             return self._of_handled(known)
         if not known and self.has_nothing() and not self.chunk.known:
             again = sum(not new for new in self.chunk.sent.values())
-            return Decision(rows=range(len(self.chunk)), repeated=again)
+            return Decision(rows=list(range(len(self.chunk))), repeated=again)
         if not known and self._plain and not self._routes.atomic:
             first: dict[str, int] = {}
             for at, key in self.keys.items():
                 first.setdefault(key, at)
-            messages = sorted(first.values())
             return Decision(
-                rows=range(len(self.chunk)),
-                messages=messages,
-                keys=list(first),
+                rows=list(range(len(self.chunk))),
+                messages=sorted(first.values()),
+                keys=set(first),
                 repeated=len(self.keys) - len(first),
             )
         return self._of_passed(known)
@@ -225,7 +198,7 @@ class AtHome:
     def _of_passed(self, known: Collection[str]) -> Decision:
         """For rows that are passed on, and plain messages."""
         chunk = self.chunk
-        made = _Passed()
+        made = Decision()
         asks = chunk.rows is not None or bool(chunk.failed)
         for row in range(len(chunk)):
             its = chunk.messages_of(row)
@@ -243,46 +216,44 @@ class AtHome:
             made.repeated += sum(not chunk.sent.get(at, False) for at in went)
             here = [self.keys[at] for at in its if at in self.keys and at not in went]
             if chunk.rows is not None or not here:
-                made.keys[self.origins[row]] = None
+                made.keys.add(self.origins[row])
             elif failure.is_final:
-                made.keys |= dict.fromkeys(here)
-        return made.decision()
+                made.keys.update(here)
+        return made
 
-    def _went(self, message: int, known: Collection[str], made: _Passed) -> bool:
+    def _went(self, message: int, known: Collection[str], made: Decision) -> bool:
         """Whether a message went out before; of equal plain messages of a chunk one fails for all."""
         key = self.keys.get(message)
         return key is not None and (
             key in known or (self.chunk.rows is None and self._comes_again(key, made))
         )
 
-    def _comes_again(self, key: str, made: _Passed) -> bool:
+    def _comes_again(self, key: str, made: Decision) -> bool:
         """Whether a chunk has a key for the second time. A stage adds none, and so keeps equal messages."""
         return key in made.keys and not self._routes.atomic
 
-    def _of_sound_row(self, row: int, known: Collection[str], made: _Passed) -> None:
+    def _of_sound_row(self, row: int, known: Collection[str], made: Decision) -> None:
         """What a row sends that has not failed, or was sent before it failed."""
         chunk = self.chunk
-        its = chunk.messages_of(row)
-        for at in its:
+        for at in chunk.messages_of(row):
             key = self.keys.get(at)
             if at in chunk.sent or (key is not None and (key in known or self._comes_again(key, made))):
                 made.repeated += not chunk.sent.get(at, False)
-                continue
-            if known and chunk.rows is not None and self.failed_copies[at] in known:
+            elif known and chunk.rows is not None and self.failed_copies[at] in known:
                 made.repeated += 1
             elif at in chunk.refused:
                 failed = key if chunk.rows is None and key else self.failed_copies[at]
                 if failed in made.keys:
                     made.repeated += 1
-                    continue
-                made.copies.append(at)
-                made.keys[failed] = None
+                else:
+                    made.copies.append(at)
+                    made.keys.add(failed)
             else:
                 made.messages.append(at)
-                made.keys |= {} if key is None else {key: None}
+                made.keys.update(() if key is None else (key,))
         if row in self._owing and self.acknowledgements[row] not in known:
             made.acknowledged.append(row)
-            made.keys[self.acknowledgements[row]] = None
+            made.keys.add(self.acknowledgements[row])
 
     def _of_handled(self, known: Collection[str]) -> Decision:
         """For rows that are handled.
@@ -292,38 +263,28 @@ class AtHome:
         """
         chunk = self.chunk
         if not known and self._plain and len(set(self.ids)) == len(chunk):
-            everything = range(len(chunk))
-            messages = range(0 if chunk.sends is None else len(chunk.sends))
-            return Decision(rows=everything, messages=messages, keys=[*self.origins, *self.ids])
-        rows: list[int] = []
+            messages = list(range(len(chunk.owners)))
+            keys_ = {*self.origins, *self.ids}
+            return Decision(rows=list(range(len(chunk))), messages=messages, keys=keys_)
+        made = Decision()
         before: list[int] = []
-        added: dict[str, None] = {}
         for at, (origin, id_) in enumerate(zip(self.origins, self.ids, strict=True)):
             if origin in known or at in chunk.known:
                 continue
-            added[origin] = None
-            if id_ in known or id_ in added:
+            made.keys.add(origin)
+            if id_ in known or id_ in made.keys:
                 before.append(at)
                 continue
-            rows.append(at)
+            made.rows.append(at)
             if at not in chunk.failed:
-                added[id_] = None
-        sound = {at for at in rows if at not in chunk.failed}
-        its = [at for at, owner in enumerate(chunk.owners) if owner in sound]
-        return Decision(
-            rows=rows,
-            messages=[at for at in its if at not in chunk.refused],
-            copies=[at for at in its if at in chunk.refused],
-            acknowledged=[at for at in sorted({*sound, *before}) if at in self._owing],
-            keys=list(added),
-            repeated=len(chunk) - len(rows),
-        )
-
-    def messages(self, decision: Decision) -> Iterator[tuple[Addressed, Sequence[int]]]:
-        return in_tables(self.addressed, decision.messages)
-
-    def message_rows(self, to: Addressed, positions: Sequence[int]) -> list[Rows]:
-        return inserted_rows(self._routes, self.chunk, to, positions)
+                made.keys.add(id_)
+        sound = {at for at in made.rows if at not in chunk.failed}
+        for at, owner in enumerate(chunk.owners):
+            if owner in sound:
+                (made.copies if at in chunk.refused else made.messages).append(at)
+        made.acknowledged = [at for at in sorted({*sound, *before}) if at in self._owing]
+        made.repeated = len(chunk) - len(made.rows)
+        return made
 
     def beside(self, decision: Decision) -> list[Rows]:
         return self._results.rows(decision)

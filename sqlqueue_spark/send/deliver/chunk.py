@@ -14,7 +14,7 @@ from sqlqueue_spark.send.deliver.destinations import Destination
 from sqlqueue_spark.send.deliver.routes import Addressed
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Decision:
     """What a transaction writes.
 
@@ -24,11 +24,11 @@ class Decision:
     :param keys: the keys that it adds to the outbox.
     """
 
-    rows: Sequence[int] = ()
-    messages: Sequence[int] = ()
-    copies: Sequence[int] = ()
-    acknowledged: Sequence[int] = ()
-    keys: Sequence[str] = ()
+    rows: list[int] = field(default_factory=list)
+    messages: list[int] = field(default_factory=list)
+    copies: list[int] = field(default_factory=list)
+    acknowledged: list[int] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
     repeated: int = 0
 
 

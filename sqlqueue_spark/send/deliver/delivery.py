@@ -18,25 +18,16 @@ from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import Duplicate, SqlQueueError, TryAgain
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.deliver.at_home import AtHome
 from sqlqueue_spark.send.deliver.chunk import Decision
 from sqlqueue_spark.send.deliver.destinations import Destination, Rows
-from sqlqueue_spark.send.deliver.elsewhere import Elsewhere
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
-from sqlqueue_spark.send.deliver.routes import Routes
+from sqlqueue_spark.send.deliver.routes import Addressed, Routes
+from sqlqueue_spark.send.deliver.work import RolledBack, Work
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import Inserter, Why, refused
 from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logger(__name__)
-
-
-class RolledBack(SqlQueueError):
-    """The transaction of a chunk is rolled back, because tables refuse some of its messages."""
-
-    def __init__(self, refused: Sequence[Why[int]]) -> None:
-        super().__init__("; ".join(str(error) for _, error in refused))
-        self.refused = refused
 
 
 @dataclass
@@ -45,7 +36,7 @@ class Delivery:
 
     routes: Routes
     options: SinkOptions
-    work: AtHome | Elsewhere
+    work: Work
     #: The error queue, where it lies at home, which must take what it gets; and whether messages may fail at
     #: all.
     error_queue: Destination | None
@@ -75,7 +66,6 @@ class Delivery:
             if last:
                 fail_points.step(fail_points.IDS_CHECKED)
             decision = self.work.decide(known)
-            self._refuse_lost(known)
             if outbox is not None and not last:
                 self._add(outbox, decision)
             self._insert(connection, decision)
@@ -104,20 +94,13 @@ class Delivery:
         outbox.add(decision.keys)
         fail_points.step(fail_points.IDS_INSERTED)
 
-    def _refuse_lost(self, known: Collection[str]) -> None:
-        """Refuse messages whose table in another database is missing, but for those that were sent before."""
-        if isinstance(self.work, Elsewhere):
-            lost = [(each.positions, each.error) for each in self.work.lost(known) if each.error is not None]
-            if lost:
-                raise RolledBack(lost)
-
     def _insert(self, connection: Connection, decision: Decision) -> None:
         why: list[Why[int]] = []
         for to, positions in self.work.messages(decision):
 
-            def insert(some: Sequence[int], to: object = to) -> None:
-                for where, rows in self.work.message_rows(to, some):  # type: ignore[arg-type] # bound now
-                    write(connection, (where, rows))
+            def insert(some: Sequence[int], to: Addressed = to) -> None:
+                for rows in self.work.message_rows(to, some):
+                    write(connection, rows)
 
             if not self.may_fail or (self.error_queue is not None and to.to == self.error_queue):
                 insert(positions)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
 from sqlqueue_spark.plain_text import for_shell, logger
-from sqlqueue_spark.send.deliver.at_home import AtHome
 from sqlqueue_spark.send.deliver.destinations import HAS_IDS, Destinations
-from sqlqueue_spark.send.deliver.elsewhere import Elsewhere
 from sqlqueue_spark.send.deliver.routes import Routes
 from sqlqueue_spark.send.deliver.sends import earlier_send_keys
+from sqlqueue_spark.send.deliver.work import Work
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_keys import VERSION_0_1, VERSION_0_2
 
@@ -101,15 +100,15 @@ def _may_hold(destinations: Destinations, connection: Connection, outbox: Outbox
 
 
 def earlier_known(
-    routes: Routes, work: AtHome | Elsewhere, connection: Connection, outbox: OutboxTable
+    routes: Routes, work: Work, connection: Connection, outbox: OutboxTable
 ) -> Callable[[], set[str]]:
     """What gives, in the open transaction, the present keys of work that an earlier version has done."""
 
     def may_hold(version: str) -> bool:
         return _may_hold(routes.destinations, connection, outbox, version)
 
-    found: dict[str, dict[str, str]] = {}
-    if may_hold(VERSION_0_2) and isinstance(work, AtHome):
+    found: dict[str, Mapping[str, str]] = {}
+    if may_hold(VERSION_0_2):
         found[VERSION_0_2] = work.earlier_origins()
     if may_hold(VERSION_0_1) and work.keys:
         found[VERSION_0_1] = earlier_send_keys(work.chunk, work.addressed, _own_table(routes))

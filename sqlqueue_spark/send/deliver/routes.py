@@ -59,9 +59,9 @@ class Addressed:
     error: SqlQueueError | None = None
     stored_for: str | None = None
 
-    def only(self, positions: Collection[int]) -> Addressed:
-        """Those of the messages at these positions."""
-        return replace(self, positions=[at for at in self.positions if at in positions])
+    def only(self, wanted: Callable[[int], bool]) -> Addressed:
+        """Those of the messages whose positions are wanted."""
+        return replace(self, positions=list(filter(wanted, self.positions)))
 
 
 @dataclass

@@ -37,13 +37,13 @@ from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.deliver.at_home import AtHome
 from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
 from sqlqueue_spark.send.deliver.copies import with_copies
-from sqlqueue_spark.send.deliver.delivery import Delivery, RolledBack
+from sqlqueue_spark.send.deliver.delivery import Delivery
 from sqlqueue_spark.send.deliver.destinations import Destination, Destinations
-from sqlqueue_spark.send.deliver.elsewhere import Elsewhere
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
 from sqlqueue_spark.send.deliver.received_again import received_again
 from sqlqueue_spark.send.deliver.routes import Addressed, DatabaseDown, Routes, Waiting
 from sqlqueue_spark.send.deliver.sends import stores_at_home
+from sqlqueue_spark.send.deliver.work import RolledBack, Work
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.outbox import OutboxTable
 
@@ -307,34 +307,27 @@ class Sender:
 
     def _sent_elsewhere(self, chunk: Chunk, target: Target) -> tuple[Chunk, Sent]:
         """Send what goes to another database, but for rows that have failed or wait."""
-        delayed = Sent()
         while True:
-            left = [
-                at
+            addressed = [
+                each.only(chunk.goes)
                 for each in chunk.addressed
                 if each.place is not None and each.place.target == target
-                for at in each.positions
-                if chunk.goes(at)
             ]
-            if not left:
-                return chunk, delayed
-            positions = set(left)
-            addressed = [
-                each.only(positions) for each in chunk.addressed if each.place and each.place.target == target
-            ]
-            work = Elsewhere(self._routes, chunk, addressed)
+            work = Work(self._routes, chunk, addressed)
+            if not work.keys:
+                return chunk, Sent()
             try:
                 decision, sent = self._delivered(target, work)
             except RolledBack as error:
                 for its, why in error.refused:
                     chunk = self._refusing(chunk, its, why)
-                continue
             except _DOWN as error:
                 if self._waiting is None:
                     raise
                 raise DatabaseDown(str(error)) from error
-            new = set(decision.messages)
-            return replace(chunk, sent={**chunk.sent, **{at: at in new for at in left}}), delayed + sent
+            else:
+                there = dict.fromkeys(work.keys, False) | dict.fromkeys(decision.messages, True)
+                return replace(chunk, sent={**chunk.sent, **there}), sent
 
     def _at_home(self, chunk: Chunk) -> Sent:
         """Write the outcomes, and what goes to home. What is refused fails, and the rest is tried again."""
@@ -431,7 +424,7 @@ class Sender:
             self._connections[target] = connection
         return self._connections[target]
 
-    def _delivered(self, target: Target, work: AtHome | Elsewhere) -> tuple[Decision, Sent]:
+    def _delivered(self, target: Target, work: Work) -> tuple[Decision, Sent]:
         """Attempt a delivery until it succeeds or another attempt is not worth it."""
         may_fail = self._options.error_queue is not None
         delivery = Delivery(self._routes, self._places.at(target), work, self._error_queue(), may_fail)

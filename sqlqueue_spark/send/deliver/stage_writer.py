@@ -13,14 +13,13 @@ from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.outcomes import Outcomes
-from sqlqueue_spark.send.deliver.at_home import AtHome
 from sqlqueue_spark.send.deliver.chunk import Decision
 from sqlqueue_spark.send.deliver.delivery import together
 from sqlqueue_spark.send.deliver.destinations import Destinations
-from sqlqueue_spark.send.deliver.elsewhere import Elsewhere
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known, has_sent
 from sqlqueue_spark.send.deliver.preflight import rehearse
 from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.deliver.work import Work
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.outbox import OutboxTable
@@ -100,14 +99,14 @@ class _StageWriter(Sender):
         self._committing = False
         self._retry = Retry(f"staging by {options.sender}")
 
-    def _delivered(self, target: Target, work: AtHome | Elsewhere) -> tuple[Decision, Sent]:
+    def _delivered(self, target: Target, work: Work) -> tuple[Decision, Sent]:
         return self._retry.retried(
             lambda: self._staged(work),
             lambda _: not self._committing,
             on_failure=lambda error: self._gave_way(target, error),
         )
 
-    def _staged(self, work: AtHome | Elsewhere) -> tuple[Decision, Sent]:
+    def _staged(self, work: Work) -> tuple[Decision, Sent]:
         self._committing = False
         connection = self._connected(self._home)
         known = set()
