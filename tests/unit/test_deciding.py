@@ -34,7 +34,10 @@ def work_of(ids, *, handled, failing=()):
     )  # fmt: skip
     place = destinations.places.destination("billing")
     to = Addressed(
-        positions=range(len(ids)), place=Place(place.target, place.table), known_as="billing@[public]"
+        positions=range(len(ids)),
+        target=place.target,
+        place=Place(place.target, place.table),
+        known_as="billing@[public]",
     )
     chunk = Chunk(rows=rows, sends=sends, addressed=[to], failed=dict.fromkeys(failing, FAILURE))
     return AtHome(Routes(destinations, mock.Mock(), False), chunk, asks=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -13,6 +13,8 @@ from sqlqueue_spark.messages.arrow import pc
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Columns = TypeVar("Columns", pa.Array, pa.RecordBatch)
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 def told(values: pa.Array) -> pa.Array:
@@ -49,6 +51,14 @@ def grouped(values: pa.Array) -> Iterator[tuple[Any, pa.Array]]:
     """Each value with the positions at which it stands, in ascending order."""
     for value in pc.unique(values).to_pylist():
         yield value, pc.indices_nonzero(pc.equal(values, value))
+
+
+def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The items by what ``key`` says of each, in their order."""
+    found: dict[K, list[T]] = {}
+    for each in items:
+        found.setdefault(key(each), []).append(each)
+    return found
 
 
 def in_order(positions: Sequence[pa.Array], parts: Sequence[Columns]) -> Columns:

@@ -41,8 +41,7 @@ class AtHome(Work):
 
     def __init__(self, routes: Routes, chunk: Chunk, *, asks: bool) -> None:
         self._places = routes.places
-        home = self._places.at_home
-        here = [each for each in chunk.addressed if each.place is None or each.place.target == home]
+        here = [each for each in chunk.addressed if each.target == self._places.at_home]
         super().__init__(routes, chunk, here)
         self._asks = asks or chunk.handled
 

@@ -10,6 +10,7 @@ from sqlqueue_spark.engines.connect import Connection, open_reader
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.tables import queues
@@ -32,11 +33,8 @@ def received_again(
 
     :param connection: one to their database, with no open transaction.
     """
-    by_queue: dict[str, list[int]] = {}
-    for at in positions:
-        by_queue.setdefault(rows.queue(at), []).append(at)
     found: dict[int, tuple[str | None, bytes | None]] = {}
-    for queue, its in by_queue.items():
+    for queue, its in gathered(positions, rows.queue).items():
         with connection.transaction():
             table = queues.at(connection, places.received(queue).table)
         if table is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.deliver.destinations import (
     HAS_IDS,
@@ -46,6 +48,7 @@ class Addressed:
     """The messages of a chunk that go to one table.
 
     :param positions: theirs in the chunk, in ascending order.
+    :param target: the database in which they are written, or fail.
     :param place: what their address means; None where it cannot be read.
     :param known_as: the final address, as far as it can be known.
     :param to: the table in which they are written; None where it cannot be reached, and ``error`` says why.
@@ -53,6 +56,7 @@ class Addressed:
     """
 
     positions: Sequence[int]
+    target: Target
     place: Place | None
     known_as: str
     to: Destination | None = None
@@ -89,20 +93,24 @@ class Routes:
     def places(self) -> Places:
         return self.destinations.places
 
-    def addressed(
-        self,
-        messages: Composed,
-        places: Places,
-        stores: Callable[[Place, Sequence[int]], Iterator[tuple[str, Sequence[int]]]],
-    ) -> list[Addressed]:
+    def is_down(self, target: Target) -> bool:
+        """Whether this task knows that a database is down, and rows for it wait."""
+        return self.waiting is not None and target in self.waiting.down
+
+    def note_down(self, target: Target, error: DatabaseDown) -> None:
+        """Note that a database is down, so that this task tries it no more."""
+        assert self.waiting is not None, "the error says that rows wait"
+        self.waiting.note(target, self.places, error)
+
+    def addressed(self, messages: Composed, places: Places, rows: Outcomes | None) -> list[Addressed]:
         """The messages of a chunk by table; several addresses may mean one.
 
         :param places: what reads the addresses.
-        :param stores: gives, for messages to a place, the queues in which they are stored instead, if any.
+        :param rows: the received rows that send them; None for plain messages.
         """
         found: dict[object, Addressed] = {}
         for address, positions in messages.destinations():
-            for each in self._of(address, positions, places, stores):
+            for each in self._of(address, positions, places, rows, later=messages.delayed):
                 key = (each.place, each.known_as, each.to and each.to.table.address, each.stored_for)
                 known = found.get(key)
                 if known is not None:
@@ -112,58 +120,80 @@ class Routes:
         return list(found.values())
 
     def _of(
-        self,
-        address: str,
-        positions: Sequence[int],
-        places: Places,
-        stores: Callable[..., Iterator[tuple[str, Sequence[int]]]],
+        self, address: str, positions: Sequence[int], places: Places, rows: Outcomes | None, *, later: bool
     ) -> Iterator[Addressed]:
+        """The messages to one address.
+
+        :param later: whether some of them may wait until they are due.
+        """
+        home = self.places.at_home
         try:
             place = places.destination(address)
-            stored_in = list(stores(place, positions))
+            stored_in = self._stored_in(place, positions, rows)
             if self.atomic and not stored_in:
                 check_one_database(self.destinations, [address])
         except ConfigurationError as unread:
-            yield Addressed(
-                positions=positions, place=None, known_as=address, error=self._logged(address, unread)
-            )
+            error = self._logged(address, unread)
+            yield Addressed(positions=positions, target=home, place=None, known_as=address, error=error)
             return
-        for queue, its in stored_in:
+        if not stored_in:
+            yield self._reached(place, address, positions, later=later)
+        for queue, its in stored_in.items():
             to = self.destinations.received(queue, self.connected)
-            full = places.full_address(address, place)
-            known_as = f"{place.table}\0stored"
+            if later:
+                self.later(to)
             yield Addressed(
-                positions=its, place=Place(to.target, place.table), known_as=known_as, to=to, stored_for=full
+                positions=its,
+                target=home,
+                place=Place(home, place.table),
+                known_as=f"{place.table}\0stored",
+                to=to,
+                stored_for=places.full_address(address, place),
             )
-        if stored_in:
-            return
-        try:
-            if self.waiting is not None and place.target in self.waiting.down:
-                yield Addressed(positions=positions, place=place, known_as=self.places.known_as(place))
-                return
-            error = self.why_not(place, address)
-        except DatabaseDown as lost:
-            assert self.waiting is not None
-            self.waiting.note(place.target, self.places, lost)
-            yield Addressed(positions=positions, place=place, known_as=self.places.known_as(place))
-            return
-        if error is not None:
-            known_as = self.places.known_as(place)
-            yield Addressed(positions=positions, place=place, known_as=known_as, error=error)
-            return
-        to = self.destinations.at(place, address, self.connected)
-        yield Addressed(positions=positions, place=place, known_as=to.known_as, to=to)
 
-    def why_not(self, place: Place, address: str) -> SqlQueueError | None:
-        """Why a table cannot be reached; None where it can, or where its database gives way for now."""
+    def _stored_in(
+        self, place: Place, positions: Sequence[int], rows: Outcomes | None
+    ) -> Mapping[str, Sequence[int]]:
+        """The queues at home in which messages to a place are stored for another database, if they are."""
+        if place.target == self.places.at_home:
+            return {}
+        store = self.places.home.store_and_forward
+        if store is None and rows is not None and rows.handled:
+            return gathered(positions, lambda at: rows.queue(rows.owners[at]))
+        goes_on = rows is not None and rows.on_their_way and not rows.handled
+        return {} if store is None or goes_on else {store: positions}
+
+    def _reached(self, place: Place, address: str, positions: Sequence[int], *, later: bool) -> Addressed:
+        """The messages to a place, with its table if that can be reached and its database is not down."""
+        found: Destination | SqlQueueError | None = None
+        down = self.is_down(place.target)
+        try:
+            if not down:
+                found = self.found(place, address)
+            if later and isinstance(found, Destination):
+                self.later(found)
+        except DatabaseDown as lost:
+            self.note_down(place.target, lost)
+            down = True
+        return Addressed(
+            positions=positions,
+            target=place.target,
+            place=place,
+            known_as=found.known_as if isinstance(found, Destination) else self.places.known_as(place),
+            to=found if isinstance(found, Destination) and not down else None,
+            error=found if isinstance(found, SqlQueueError) else None,
+        )
+
+    def found(self, place: Place, address: str) -> Destination | SqlQueueError:
+        """The table of a place, or why it cannot be reached."""
         if place not in self._unreachable:
             try:
-                self.destinations.at(place, address, self.connected)
+                return self.destinations.at(place, address, self.connected)
             except (QueueError, ConfigurationError) as error:
                 if isinstance(error, ConfigurationError) and error.may_pass:
                     raise
                 self._unreachable[place] = self._logged(address, error)
-        return self._unreachable.get(place)
+        return self._unreachable[place]
 
     def _logged(self, address: str, error: SqlQueueError) -> SqlQueueError:
         if address not in self._unreachable:
@@ -183,7 +213,8 @@ class Routes:
             return None
         if place.target != self.places.at_home:
             return place if stores else None
-        return None if self.why_not(place, queue) else self.destinations.at(place, queue, self.connected)
+        found = self.found(place, queue)
+        return found if isinstance(found, Destination) else None
 
     def later(self, to: Destination) -> Destination:
         """The table in which messages for a destination wait until they are due.
@@ -221,18 +252,18 @@ class Routes:
             return address
         if places.is_stored(place):
             return place
+        found: Destination | SqlQueueError
         try:
-            error = self.why_not(place, address)
+            found = self.found(place, address)
         except SqlQueueError as gone:  # its database gives way: its copies wait
             if place.target == places.at_home:
                 raise
-            error = gone
-        if error is None:
-            to = self.destinations.at(place, address, self.connected)
-            return to.target, to.table.address
-        if isinstance(error, QueueError) and self.places.home.error_queue is None:
+            found = gone
+        if isinstance(found, Destination):
+            return found.target, found.table.address
+        if isinstance(found, QueueError) and self.places.home.error_queue is None:
             raise QueueError(
-                f"{error} It has subscribed to {topic!r}; where it is gone for good, end that with sqlqueue "
+                f"{found} It has subscribed to {topic!r}; where it is gone for good, end that with sqlqueue "
                 "unsubscribe, or set the option errorQueue, and only its copies go there."
-            ) from error
+            ) from found
         return place

@@ -8,7 +8,7 @@ learns of it where it fails, waits, or owes an acknowledgement.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +25,6 @@ from sqlqueue_spark.errors import (
     LockTimeout,
     QueueError,
     RowsHeld,
-    SqlQueueError,
     TryAgain,
 )
 from sqlqueue_spark.messages.failure_headers import Failure
@@ -33,7 +32,7 @@ from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.outcomes import ACKNOWLEDGED, Outcomes
-from sqlqueue_spark.send.compose.places import Place, Places
+from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.send.deliver.at_home import AtHome
 from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
 from sqlqueue_spark.send.deliver.copies import with_copies
@@ -41,10 +40,10 @@ from sqlqueue_spark.send.deliver.delivery import Delivery
 from sqlqueue_spark.send.deliver.destinations import Destination, Destinations
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
 from sqlqueue_spark.send.deliver.received_again import received_again
-from sqlqueue_spark.send.deliver.routes import Addressed, DatabaseDown, Routes, Waiting
-from sqlqueue_spark.send.deliver.sends import stores_at_home
+from sqlqueue_spark.send.deliver.routes import DatabaseDown, Routes, Waiting
 from sqlqueue_spark.send.deliver.work import RolledBack, Work
 from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.tables.insert import Why
 from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logger(__name__)
@@ -112,11 +111,9 @@ class Sender:
         """The chunk with copies in the place of its events. Events of unknown subscribers fail, or wait."""
         places = self._places_of(chunk)
         target = Target.of(places.away)
+        sends = chunk.sends if isinstance(chunk, Outcomes) else chunk
         try:
-            has_events = (
-                isinstance(chunk, Outcomes) and chunk.sends is not None and chunk.sends.events is not None
-            )
-            if has_events and self._is_down(target):
+            if sends is not None and sends.events is not None and self._routes.is_down(target):
                 raise DatabaseDown("it was down when this task last tried it")
             return self._retried(
                 target,
@@ -127,12 +124,12 @@ class Sender:
         except (QueueError, DatabaseDown) as error:
             if isinstance(chunk, Composed) or chunk.handled or self._options.error_queue is None:
                 raise
-            if isinstance(error, DatabaseDown) and self._waiting is not None:
-                self._waiting.note(target, self._places, error)
-            events = chunk.sends.events.positions() if chunk.sends and chunk.sends.events else ()
+            if isinstance(error, DatabaseDown):
+                self._routes.note_down(target, error)
+            events = sends.events.positions() if sends and sends.events else ()
             now = datetime.now(UTC)
             lost = {
-                row: self._down(chunk, row, target, now)
+                row: self._down(target, given_up=chunk.given_up(row, now))
                 if isinstance(error, DatabaseDown)
                 else Failure.of(error)
                 for row in sorted({chunk.owners[at] for at in events})
@@ -146,42 +143,23 @@ class Sender:
 
     def _addressed(self, part: Composed | Outcomes) -> Chunk:
         """The chunk with the place of each message. What cannot be reached at home has failed."""
-        rows = part if isinstance(part, Outcomes) else None
-        sends = rows.sends if rows is not None else part
-        assert not isinstance(sends, Outcomes)
-        if self._options.error_queue is not None:
-            self._error_queue()
+        rows, sends = (part, part.sends) if isinstance(part, Outcomes) else (None, part)
+        self._error_queue()
         if rows is not None:
             self._check_ends(rows)
         places = self._places_of(part)
-        addressed = (
-            [] if sends is None else self._routes.addressed(sends, places, partial(self._stores, rows))
-        )
-        failed = dict(rows.failed if rows is not None else part.failed)
-        chunk = Chunk(rows=rows, sends=sends, addressed=addressed, failed=failed)
+        addressed = [] if sends is None else self._routes.addressed(sends, places, rows)
+        told = {}
         if rows is not None and rows.owed:
             stores = rows.as_received or self._options.store_and_forward is not None
-            told = {
-                at: self._routes.acknowledged_at(owed.queue, stores=stores) for at, owed in rows.owed.items()
-            }
-            chunk = replace(chunk, told={at: to for at, to in told.items() if to is not None})
-        if sends is not None and sends.delayed:
-            chunk = replace(chunk, addressed=[self._with_table_for_later(each) for each in addressed])
-        for each in chunk.addressed:
-            if each.error is not None and (each.place is None or each.place.target == self._home):
-                chunk = self._refusing(chunk, each.positions, each.error)
-        return chunk
-
-    def _with_table_for_later(self, each: Addressed) -> Addressed:
-        """The messages whose table of delayed messages is found, if their database answers."""
-        try:
-            if each.to is not None:
-                self._routes.later(each.to)
-        except DatabaseDown as error:
-            assert self._waiting is not None
-            self._waiting.note(each.to.target, self._places, error)  # type: ignore[union-attr]
-            return replace(each, to=None)
-        return each
+            for at, owed in rows.owed.items():
+                to = self._routes.acknowledged_at(owed.queue, stores=stores)
+                told.update({} if to is None else {at: to})
+        chunk = Chunk(rows=rows, sends=sends, addressed=addressed, failed=dict(part.failed), told=told)
+        here = [each for each in addressed if each.target == self._home]
+        return self._refusing(
+            chunk, [(each.positions, each.error) for each in here if each.error is not None]
+        )
 
     def _error_queue(self) -> Destination | None:
         """The error queue, if it lies at home.
@@ -195,59 +173,41 @@ class Sender:
 
     def _check_ends(self, rows: Outcomes) -> None:
         """Refuse an error or audit queue that is the queue itself: its rows would be received for ever."""
+        ends = (("errorQueue", self._options.error_queue), ("auditQueue", self._options.audit_queue))
+        here = [
+            (name, self._destinations.beside(queue, self._connected).table.address)
+            for name, queue in ends
+            if queue is not None and self._places.beside(queue).target == self._home
+        ]
         for queue in rows.queues.unique().to_pylist():
-            received = self._destinations.received(queue, self._connected)
-            for name, address in (
-                ("errorQueue", self._options.error_queue),
-                ("auditQueue", self._options.audit_queue),
-            ):
-                place = None if address is None else self._places.beside(address)
-                if place is None or place.target != self._home:
-                    continue
-                if (
-                    self._destinations.at(place, address or "", self._connected).table.address
-                    == received.table.address
-                ):
+            received = self._destinations.received(queue, self._connected).table
+            for name, address in here:
+                if address == received.address:
                     raise ConfigurationError(
-                        f"The option {name} names {received.table.name}, in which the messages were "
+                        f"The option {name} names {received.name}, in which the messages were "
                         "received, so they would go round for ever; name another queue."
                     )
 
-    def _stores(
-        self, rows: Outcomes | None, place: Place, positions: Sequence[int]
-    ) -> Iterator[tuple[str, Sequence[int]]]:
-        """The queues in which messages to a place are stored for another database, if they are."""
-        if place.target == self._home:
-            return
-        if rows is not None and rows.handled:
-            owners = rows.owners
-            for queue, its in stores_at_home(self._places, rows, sorted({owners[at] for at in positions})):
-                senders = set(its)
-                yield queue, [at for at in positions if owners[at] in senders]
-        elif self._places.is_stored(place) and not (rows is not None and rows.on_their_way):
-            yield self._places.home.store_and_forward or "", positions
-
-    def _refusing(self, chunk: Chunk, positions: Sequence[int], error: SqlQueueError | None) -> Chunk:
+    def _refusing(self, chunk: Chunk, refused: Iterable[Why[int]]) -> Chunk:
         """The chunk, of which these messages have failed.
 
         :raises SqlQueueError: there is no error queue, or they were for it.
         """
-        assert error is not None
         own = self._options.error_queue
-        if own is None:
-            raise error
-        dropped: dict[int, bool] = {}
-        for at in positions:
-            result = self._result(chunk, at)
-            if result == ACKNOWLEDGED:
-                log.warning("not_acknowledged destination=%s: %s", chunk.address_of[at].known_as, error)
-                dropped[at] = False
-            elif result or self._places.are_one(chunk.address_of[at].place, self._places.beside(own)):
+        for positions, error in refused:
+            if own is None:
                 raise error
-        if dropped:
-            chunk = replace(chunk, sent={**chunk.sent, **dropped})
-            positions = [at for at in positions if at not in dropped]
-        return chunk.refusing(positions, Failure.of(error))
+            dropped = {}
+            for at in positions:
+                result = self._result(chunk, at)
+                if result == ACKNOWLEDGED:
+                    log.warning("not_acknowledged destination=%s: %s", chunk.address_of[at].known_as, error)
+                    dropped[at] = False
+                elif result or self._places.are_one(chunk.address_of[at].place, self._places.beside(own)):
+                    raise error
+            left = [at for at in positions if at not in dropped]
+            chunk = replace(chunk, sent={**chunk.sent, **dropped}).refusing(left, Failure.of(error))
+        return chunk
 
     def _result(self, chunk: Chunk, message: int) -> str | None:
         """What a message is that was stored here for another database and tells of a row; None for any other.
@@ -264,21 +224,18 @@ class Sender:
     # -- Where it goes ---------------------------------------------------------------------------------
 
     def _sent(self, chunk: Chunk) -> Sent:
-        away = [
-            each for each in chunk.addressed if each.place is not None and each.place.target != self._home
-        ]
+        away = [each for each in chunk.addressed if each.target != self._home]
         delayed = Sent()
         if away:
             chunk = self._without_known(chunk)
-            targets = dict.fromkeys(each.place.target for each in away if each.place is not None)
-            chunk = self._waiting_for(chunk, [each for each in targets if self._is_down(each)])
+            targets = dict.fromkeys(each.target for each in away)
+            chunk = self._waiting_for(chunk, list(filter(self._routes.is_down, targets)))
             for target in targets:
                 try:
                     chunk, more = self._sent_elsewhere(chunk, target)
                     delayed += more
                 except DatabaseDown as error:
-                    assert self._waiting is not None
-                    self._waiting.note(target, self._places, error)
+                    self._routes.note_down(target, error)
                     chunk = self._waiting_for(chunk, [target])
             left = [at for each in away for at in each.positions if chunk.goes(at)]
             assert not left, "what goes elsewhere is there, has failed or waits"
@@ -308,19 +265,14 @@ class Sender:
     def _sent_elsewhere(self, chunk: Chunk, target: Target) -> tuple[Chunk, Sent]:
         """Send what goes to another database, but for rows that have failed or wait."""
         while True:
-            addressed = [
-                each.only(chunk.goes)
-                for each in chunk.addressed
-                if each.place is not None and each.place.target == target
-            ]
+            addressed = [each.only(chunk.goes) for each in chunk.addressed if each.target == target]
             work = Work(self._routes, chunk, addressed)
             if not work.keys:
                 return chunk, Sent()
             try:
                 decision, sent = self._delivered(target, work)
             except RolledBack as error:
-                for its, why in error.refused:
-                    chunk = self._refusing(chunk, its, why)
+                chunk = self._refusing(chunk, error.refused)
             except _DOWN as error:
                 if self._waiting is None:
                     raise
@@ -339,8 +291,7 @@ class Sender:
             try:
                 return self._delivered(self._home, work)[1]
             except RolledBack as error:
-                for its, why in error.refused:
-                    chunk = self._refusing(chunk, its, why)
+                chunk = self._refusing(chunk, error.refused)
 
     def _original(self, chunk: Chunk) -> Chunk:
         """The chunk with its failed and waiting rows as they were received: a frame may have changed them."""
@@ -355,13 +306,10 @@ class Sender:
 
     # -- Databases that are down ----------------------------------------------------------------------------
 
-    def _is_down(self, target: Target) -> bool:
-        return self._waiting is not None and target in self._waiting.down
-
-    def _down(self, rows: Outcomes, row: int, target: Target, now: datetime) -> Failure:
+    def _down(self, target: Target, *, given_up: bool) -> Failure:
         """What becomes of a row for a database that is down: it waits, or is given up after its time."""
         database = self._places.option_of(target)
-        if not rows.given_up(row, now):
+        if not given_up:
             return Failure(
                 exception_type="DatabaseDown", waits_for=database, give_up_after=self._options.give_up_after
             )
@@ -372,35 +320,20 @@ class Sender:
 
     def _waiting_for(self, chunk: Chunk, targets: Sequence[Target]) -> Chunk:
         """The chunk, of which the rows for these databases wait, or are given up after too long a wait."""
-        rows = chunk.rows
-        if not targets:
-            return chunk
-        if rows is None:
-            raise DatabaseDown(
-                "A message that was not received has nowhere to wait for its database, so its batch does."
-            )
         now = datetime.now(UTC)
         failures: dict[int, Failure] = {}
         for each in chunk.addressed:
-            if each.place is None or each.place.target not in targets:
-                continue
-            for at in each.positions:
+            for at in each.positions if each.target in targets else ():
                 row = chunk.owners[at]
                 if not chunk.goes(at) or row in failures:
                     continue
-                result = self._result(chunk, at)
-                failure = self._down(rows, row, each.place.target, now)
-                if failure.is_final and result == ACKNOWLEDGED:
+                assert chunk.rows is not None, "only received rows wait for a database"
+                given_up, result = chunk.rows.given_up(row, now), self._result(chunk, at)
+                if given_up and result == ACKNOWLEDGED:
                     log.warning("not_acknowledged destination=%s: its database is down", each.known_as)
                     chunk = replace(chunk, sent={**chunk.sent, at: False})
-                    continue
-                if failure.is_final and result:  # a result of another row waits for ever
-                    failure = replace(
-                        failure,
-                        waits_for=self._places.option_of(each.place.target),
-                        give_up_after=self._options.give_up_after,
-                    )
-                failures[row] = failure
+                else:  # a result of another row waits for ever
+                    failures[row] = self._down(each.target, given_up=given_up and not result)
         return chunk.failing(failures)
 
     # -- Connections -----------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from sqlqueue_spark.messages.message import (
     without_headers,
 )
 from sqlqueue_spark.messages.outgoing import replaced, waiting
-from sqlqueue_spark.send.compose.outcomes import Outcomes
-from sqlqueue_spark.send.compose.places import Place, Places
+from sqlqueue_spark.send.compose.places import Place
 from sqlqueue_spark.send.deliver.chunk import Chunk
 from sqlqueue_spark.send.deliver.destinations import Rows
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
@@ -121,14 +120,3 @@ def in_tables(
         its = each.positions if whole else [at for at in each.positions if at in wanted]
         if its:
             yield each, its
-
-
-def stores_at_home(places: Places, rows: Outcomes, owners: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
-    """The queues in which messages of received rows are stored for another database, each with their rows."""
-    if places.home.store_and_forward is not None:
-        yield places.home.store_and_forward, list(owners)
-        return
-    by_queue: dict[str, list[int]] = {}
-    for at in owners:
-        by_queue.setdefault(rows.queue(at), []).append(at)
-    yield from by_queue.items()
