@@ -78,7 +78,8 @@ def test_an_atomic_sink_cleans_the_outbox_that_it_asks(engine, rows, asked):
     """It asks where the pipeline has also sent in another mode; then the outbox is to become empty."""
     given = options(engine, transactionMode="sendsAtomicWithReceive", stream="s")
     destinations = Destinations(given)
-    destinations.is_known("ids", Target.of(given), lambda: asked)
+    with connect(Target.of(given)) as connection:
+        destinations.is_known("ids", connection, lambda: asked)
     cleaner = OutboxCleaner(given)
     cleaner.clean_when_due(destinations.having_outboxes())
     cleaner.wait()

@@ -288,7 +288,7 @@ class AtHome(Work):
     def beside(self, decision: Decision) -> list[Rows]:
         return self._results.rows(decision)
 
-    def acknowledged(self, decision: Decision) -> list[Rows]:
+    def acknowledged(self, decision: Decision) -> Iterable[Rows]:
         return self._results.acknowledged(decision)
 
     @property

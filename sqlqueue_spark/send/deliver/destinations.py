@@ -146,14 +146,16 @@ class Destinations:
         options = (places or self.places).away
         return self._subscribers.setdefault(Target.of(options), Subscribers(options, self._clock))
 
-    def is_known(self, fact: str, target: Target, look: Callable[[], bool]) -> bool:
-        """Whether something is so in a database.
+    def is_known(self, fact: str, connection: Connection, look: Callable[[], bool]) -> bool:
+        """Whether something is so in a connection's database.
 
-        :param look: finds it out; it is called once for each database, and again after :meth:`forget`.
+        :param look: finds it out in a transaction, once for each database, and again after :meth:`forget`.
         """
-        if (fact, target) not in self._facts:
-            self._facts[fact, target] = look()
-        return self._facts[fact, target]
+        key = fact, connection.target
+        if key not in self._facts:
+            with connection.transaction():
+                self._facts[key] = look()
+        return self._facts[key]
 
     def knows(self, fact: str, target: Target) -> bool:
         """Whether it was found out that something is so in a database."""
@@ -198,3 +200,11 @@ def check_one_database(destinations: Destinations, addresses: Iterable[str]) -> 
                 "sendsAtomicWithReceive cannot reach in one transaction; send to it with receiveOnly and an "
                 "outbox, or name a queue of this database as storeAndForward."
             )
+
+
+def nothing_passes_on(queue: str) -> ConfigurationError:
+    """The error for an error or audit queue elsewhere, where no queue at home stores what is for it."""
+    return ConfigurationError(
+        f"The queue {queue!r} lies in another database, and nothing passes on what is written for it; name a "
+        "queue of this database as storeAndForward, from which a store-and-forward job sends it on."
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, QueueError
@@ -35,10 +35,9 @@ def has_sent(destinations: Destinations, connection: Connection) -> bool:
             outbox = OutboxTable(connection, options.sender or "", options.default_schema)
         except ConfigurationError:  # no outbox can have such a name
             return False
-        with connection.transaction():
-            return outbox.exists() and outbox.has_ids()
+        return outbox.exists() and outbox.has_ids()
 
-    return destinations.is_known(HAS_IDS, connection.target, look)
+    return destinations.is_known(HAS_IDS, connection, look)
 
 
 def check_outbox(options: SinkOptions, connection: Connection) -> None:
@@ -64,7 +63,7 @@ def check_outbox(options: SinkOptions, connection: Connection) -> None:
             )
 
 
-@functools.cache
+@cache
 def _warn_of_sharing(outbox: str, endpoint: str) -> None:
     """Say once in a process that two endpoints share a table."""
     log.warning(
@@ -80,23 +79,10 @@ def look_for_versions(options: SinkOptions, destinations: Destinations, connecti
     """Find out, for all tasks, which earlier versions may have written into an outbox, and who shares it."""
     endpoint = options.sender or ""
     outbox = OutboxTable(connection, endpoint, options.default_schema)
-
-    def shared() -> bool:
-        with connection.transaction():
-            return outbox.is_shared()
-
-    if destinations.is_known("shared", connection.target, shared):
+    if destinations.is_known("shared", connection, outbox.is_shared):
         _warn_of_sharing(outbox.name, endpoint)
     for version in (VERSION_0_1, VERSION_0_2):
-        _may_hold(destinations, connection, outbox, version)
-
-
-def _may_hold(destinations: Destinations, connection: Connection, outbox: OutboxTable, version: str) -> bool:
-    def look() -> bool:
-        with connection.transaction():
-            return outbox.may_hold(version)
-
-    return destinations.is_known(version, connection.target, look)
+        destinations.is_known(version, connection, partial(outbox.may_hold, version))
 
 
 def earlier_known(
@@ -105,7 +91,7 @@ def earlier_known(
     """What gives, in the open transaction, the present keys of work that an earlier version has done."""
 
     def may_hold(version: str) -> bool:
-        return _may_hold(routes.destinations, connection, outbox, version)
+        return routes.destinations.is_known(version, connection, partial(outbox.may_hold, version))
 
     found: dict[str, Mapping[str, str]] = {}
     if may_hold(VERSION_0_2):

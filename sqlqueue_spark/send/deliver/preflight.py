@@ -13,7 +13,12 @@ from sqlqueue_spark.engines.connect import Connection, Target, one_each
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.deliver.destinations import Destinations, check_one_database
+from sqlqueue_spark.send.deliver.destinations import (
+    Connected,
+    Destinations,
+    check_one_database,
+    nothing_passes_on,
+)
 from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, has_sent, look_for_versions
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch
@@ -79,7 +84,11 @@ def prepare(
         try:
             for each in filter(None, (options.error_queue, options.audit_queue)):
                 _find_beside(destinations, each, connected, stores=stores)
-            _find_all(destinations, addresses, connected, down, delays=delays, events=events)
+            _find(destinations, addresses, connected, down)
+            if events:
+                destinations.subscribers().check(connected)
+            if delays:
+                destinations.find_waiting(connected)
             if received:
                 connected(destinations.places.at_home)
         except QueueError as error:
@@ -87,66 +96,43 @@ def prepare(
     return run
 
 
-def _find_all(
-    destinations: Destinations,
-    addresses: Iterable[str],
-    connected: Callable[[Target], Connection],
-    down: Collection[Target] | None,
-    *,
-    delays: bool,
-    events: bool,
-) -> None:
-    """Find the destinations; parameters as of :func:`prepare`."""
-    for each in addresses:
-        _find(destinations, each, connected, down)
-    if events:
-        destinations.subscribers().check(connected)
-    if delays:
-        destinations.find_waiting(connected)
-
-
-def _find_beside(
-    destinations: Destinations, queue: str, connected: Callable[[Target], Connection], *, stores: bool
-) -> None:
+def _find_beside(destinations: Destinations, queue: str, connected: Connected, *, stores: bool) -> None:
     """Find an error or audit queue. It may lie elsewhere only where what is written for it can be stored."""
     places = destinations.places
     if places.beside(queue).target == places.at_home:
         destinations.beside(queue, connected)
     elif not stores and places.home.store_and_forward is None:
-        raise ConfigurationError(
-            f"The queue {queue!r} lies in another database, and nothing passes on what is written for it; "
-            "name a queue of this database as storeAndForward, from which a store-and-forward job sends it "
-            "on."
-        )
+        raise nothing_passes_on(queue)
 
 
 def _find(
     destinations: Destinations,
-    address: str,
-    connected: Callable[[Target], Connection],
+    addresses: Iterable[str],
+    connected: Connected,
     down: Collection[Target] | None,
 ) -> None:
-    """Find a destination, but for one whose database is down while rows for it wait.
+    """Find destinations, but for those whose database is down while rows for it wait.
 
     Where there is an error queue, the tasks find out too what is missing: messages fail then.
     """
     places = destinations.places
-    if places.home.error_queue is None:
-        place = places.destination(address)
-        if places.is_stored(place):
-            destinations.received(places.home.store_and_forward or "", connected)
-        else:
-            destinations.at(place, address, connected)
-        return
-    with suppress(QueueError, ConfigurationError):
-        place = places.destination(address)
-        if down is not None and place.target in down:
-            return
-        try:
-            destinations.at(place, address, connected)
-        except ConnectionLost:
-            if down is None or place.target == places.at_home:
-                raise
+    for address in addresses:
+        if places.home.error_queue is None:
+            place = places.destination(address)
+            if places.is_stored(place):
+                destinations.received(places.home.store_and_forward or "", connected)
+            else:
+                destinations.at(place, address, connected)
+            continue
+        with suppress(QueueError, ConfigurationError):
+            place = places.destination(address)
+            if down is not None and place.target in down:
+                continue
+            try:
+                destinations.at(place, address, connected)
+            except ConnectionLost:
+                if down is None or place.target == places.at_home:
+                    raise
 
 
 def rehearse(

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.acknowledgement import acknowledgements
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.message import (
@@ -17,9 +16,10 @@ from sqlqueue_spark.messages.message import (
     changed_headers,
 )
 from sqlqueue_spark.messages.outgoing import lasting, replaced
+from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.compose.outcomes import ACKNOWLEDGED, AUDITED, FAILED
 from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
-from sqlqueue_spark.send.deliver.destinations import Rows
+from sqlqueue_spark.send.deliver.destinations import Rows, nothing_passes_on
 from sqlqueue_spark.send.deliver.routes import Routes
 
 
@@ -49,41 +49,38 @@ class Results:
     def _failed(self, decision: Decision) -> Iterator[Rows]:
         """The rows that go to an error queue."""
         chunk = self._chunk
-        by_queue: dict[str, list[int]] = {}
-        for at in decision.rows if chunk.failed else ():
-            if at in chunk.failed and chunk.failed[at].is_final:
-                by_queue.setdefault(chunk.failed[at].error_queue or self._error_queue, []).append(at)
-        for queue, its in by_queue.items():
+        failures = {at: chunk.failed[at] for at in self._failing(decision) if chunk.failed[at].is_final}
+        queues = gathered(failures, lambda at: failures[at].error_queue or self._error_queue)
+        for queue, its in queues.items():
             if chunk.rows is None:
-                rows = self._message_errors(its, chunk.failed)
+                rows = self._message_errors(its, failures)
             else:
-                rows = chunk.rows.error_rows([(at, chunk.failed[at]) for at in its], self._places)
+                rows = chunk.rows.error_rows([(at, failures[at]) for at in its], self._places)
             yield from self._beside(queue, rows, its, [FAILED] * len(its))
+
+    def _failing(self, decision: Decision) -> list[int]:
+        failed = self._chunk.failed
+        return [at for at in decision.rows if at in failed] if failed else []
 
     def _failed_copies(self, decision: Decision) -> Iterator[Rows]:
         """The copies of events that go to the error queue: a copy of a row that is passed on as that row."""
-        chunk = self._chunk
-        if not decision.copies:
+        chunk, copies = self._chunk, decision.copies
+        if not copies:
             return
+        owners = [chunk.owners[at] for at in copies]
         if chunk.rows is None or chunk.handled:
-            owners = [chunk.owners[at] for at in decision.copies]
-            errors = self._message_errors(decision.copies, chunk.refused)
-            yield from self._beside(self._error_queue, errors, owners, self._told_apart(decision.copies))
-            return
-        assert chunk.sends is not None
-        refused = [(chunk.owners[at], chunk.refused[at]) for at in decision.copies]
-        rows = chunk.rows.error_rows(refused, self._places, [self._full(at) for at in decision.copies])
-        yield from self._beside(
-            self._error_queue, rows, [at for at, _ in refused], self._told_apart(decision.copies)
-        )
+            rows = self._message_errors(copies, chunk.refused)
+        else:
+            refused = [(chunk.owners[at], chunk.refused[at]) for at in copies]
+            to = [self._written(at)[0] for at in copies]
+            rows = chunk.rows.error_rows(refused, self._places, to)
+        told_apart = [f"{FAILED} for {chunk.address_of[at].known_as}" for at in copies]
+        yield from self._beside(self._error_queue, rows, owners, told_apart)
 
-    def _told_apart(self, copies: Sequence[int]) -> list[str]:
-        return [f"{FAILED} for {self._chunk.address_of[at].known_as}" for at in copies]
-
-    def _full(self, message: int) -> str:
-        """The full address of a message's destination."""
+    def _written(self, message: int) -> tuple[str, str]:
+        """The full address of a message's destination, and its endpoint."""
         assert self._chunk.sends is not None
-        return self._places.written(self._chunk.sends.addresses[message].as_py(), received=False)[0]
+        return self._places.written(self._chunk.sends.addresses[message].as_py(), received=False)
 
     @property
     def _error_queue(self) -> str:
@@ -93,10 +90,10 @@ class Results:
         """Messages of the chunk as rows of an error queue, for the addresses that they could not reach."""
         sends = self._chunk.sends
         assert sends is not None
-        rows = sends.rows(sorted(positions))
+        rows = sends.rows(positions)
         headers = []
-        for at, text in zip(sorted(positions), rows["headers"].to_pylist(), strict=True):
-            queue, endpoint = self._places.written(sends.addresses[at].as_py(), received=False)
+        for at, text in zip(positions, rows["headers"].to_pylist(), strict=True):
+            queue, endpoint = self._written(at)
             headers.append(
                 failed_headers(text, failures[at], queue=queue, endpoint=endpoint, row_id=sends.ids[at])
             )
@@ -104,30 +101,22 @@ class Results:
 
     def _later(self, decision: Decision, now: datetime) -> Iterator[Rows]:
         """The rows that are tried again later, or wait for a database."""
-        chunk = self._chunk
-        if chunk.rows is None or not chunk.failed:
+        failed = self._chunk.failed
+        left = [at for at in self._failing(decision) if not failed[at].is_final]
+        if self._chunk.rows is None or not left:
             return
-        rows = replace(chunk.rows, failed=chunk.failed)
-        by_queue: dict[str, list[int]] = {}
-        for at in decision.rows:
-            if at in chunk.failed and not chunk.failed[at].is_final:
-                by_queue.setdefault(rows.queue(at), []).append(at)
-        for queue, its in by_queue.items():
+        rows = replace(self._chunk.rows, failed=failed)
+        for queue, its in gathered(left, rows.queue).items():
             to = self._routes.destinations.waiting(self._places.received(queue), self._routes.connected)
             yield to, rows.later_rows(its, self._places, now)
 
-    def acknowledged(self, decision: Decision) -> list[Rows]:
+    def acknowledged(self, decision: Decision) -> Iterator[Rows]:
         """What tells ServiceControl that messages succeeded that it had put back."""
-        return list(self._acknowledgements(decision, datetime.now(UTC)))
-
-    def _acknowledgements(self, decision: Decision, now: datetime) -> Iterator[Rows]:
-        rows = self._chunk.rows
-        by_queue: dict[str, list[int]] = {}
-        for at in decision.acknowledged:
-            assert rows is not None
-            by_queue.setdefault(rows.owed[at].queue, []).append(at)
-        for queue, its in by_queue.items():
-            made = acknowledgements([rows.owed[at].id for at in its], now)  # type: ignore[union-attr]
+        rows, now = self._chunk.rows, datetime.now(UTC)
+        if rows is None:
+            return
+        for queue, its in gathered(decision.acknowledged, lambda at: rows.owed[at].queue).items():
+            made = acknowledgements([rows.owed[at].id for at in its], now)
             yield from self._beside(queue, made, its, [ACKNOWLEDGED] * len(its))
 
     def _audited(self, decision: Decision, now: datetime) -> Iterator[Rows]:
@@ -153,19 +142,18 @@ class Results:
         received = self._chunk.rows
         store = self._places.home.store_and_forward
         if store is None and (received is None or not received.as_received):
-            raise ConfigurationError(
-                f"The queue {queue!r} lies in another database, and nothing passes on what is written for "
-                "it; name a queue of this database as storeAndForward, from which a store-and-forward job "
-                "sends it on."
-            )
+            raise nothing_passes_on(queue)
         full = self._places.full_address(queue, place)
-        stored: dict[str, list[tuple[int, str]]] = {}
-        for number, (at, text) in enumerate(zip(owners, rows["headers"].to_pylist(), strict=True)):
+        texts = rows["headers"].to_pylist()
+        for number, at in enumerate(owners):
             origin = self._origin_of(at) if received is None else received.origin(at).key
             added = {STORED_FOR: full, STORED: f"{origin}/{what[number]}"}
-            to = store or received.queue(at)  # type: ignore[union-attr] # it was looked at
-            stored.setdefault(to, []).append((number, changed_headers(text, set(added), added)))
-        for to, its in stored.items():
-            numbers, texts = zip(*its, strict=True)
-            part = replaced(rows.take(pa.array(numbers, pa.int32())), headers=pa.array(texts, pa.string()))
+            texts[number] = changed_headers(texts[number], set(added), added)
+        rows = replaced(rows, headers=pa.array(texts, pa.string()))
+
+        def stored_in(number: int) -> str:
+            return store or received.queue(owners[number])  # type: ignore[union-attr] # it was looked at
+
+        for to, numbers in gathered(range(len(owners)), stored_in).items():
+            part = rows.take(pa.array(numbers, pa.int32()))
             yield self._routes.destinations.received(to, self._routes.connected), part

@@ -100,11 +100,7 @@ class _StageWriter(Sender):
         self._retry = Retry(f"staging by {options.sender}")
 
     def _delivered(self, target: Target, work: Work) -> tuple[Decision, Sent]:
-        return self._retry.retried(
-            lambda: self._staged(work),
-            lambda _: not self._committing,
-            on_failure=lambda error: self._gave_way(target, error),
-        )
+        return self._retried(target, lambda: self._staged(work), lambda _: not self._committing)
 
     def _staged(self, work: Work) -> tuple[Decision, Sent]:
         self._committing = False

@@ -66,7 +66,7 @@ class Work:
     def beside(self, _: Decision) -> list[Rows]:
         return []
 
-    def acknowledged(self, _: Decision) -> list[Rows]:
+    def acknowledged(self, _: Decision) -> Iterable[Rows]:
         return []
 
     def counted(self, decision: Decision) -> Sent:
