@@ -129,8 +129,12 @@ def fitted(connection: Connection, columns: Iterable[Column], messages: pa.Recor
 
 def _takes_few_letters(connection: Connection, columns: Iterable[Column]) -> bool:
     """Whether the headers' column takes only some letters: those of a code page, or of the database."""
-    types = {column.name.lower(): column.type for column in columns}
-    return not connection.holds_every_letter or types.get("headers", "").startswith("varchar")
+    return not connection.holds_every_letter or in_code_page(columns)
+
+
+def in_code_page(columns: Iterable[Column]) -> bool:
+    """Whether the headers' column takes only the letters of one code page."""
+    return any(name.lower() == "headers" and type_.startswith("varchar") for name, type_, *_ in columns)
 
 
 def _in_ascii(messages: pa.RecordBatch) -> pa.RecordBatch:

@@ -78,8 +78,8 @@ class RemoteDatabases:
         self._options = places.away
         self._queue = queue
         self._lock = threading.Lock()
-        self._down: dict[Target, str] = {}
-        self._down_since: dict[Target, float] = {}
+        #: Those that are down, and since when by this process's clock.
+        self._down: dict[Target, float] = {}
         named = {each: places.option_of(each) for each in places.everywhere()}
         self._names = {target: name for target, name in named.items() if target != places.at_home}
         #: Those for which rows may wait. At first all: an earlier process may have let some wait.
@@ -97,21 +97,7 @@ class RemoteDatabases:
     def down(self) -> dict[Target, str]:
         """The databases that are down, each with the name of the option that leads there."""
         with self._lock:
-            return dict(self._down)
-
-    def is_down(self, target: Target, error: SqlQueueError) -> bool:
-        """Note that a database is down; False where it is none that rows wait for."""
-        name = self._names.get(target)
-        if name is None:
-            return False
-        with self._lock:
-            known = target in self._down
-            self._down[target] = name
-            self._down_since.setdefault(target, time.monotonic())
-        if not known:
-            log.warning("database_down database=%s retry_interval=%gs: rows for it wait: %s", name,
-                        self._options.retry_interval.total_seconds(), error)  # fmt: skip
-        return True
+            return {target: self._names[target] for target in self._down}
 
     def may_wait(self) -> bool:
         """Whether rows may wait for a database. Until they are back, no outbox forgets what they sent."""
@@ -192,15 +178,20 @@ class RemoteDatabases:
         name = self._names[target]
         reached = target in self._reached
         error = why_down(target, self._places.at(target), again=reached, had_outbox=reached)
+        with self._lock:
+            if error is None:
+                down_since = self._down.pop(target, None)
+            else:
+                down_since = self._down.get(target)
+                self._down.setdefault(target, time.monotonic())
         if error is not None:
-            self.is_down(target, error)
+            if down_since is None:
+                log.warning("database_down database=%s retry_interval=%gs: rows for it wait: %s", name,
+                            self._options.retry_interval.total_seconds(), error)  # fmt: skip
             return False
         self._reached.add(target)
-        with self._lock:
-            was_down = self._down.pop(target, None) is not None
-            since = self._down_since.pop(target, 0.0)
-        if was_down:
-            log.warning("database_back database=%s after=%.0fs", name, time.monotonic() - since)
+        if down_since is not None:
+            log.warning("database_back database=%s after=%.0fs", name, time.monotonic() - down_since)
         return True
 
     def _put_back(self, name: str) -> int:

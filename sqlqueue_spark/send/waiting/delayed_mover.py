@@ -36,7 +36,7 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.waiting.waiting_rows import row_ids
 from sqlqueue_spark.tables import delayed, queues
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
-from sqlqueue_spark.tables.insert import Column, columns_of, present_columns, refused
+from sqlqueue_spark.tables.insert import Column, columns_of, in_code_page, present_columns, refused
 from sqlqueue_spark.tables.queues import QueueTable
 
 log = logger(__name__)
@@ -100,7 +100,7 @@ class DelayedMover:
         try:
             while not pause(wait):
                 wait, done = Retry(f"moving from {delayed.table_of(self.owner)}").retried(
-                    self._look, lambda _: True, on_failure=self._failed
+                    self._look, on_failure=self._failed
                 )
                 if done != Moved():
                     moved(done)
@@ -204,13 +204,38 @@ class DelayedMover:
     def _failed_part(
         self, table: DelayedTable, address: str | None, due: Sequence[Due], error: SqlQueueError
     ) -> Moved:
-        """Send messages to the error queue that cannot be delivered. While that is locked they wait."""
+        """Send messages to the error queue that cannot be delivered. While that is locked they wait.
+
+        A retry sends them to the queue that they could not reach.
+        """
+        connection = table.connection
+        if address is None or address == _UNREADABLE:
+            queue = self.owner.full_address(quoted=connection.dialect.quoted_addresses)
+            endpoint = self.owner.table
+        else:
+            queue, endpoint = self.options.naming(connection.dialect).written(address)
+        known = table.headers(due)
+        messages = []
+        for each in due:
+            row_id, headers = known[each.row]
+            row_id = row_id or str(uuid.uuid4())
+            headers = failed_headers(
+                headers, Failure.of(error), queue=queue, endpoint=endpoint, row_id=row_id
+            )
+            messages.append(Forwarded(each, 0, headers))
         try:
-            with table.connection.attempt():
-                self._fail(table, address, due, error)
+            with connection.attempt():
+                self._destination(connection, self.error_queue).send(table, messages, anew=True)
         except LockTimeout as held:
             log.warning("moving_waits table=%s error_queue=%s: %s", table.table, self.error_queue, held)
             return Moved()
+        log.warning(
+            "not_delivered table=%s rows=%d error_queue=%s: %s",
+            table.table,
+            len(due),
+            self.error_queue,
+            error,
+        )
         return Moved(failed=len(due))
 
     def _by_destination(self, due: Sequence[Due]) -> dict[str | None, list[Forwarded]]:
@@ -243,37 +268,6 @@ class DelayedMover:
         except SqlQueueError:
             self._found.pop(address or "", None)
             raise
-
-    def _fail(
-        self, table: DelayedTable, address: str | None, due: Sequence[Due], error: SqlQueueError
-    ) -> None:
-        """Send messages to the error queue. A retry sends them to the queue that they could not reach."""
-        connection = table.connection
-        if address is None or address == _UNREADABLE:
-            queue = self.owner.full_address(quoted=connection.dialect.quoted_addresses)
-            endpoint = self.owner.table
-        else:
-            queue, endpoint = self.options.naming(connection.dialect).written(address)
-        known = table.headers(due)
-        failed = [
-            failed_headers(
-                known[each.row][1],
-                Failure.of(error),
-                queue=queue,
-                endpoint=endpoint,
-                row_id=known[each.row][0] or str(uuid.uuid4()),
-            )
-            for each in due
-        ]
-        messages = [Forwarded(each, 0, headers) for each, headers in zip(due, failed, strict=True)]
-        self._destination(connection, self.error_queue).send(table, messages, anew=True)
-        log.warning(
-            "not_delivered table=%s rows=%d error_queue=%s: %s",
-            table.table,
-            len(due),
-            self.error_queue,
-            error,
-        )
 
     def _destination(self, connection: Connection, address: str | None) -> _Destination:
         """The queue at an address; that of the owner where there is none.
@@ -323,8 +317,7 @@ class _Destination:
 
         :param anew: whether all rows get new Ids: what was wrong with a row may be its Id.
         """
-        types = {column.name.lower(): column.type for column in self.columns}
-        if types.get("headers", "").startswith("varchar"):  # it keeps only the letters of one code page
+        if in_code_page(self.columns):
             known = table.headers([each.due for each in messages])
             messages = [
                 Forwarded(due, 0, ascii_json(known[due.row][1][:kept] + rest)) for due, kept, rest in messages
