@@ -7,7 +7,6 @@ from sqlqueue_spark.send.compose.outcome_builder import OutcomeBuilder, builder_
 from sqlqueue_spark.send.deliver.destinations import Destinations, check_one_database
 from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox
 from sqlqueue_spark.send.deliver.preflight import prepare
-from sqlqueue_spark.send.deliver.routes import Waiting
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.deliver.stage_writer import Staged, seal, stage
 from sqlqueue_spark.send.sent import Sent
@@ -24,7 +23,6 @@ __all__ = [
     "Sender",
     "Sent",
     "Staged",
-    "Waiting",
     "builder_of",
     "check_one_database",
     "check_outbox",

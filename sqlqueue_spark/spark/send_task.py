@@ -17,7 +17,6 @@ from sqlqueue_spark.send import (
     FrameColumns,
     Sender,
     Sent,
-    Waiting,
     builder_of,
     stage,
 )
@@ -69,9 +68,9 @@ class SendTask:
         begin_task()
         builder = builder_of(self.columns, self.destinations.places, self.answers)
         waits = self.down is not None and self.columns.tells_rows  # else the batch waits
-        waiting = Waiting(dict(self.down or {})) if waits else None
+        down = dict(self.down or {}) if waits else None
         first_try = self.first_try and attempt_of_task() == 0
-        with Sender(self.options, self.destinations, waiting, first_try=first_try) as sender:
+        with Sender(self.options, self.destinations, down, first_try=first_try) as sender:
             return sender.send(builder.compose(plain(batches))), builder.untyped.number
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,6 +7,7 @@ first, one that is asked last, a stage, and a sink without an outbox, for which 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -57,15 +58,22 @@ class AtHome(Work):
         if rows is not None:
             for queue in rows.queues.unique().to_pylist():
                 routes.destinations.received(queue, routes.connected)
-            self.chunk = self.chunk.without_waiting(rows, self._lacks_waiting)
+            waiting = {at: each for at, each in self.chunk.failed.items() if not each.is_final}
+            lacking = set(filter(self._lacks_waiting, {rows.queue(at) for at in waiting}))
+            final = {
+                at: replace(each, retry_after=None, waits_for=None)
+                for at, each in waiting.items()
+                if rows.queue(at) in lacking
+            }
+            self.chunk = replace(self.chunk, failed={**self.chunk.failed, **final})
         home = self._places.home
-        own = {home.error_queue, *(each.error_queue for each in self.chunk.failed.values())} - {None, ""}
-        stores = home.store_and_forward
-        for queue in filter(None, (*own, home.audit_queue if self.chunk.handled else None)):
+        beside = {home.error_queue, *(each.error_queue for each in self.chunk.failed.values())}
+        beside |= {home.audit_queue} if self.chunk.handled else set()
+        for queue in filter(None, beside):
             if self._places.beside(queue).target == self._places.at_home:
                 routes.destinations.beside(queue, routes.connected)
-        if stores is not None:
-            routes.destinations.received(stores, routes.connected)
+        if home.store_and_forward is not None:
+            routes.destinations.received(home.store_and_forward, routes.connected)
 
     def _lacks_waiting(self, queue: str) -> bool:
         """Whether a queue has no table in which its messages wait."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -80,20 +80,6 @@ class Chunk:
         row = self.owners[message]
         left = row not in self.failed and row not in self.known
         return left and message not in self.refused and message not in self.sent
-
-    def without_waiting(self, rows: Outcomes, lacks: Callable[[str], bool]) -> Chunk:
-        """The chunk, of which those rows fail for good that would wait where there is no table for it.
-
-        :param lacks: tells of a queue whether it has none.
-        """
-        waiting = [at for at, each in self.failed.items() if not each.is_final]
-        lacking = {queue for queue in {rows.queue(at) for at in waiting} if lacks(queue)}
-        final = {
-            at: replace(self.failed[at], retry_after=None, waits_for=None)
-            for at in waiting
-            if rows.queue(at) in lacking
-        }
-        return replace(self, failed={**self.failed, **final}) if final else self
 
     @cached_property
     def address_of(self) -> Mapping[int, Addressed]:

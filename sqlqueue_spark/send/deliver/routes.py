@@ -27,22 +27,6 @@ class DatabaseDown(ConnectionLost):
     """A database other than home takes nothing, so rows for it wait."""
 
 
-@dataclass
-class Waiting:
-    """The databases that are down, as a task knows them.
-
-    :param down: each with the name of the option that leads there; those that the task finds are added.
-    """
-
-    down: dict[Target, str]
-
-    def note(self, target: Target, places: Places, error: SqlQueueError) -> None:
-        """Note that a database is down, so that this task tries it no more."""
-        if target not in self.down:
-            self.down[target] = places.option_of(target)
-            log.warning("rows_wait database=%s: it takes nothing: %s", self.down[target], error)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Addressed:
     """The messages of a chunk that go to one table.
@@ -74,13 +58,14 @@ class Routes:
 
     :param connected: gives a connection with no open transaction.
     :param atomic: whether one transaction must reach all of them.
-    :param waiting: the databases that are down; None where rows do not wait for them.
+    :param down: the databases that are down, each with the name of the option that leads there; None where
+        rows do not wait for them. Those that the task finds are added.
     """
 
     destinations: Destinations
     connected: Connected
     atomic: bool
-    waiting: Waiting | None = None
+    down: dict[Target, str] | None = None
     #: The places that this task could not reach, so that it looks for each only once.
     _unreachable: dict[object, SqlQueueError] = field(default_factory=dict)
 
@@ -95,12 +80,14 @@ class Routes:
 
     def is_down(self, target: Target) -> bool:
         """Whether this task knows that a database is down, and rows for it wait."""
-        return self.waiting is not None and target in self.waiting.down
+        return self.down is not None and target in self.down
 
     def note_down(self, target: Target, error: DatabaseDown) -> None:
         """Note that a database is down, so that this task tries it no more."""
-        assert self.waiting is not None, "the error says that rows wait"
-        self.waiting.note(target, self.places, error)
+        assert self.down is not None, "the error says that rows wait"
+        if target not in self.down:
+            self.down[target] = self.places.option_of(target)
+            log.warning("rows_wait database=%s: it takes nothing: %s", self.down[target], error)
 
     def addressed(self, messages: Composed, places: Places, rows: Outcomes | None) -> list[Addressed]:
         """The messages of a chunk by table; several addresses may mean one.

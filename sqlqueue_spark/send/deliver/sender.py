@@ -40,7 +40,7 @@ from sqlqueue_spark.send.deliver.delivery import Delivery
 from sqlqueue_spark.send.deliver.destinations import Destination, Destinations
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
 from sqlqueue_spark.send.deliver.received_again import received_again
-from sqlqueue_spark.send.deliver.routes import DatabaseDown, Routes, Waiting
+from sqlqueue_spark.send.deliver.routes import DatabaseDown, Routes
 from sqlqueue_spark.send.deliver.work import RolledBack, Work
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import Why
@@ -59,8 +59,8 @@ _DOWN = (ConnectionLost, DatabaseTakesNothing, LockTimeout, RowsHeld, QueueError
 class Sender:
     """Sends messages over connections of its own, one for each database.
 
-    :param waiting: the databases that are down, where rows for them may wait; None where the batch waits
-        instead.
+    :param down: the databases that are down, each with the name of the option that leads there; None where
+        rows do not wait for them, but the batch. Those that the sender finds are added.
     :param first_try: whether this batch is surely tried for the first time, so that home need not be asked
         for what stays there, nor for plain messages. A received row for another database is always asked
         for: it may have failed before, and have come back with a server that forgot its deletion.
@@ -70,7 +70,7 @@ class Sender:
         self,
         options: SinkOptions,
         destinations: Destinations,
-        waiting: Waiting | None = None,
+        down: dict[Target, str] | None = None,
         *,
         first_try: bool = False,
     ) -> None:
@@ -79,9 +79,8 @@ class Sender:
         self._places = destinations.places
         self._home = destinations.places.at_home
         self._connections: dict[Target, Connection] = {}
-        self._waiting = waiting
         self._first_try = first_try
-        self._routes = Routes(destinations, self._connected, options.transaction_mode == ATOMIC, waiting)
+        self._routes = Routes(destinations, self._connected, options.transaction_mode == ATOMIC, down)
         self._retry = Retry(f"sending by {options.sender or 'a sink'}")
 
     def __enter__(self) -> Self:
@@ -274,7 +273,7 @@ class Sender:
             except RolledBack as error:
                 chunk = self._refusing(chunk, error.refused)
             except _DOWN as error:
-                if self._waiting is None:
+                if self._routes.down is None:
                     raise
                 raise DatabaseDown(str(error)) from error
             else:
@@ -344,7 +343,7 @@ class Sender:
             try:
                 connection = connect(target, again=again)
             except ConnectionLost as error:
-                if target == self._home or self._waiting is None:
+                if target == self._home or self._routes.down is None:
                     raise
                 raise DatabaseDown(str(error)) from error
             level = re.sub(r"\B(?=[A-Z])", "_", self._options.isolation_level).lower()
