@@ -43,7 +43,7 @@ def create(options: ConnectionOptions, owner: str) -> Created:
     """
     with connect(Target.of(options)) as connection:
         table = owner_at(options, owner)
-        new = ddl.create_delayed(connection, table)
+        new = ddl.create_beside(DelayedTable(connection, delayed.table_of(table)))
         with connection.transaction():
             there = replace(delayed.table_of(table), catalog=table.catalog or database(connection))
         return Created(str(there), new)

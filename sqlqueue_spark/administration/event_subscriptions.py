@@ -108,7 +108,7 @@ def subscriptions(
 def create(options: ConnectionOptions) -> Created:
     """Create the table of subscriptions in the default schema, unless it exists."""
     with _opened(options) as (connection, subscribed):
-        new = ddl.create_subscriptions(connection, subscribed.table)
+        new = ddl.create_beside(subscribed)
         with connection.transaction():
             return Created(str(replace(subscribed.table, catalog=database(connection))), new)
 
@@ -120,7 +120,7 @@ def _opened(
     with connect(Target.of(options)) as connection:
         table = SubscriptionTable(connection, table_of(options.naming(connection.dialect).default_schema))
         if create:
-            ddl.create_subscriptions(connection, table.table)
+            ddl.create_beside(table)
         yield connection, table
 
 

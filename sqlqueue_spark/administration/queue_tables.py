@@ -38,7 +38,7 @@ from sqlqueue_spark.tables.insert import CHUNK, Column
 from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage_table import table_named
-from sqlqueue_spark.tables.subscriptions import table_of
+from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
 
 if TYPE_CHECKING:
     from sqlqueue_spark.send import Composed
@@ -118,7 +118,7 @@ def create(
             made[table] = ddl.create_stage(connection, table)
         if subscriptions:
             table = table_of(naming.default_schema)
-            made[table] = ddl.create_subscriptions(connection, table)
+            made[table] = ddl.create_beside(SubscriptionTable(connection, table))
         return [Created(_name(connection, table), new) for table, new in made.items()]
 
 

@@ -11,13 +11,11 @@ from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, NoRight, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell, logger
-from sqlqueue_spark.tables import delayed, queues
+from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.database_facts import database, schema_exists
-from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stage import Stage
-from sqlqueue_spark.tables.subscriptions import SubscriptionTable
 
 log = logger(__name__)
 
@@ -81,30 +79,24 @@ def lock_creation(connection: Connection, table: Table) -> None:
 
 
 def create_stage(connection: Connection, table: Table) -> bool:
-    """Create a stage, in its own transaction; True if it is new. Errors as :func:`create_if_missing`."""
-    new = _create_open(Stage(connection, table), f"the stage {table}")
+    """As :func:`create_beside`, for a stage."""
+    new = create_beside(Stage(connection, table), "the stage")
     if new:
         log.info("created stage=%s", table)
     return new
 
 
-def create_delayed(connection: Connection, owner: Table) -> bool:
-    """Create the table in which the delayed messages of a queue or an endpoint wait, in its own transaction.
+def create_beside(new: OpenTable, called: str = "the table") -> bool:
+    """Create a table beside the queues, in its own transaction; True if it is new.
 
-    :returns: whether it was not there. Errors as :func:`create_queue`.
+    Errors as :func:`create_if_missing`.
+
+    :raises ConfigurationError: also where the name is too long.
     """
-    table = delayed.table_of(owner)
-    check_name(connection.dialect, table)
-    return _create_open(DelayedTable(connection, table), f"the table {table}")
-
-
-def create_subscriptions(connection: Connection, table: Table) -> bool:
-    """Create a table of subscriptions, in its own transaction. Returns and errors as :func:`create_queue`."""
-    return _create_open(SubscriptionTable(connection, table), f"the table {table}")
-
-
-def _create_open(new: OpenTable, called: str) -> bool:
-    return create_if_missing(new.connection, new.table, new.exists, new.create, called=called)
+    check_name(new.connection.dialect, new.table)
+    return create_if_missing(
+        new.connection, new.table, new.exists, new.create, called=f"{called} {new.table}"
+    )
 
 
 def create_outbox(connection: Connection, outbox: OutboxTable) -> bool:

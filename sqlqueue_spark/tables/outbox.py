@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.database import Database
@@ -20,6 +20,7 @@ from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
+from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables.outbox_ids import LONGEST_ID, check_id, may_stand_as_it_is, process_key
 from sqlqueue_spark.tables.rights import SENDER, remedy_command
@@ -68,6 +69,11 @@ class OutboxTable:
         self.name = self._names["outbox"]
         #: Tells endpoints of one table apart; empty for the one whose name is as in the table's.
         self._mark = "" if self.table.startswith(endpoint) else sha256(endpoint.encode()).hexdigest()[:6]
+
+    @classmethod
+    def of_sink(cls, connection: Connection, options: SinkOptions) -> Self:
+        """The outbox of a sink with these options in the connection's database. Errors as above."""
+        return cls(connection, options.sender or "", options.default_schema)
 
     def exists(self) -> bool:
         return self.keeps_ids_once() is not None

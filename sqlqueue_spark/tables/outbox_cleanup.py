@@ -81,8 +81,7 @@ class OutboxCleaner:
         for target in databases:
             try:
                 with connect(target, again=True) as connection:
-                    schema = self._at(target).default_schema
-                    outbox = OutboxTable(connection, self._options.sender or "", schema)
+                    outbox = OutboxTable.of_sink(connection, self._at(target))
                     forgotten = forget(connection, outbox, keep)
                     log.info("cleaned outbox=%s forgotten=%d", outbox.name, forgotten)
             except SqlQueueError as error:

@@ -165,7 +165,7 @@ def _check_sink(sink: Places, connected: Callable[[Target], Connection]) -> None
         options = sink.at(target)
         check_outbox(options, connection)
         with connection.rehearsal(_REHEARSAL_MS):
-            OutboxTable(connection, options.sender or "", options.default_schema).add_new([str(uuid.uuid4())])
+            OutboxTable.of_sink(connection, options).add_new([str(uuid.uuid4())])
 
 
 def _check_rights(connection: Connection, table: QueueTable, role: str) -> None:

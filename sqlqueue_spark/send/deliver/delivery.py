@@ -57,7 +57,7 @@ class Delivery:
         known: Collection[str] = ()
         earlier: Callable[[], set[str]] = set
         if self.options.uses_outbox:
-            outbox = OutboxTable(connection, self.options.sender or "", self.options.default_schema)
+            outbox = OutboxTable.of_sink(connection, self.options)
             earlier = earlier_known(self.routes, self.work, connection, outbox)
         with connection.transaction():
             if outbox is not None:

@@ -32,7 +32,7 @@ def has_sent(destinations: Destinations, connection: Connection) -> bool:
 
     def look() -> bool:
         try:
-            outbox = OutboxTable(connection, options.sender or "", options.default_schema)
+            outbox = OutboxTable.of_sink(connection, options)
         except ConfigurationError:  # no outbox can have such a name
             return False
         return outbox.exists() and outbox.has_ids()
@@ -45,14 +45,13 @@ def check_outbox(options: SinkOptions, connection: Connection) -> None:
 
     :raises QueueError: it is not, or does not; the text says what to do.
     """
-    endpoint = options.sender or ""
     with connection.transaction():
-        outbox = OutboxTable(connection, endpoint, options.default_schema)
+        outbox = OutboxTable.of_sink(connection, options)
         once = outbox.keeps_ids_once()
         if once is None:
             raise QueueError(
                 f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create "
-                f"{for_shell(endpoint)}, or set outbox to none."
+                f"{for_shell(options.sender or '')}, or set outbox to none."
             )
         if not once:
             raise QueueError(
@@ -77,10 +76,9 @@ def _warn_of_sharing(outbox: str, endpoint: str) -> None:
 
 def look_for_versions(options: SinkOptions, destinations: Destinations, connection: Connection) -> None:
     """Find out, for all tasks, which earlier versions may have written into an outbox, and who shares it."""
-    endpoint = options.sender or ""
-    outbox = OutboxTable(connection, endpoint, options.default_schema)
+    outbox = OutboxTable.of_sink(connection, options)
     if destinations.is_known("shared", connection, outbox.is_shared):
-        _warn_of_sharing(outbox.name, endpoint)
+        _warn_of_sharing(outbox.name, options.sender or "")
     for version in (VERSION_0_1, VERSION_0_2):
         destinations.is_known(version, connection, partial(outbox.may_hold, version))
 

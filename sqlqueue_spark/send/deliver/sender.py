@@ -249,7 +249,7 @@ class Sender:
 
         def known() -> set[str]:
             connection = self._connected(self._home)
-            outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
+            outbox = OutboxTable.of_sink(connection, self._options)
             earlier = earlier_known(self._routes, work, connection, outbox)
             with connection.transaction():
                 return outbox.seen([*work.origins, *work.failed_copies.values()]) | earlier()

@@ -107,7 +107,7 @@ class _StageWriter(Sender):
         connection = self._connected(self._home)
         known = set()
         if has_sent(self._destinations, connection):
-            outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
+            outbox = OutboxTable.of_sink(connection, self._options)
             earlier = earlier_known(self._routes, work, connection, outbox)
             with connection.transaction():
                 known = outbox.seen(work.asked()) | earlier()

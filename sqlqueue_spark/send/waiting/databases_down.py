@@ -55,7 +55,7 @@ def why_down(target: Target, options: SinkOptions, *, again: bool, had_outbox: b
             if options.uses_outbox:
                 check_outbox(options, connection)
                 with connection.rehearsal(_PROBE_MS):
-                    outbox = OutboxTable(connection, options.sender or "", options.default_schema)
+                    outbox = OutboxTable.of_sink(connection, options)
                     outbox.add_new([str(uuid.uuid4())])
     except (ConnectionLost, DatabaseTakesNothing, LockTimeout, RowsHeld) as error:
         return error
