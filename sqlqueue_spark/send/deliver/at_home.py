@@ -106,16 +106,11 @@ class AtHome(Work):
     @cached_property
     def origins(self) -> Sequence[str]:
         """The key of the outcome of each row."""
-        rows, sends = self.chunk.rows, self.chunk.sends
+        rows = self.chunk.rows
         if rows is not None:
             whole = keys(rows.origin_texts, "", OF_ORIGIN)
             return whole.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
-        made: dict[int, str] = {}
-        for each in self.chunk.addressed:
-            if sends is not None and each.positions:
-                its = keys(sends.of(sends.id_column, each.positions), each.known_as, OF_FAILED)
-                made.update(zip(each.positions, its.to_pylist(), strict=True))
-        return [made[at] for at in range(len(self.chunk))]
+        return [self.failures[at] for at in range(len(self.chunk))]
 
     @cached_property
     def acknowledgements(self) -> Mapping[int, str]:
@@ -128,18 +123,21 @@ class AtHome(Work):
         return dict(zip(owing, made.to_pylist(), strict=True))
 
     @cached_property
-    def failed_copies(self) -> Mapping[int, str]:
-        """The keys of messages that are copies of received rows, and fail alone.
+    def failures(self) -> Mapping[int, str]:
+        """The keys of messages that fail alone: plain ones, and copies of rows that are passed on.
 
         Other copies of a row may stand in another chunk, so its origin cannot say it.
         """
-        rows = self.chunk.rows
+        rows, sends = self.chunk.rows, self.chunk.sends
         found: dict[int, str] = {}
-        for each in self.chunk.addressed if rows is not None and not rows.handled else ():
-            owners = pa.array([self.chunk.owners[at] for at in each.positions], pa.int32())
-            origins = rows.first_texts.take(owners)  # type: ignore[union-attr] # there is one
-            made = keys(origins, each.known_as, OF_FAILED)
-            found.update(zip(each.positions, made.to_pylist(), strict=True))
+        for each in self.chunk.addressed if sends is not None and not self.chunk.handled else ():
+            if rows is None:
+                ids = sends.of(sends.id_column, each.positions)  # type: ignore[union-attr] # there are some
+            else:
+                owners = [self.chunk.owners[at] for at in each.positions]
+                ids = rows.first_texts.take(pa.array(owners, pa.int32()))
+            made = keys(ids, each.known_as, OF_FAILED).to_pylist()
+            found.update(zip(each.positions, made, strict=True))
         return found
 
     @cached_property
@@ -163,7 +161,7 @@ class AtHome(Work):
             yield from self.ids
         if self.chunk.rows is not None and (self._asks or not self._plain):
             yield from self.origins
-            yield from self.failed_copies.values()
+            yield from self.failures.values()
             yield from self.acknowledgements.values()
         elif self.chunk.rows is None and self.chunk.failed:
             yield from (self.origins[at] for at in self.chunk.failed)
@@ -178,7 +176,7 @@ class AtHome(Work):
             positions = its.to_pylist()
             for made in (keys(texts, final, OF_ORIGIN), keys(texts, "", OF_FAILED)):
                 found |= dict(zip(made.to_pylist(), (self.origins[at] for at in positions), strict=True))
-        for at, failed in self.failed_copies.items():
+        for at, failed in self.failures.items():
             owner = self.chunk.owners[at]
             if len(self.chunk.messages_of(owner)) == 1:
                 found[failed] = self.origins[owner]
@@ -246,10 +244,10 @@ class AtHome(Work):
             key = self.keys.get(at)
             if at in chunk.sent or (key is not None and (key in known or self._comes_again(key, made))):
                 made.repeated += not chunk.sent.get(at, False)
-            elif known and chunk.rows is not None and self.failed_copies[at] in known:
+            elif known and chunk.rows is not None and self.failures[at] in known:
                 made.repeated += 1
             elif at in chunk.refused:
-                failed = key if chunk.rows is None and key else self.failed_copies[at]
+                failed = self.failures[at]
                 if failed in made.keys:
                     made.repeated += 1
                 else:

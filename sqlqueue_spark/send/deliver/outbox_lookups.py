@@ -11,7 +11,6 @@ from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
 from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.send.deliver.destinations import HAS_IDS, Destinations
 from sqlqueue_spark.send.deliver.routes import Routes
-from sqlqueue_spark.send.deliver.sends import earlier_send_keys
 from sqlqueue_spark.send.deliver.work import Work
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_keys import VERSION_0_1, VERSION_0_2
@@ -95,7 +94,7 @@ def earlier_known(
     if may_hold(VERSION_0_2):
         found[VERSION_0_2] = work.earlier_origins()
     if may_hold(VERSION_0_1) and work.keys:
-        found[VERSION_0_1] = earlier_send_keys(work.chunk, work.addressed, _own_table(routes))
+        found[VERSION_0_1] = work.earlier_sends(_own_table(routes))
 
     def known() -> set[str]:
         return {

@@ -148,12 +148,10 @@ class Sender:
             self._check_ends(rows)
         places = self._places_of(part)
         addressed = [] if sends is None else self._routes.addressed(sends, places, rows)
-        told = {}
-        if rows is not None and rows.owed:
-            stores = rows.as_received or self._options.store_and_forward is not None
-            for at, owed in rows.owed.items():
-                to = self._routes.acknowledged_at(owed.queue, stores=stores)
-                told.update({} if to is None else {at: to})
+        owed = {} if rows is None else rows.owed
+        stores = (rows is not None and rows.as_received) or self._options.store_and_forward is not None
+        found = {at: self._routes.acknowledged_at(each.queue, stores=stores) for at, each in owed.items()}
+        told = {at: to for at, to in found.items() if to is not None}
         chunk = Chunk(rows=rows, sends=sends, addressed=addressed, failed=dict(part.failed), told=told)
         here = [each for each in addressed if each.target == self._home]
         return self._refusing(
@@ -252,13 +250,13 @@ class Sender:
             outbox = OutboxTable.of_sink(connection, self._options)
             earlier = earlier_known(self._routes, work, connection, outbox)
             with connection.transaction():
-                return outbox.seen([*work.origins, *work.failed_copies.values()]) | earlier()
+                return outbox.seen([*work.origins, *work.failures.values()]) | earlier()
 
         found = self._retried(self._home, known)
         if not found:
             return chunk
         gone = {row for row, origin in enumerate(work.origins) if origin in found}
-        failed = {at: False for at, key in work.failed_copies.items() if key in found}
+        failed = {at: False for at, key in work.failures.items() if key in found}
         return replace(chunk, known=gone, sent={**chunk.sent, **failed})
 
     def _sent_elsewhere(self, chunk: Chunk, target: Target) -> tuple[Chunk, Sent]:

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+import pyarrow as pa
+
 from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.messages.acknowledgement import OF_RETRY
+from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.messages.message import (
+    FORWARD_DESTINATION,
+    STORED,
+    STORED_FOR,
+    changed_headers,
+    without_headers,
+)
+from sqlqueue_spark.messages.outgoing import replaced, waiting
+from sqlqueue_spark.send.compose.places import Place
 from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
-from sqlqueue_spark.send.deliver.destinations import Rows
+from sqlqueue_spark.send.deliver.destinations import Destination, Rows
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
-from sqlqueue_spark.send.deliver.sends import in_tables, inserted_rows, send_keys
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import Why
+from sqlqueue_spark.tables.outbox_keys import earlier_keys, keys
 
 
 class RolledBack(SqlQueueError):
@@ -19,6 +32,28 @@ class RolledBack(SqlQueueError):
     def __init__(self, refused: Sequence[Why[int]]) -> None:
         super().__init__("; ".join(str(error) for _, error in refused))
         self.refused = refused
+
+
+def send_keys(chunk: Chunk, addressed: Iterable[Addressed], *, remembered: bool = True) -> dict[int, str]:
+    """The key of each of these messages, by position; without an outbox no two messages have one key."""
+    found: dict[int, str] = {}
+    for each in addressed:
+        if not remembered:
+            found.update({at: str(at) for at in each.positions})
+        elif each.positions and chunk.sends is not None:
+            made = keys(_known_ids(chunk, each.positions), each.known_as)
+            found.update(zip(each.positions, made.to_pylist(), strict=True))
+    return found
+
+
+def _known_ids(chunk: Chunk, positions: Sequence[int]) -> pa.Array:
+    """What messages are known by: their ids, or what the row says that we have stored."""
+    assert chunk.sends is not None
+    ids = chunk.sends.of(chunk.sends.id_column, positions)
+    stored = {} if chunk.rows is None else chunk.rows.stored
+    if not stored:
+        return ids
+    return pc.coalesce(pa.array([stored.get(chunk.owners[at]) for at in positions], pa.string()), ids)
 
 
 class Work:
@@ -34,6 +69,20 @@ class Work:
     def asked(self) -> Iterable[str]:
         """The keys for which the outbox is asked."""
         return self.keys.values()
+
+    def earlier_sends(self, own: str | None) -> Mapping[str, str]:
+        """The keys by which version 0.1.0 may have known messages, each with the present key.
+
+        :param own: the name of the table of the option ``queue``.
+        """
+        sends = self.chunk.sends
+        return {
+            earlier: self.keys[at]
+            for each in self.addressed
+            if each.to is not None and sends is not None
+            for at in each.positions
+            for earlier in earlier_keys(sends.ids[at], each.to.table.name, own=each.to.table.name == own)
+        }
 
     def earlier_origins(self) -> Mapping[str, str]:
         """The keys by which version 0.2.0 may have known outcomes, each with the present key."""
@@ -58,10 +107,63 @@ class Work:
         return Decision(messages=sorted(first.values()), keys=set(first))
 
     def messages(self, decision: Decision) -> Iterator[tuple[Addressed, Sequence[int]]]:
-        return in_tables(self.addressed, decision.messages)
+        """What is inserted, by table. All senders keep one order of tables, so that none waits in a circle."""
+        wanted = set(decision.messages)
+        whole = sum(len(each.positions) for each in self.addressed) == len(wanted)
+        reached = [(each.to.table.address, each) for each in self.addressed if each.to]
+        for _, each in sorted(reached, key=lambda pair: pair[0]):
+            its = each.positions if whole else [at for at in each.positions if at in wanted]
+            if its:
+                yield each, its
 
     def message_rows(self, to: Addressed, positions: Sequence[int]) -> list[Rows]:
-        return inserted_rows(self._routes, self.chunk, to, positions)
+        """Messages as rows of the tables that they go into. Those due later go into another one."""
+        assert to.to is not None
+        chunk = self.chunk
+        assert chunk.sends is not None
+        rows = chunk.sends.rows(positions)
+        told = [
+            number for number, at in enumerate(positions) if chunk.told and chunk.owners[at] in chunk.told
+        ]
+        if told:
+            headers = rows["headers"].to_pylist()
+            for number in told:
+                headers[number] = without_headers(headers[number], OF_RETRY)
+            rows = replaced(rows, headers=pa.array(headers, pa.string()))
+        if to.stored_for is not None:
+            rows = self._stored(rows, to.to, to.stored_for, positions)
+        later = waiting(rows)
+        if not pc.any(later).as_py():
+            return [(to.to, rows)]
+        if pc.all(later).as_py():
+            return [(self._routes.later(to.to), rows)]
+        return [
+            (to.to, rows.filter(pc.invert(later))),
+            (self._routes.later(to.to), rows.filter(later)),
+        ]
+
+    def _stored(
+        self, rows: pa.RecordBatch, store: Destination, address: str, positions: Sequence[int]
+    ) -> pa.RecordBatch:
+        """The rows with the header of their destination in another database, where it knows them by their ids.
+
+        A plain message may have the header already.
+        """
+        queue = self._routes.places.full_address("", Place(store.target, store.table.table))
+        sends = self.chunk.sends
+        ids = sends.of(sends.id_column, positions).to_pylist() if self.chunk.handled and sends else None
+        headers = []
+        for number, text in enumerate(rows["headers"].to_pylist()):
+            if ids is None and f'"{STORED_FOR}":' in text:
+                headers.append(text)
+                continue
+            added = {STORED_FOR: address}
+            if ids is not None:
+                added[STORED] = ids[number]
+            if f'"{FORWARD_DESTINATION}":' in text:
+                added[FORWARD_DESTINATION] = queue
+            headers.append(changed_headers(text, set(added), added))
+        return replaced(rows, headers=pa.array(headers, pa.string()))
 
     def beside(self, _: Decision) -> list[Rows]:
         return []
