@@ -362,10 +362,11 @@ def test_what_was_found_once_is_not_looked_for_again(engine, queue, sent):
     def never(target):
         raise AssertionError("it is known")
 
-    assert found.find("orders", never).table.table.table == "orders"
+    orders = found.places.destination("orders")
+    assert found.at(orders, "orders", never).table.table.table == "orders"
     found.forget()
     with pytest.raises(AssertionError, match="it is known"):
-        found.find("orders", never)
+        found.at(orders, "orders", never)
 
 
 @pytest.mark.parametrize("outbox", [*OUTBOXES, "none"])

@@ -54,12 +54,14 @@ def with_copies(
     bytes_each = max(1, sends.size // max(1, len(sends)))
     most = max(1, min(CHUNK, written, CHUNK_BYTES // bytes_each))
     if isinstance(chunk, Outcomes):
-        return list(_cut(_outcomes(chunk, sends, groups), most)), done
-    packed = _packed(groups, most)
+        outcomes = _outcomes(chunk, sends, groups)
+        number = Counter(outcomes.owners)
+        parts = list(_portions([number[at] for at in range(len(outcomes))], most))
+        return [outcomes.only(each) for each in parts] if len(parts) > 1 else [outcomes], done
     # The rows of the first group need no new Ids.
     return [
-        sends.copied(*_columns(each), keeps_ids=not number and len(each) == 1)
-        for number, each in enumerate(packed)
+        sends.copied(*_columns([groups[at] for at in each]), keeps_ids=each == range(1))
+        for each in _portions([len(group.sources) for group in groups], most)
     ], done
 
 
@@ -88,18 +90,16 @@ def _groups(chunk: Composed, subscribers: Subscribers) -> tuple[list[_Group], in
     return groups, unsubscribed
 
 
-def _packed(groups: Sequence[_Group], most: int) -> Iterator[Sequence[_Group]]:
-    """The groups, as many together as fit into a transaction."""
-    together: list[_Group] = []
-    count = 0
-    for each in groups:
-        if together and count + len(each.sources) > most:
-            yield together
-            together, count = [], 0
-        together.append(each)
-        count += len(each.sources)
-    if together:
-        yield together
+def _portions(sizes: Sequence[int], most: int) -> Iterator[range]:
+    """The positions of these sizes, as many together as fit into a transaction."""
+    first = count = 0
+    for at, size in enumerate(sizes):
+        if count and count + size > most:
+            yield range(first, at)
+            first, count = at, 0
+        count += size
+    if first < len(sizes):
+        yield range(first, len(sizes))
 
 
 def _outcomes(outcomes: Outcomes, sends: Composed, groups: Sequence[_Group]) -> Outcomes:
@@ -122,15 +122,3 @@ def _columns(groups: Sequence[_Group]) -> tuple[pa.Array, pa.Array, pa.Array]:
         pa.concat_arrays([each.destinations for each in groups]),
         pa.concat_arrays(published),
     )
-
-
-def _cut(outcomes: Outcomes, most: int) -> Iterator[Outcomes]:
-    """The outcomes, as many together as send at most this many messages; each stays whole."""
-    sends = Counter(outcomes.owners)
-    first = count = 0
-    for at in range(len(outcomes)):
-        if count and count + sends[at] > most:
-            yield outcomes.only(range(first, at))
-            first, count = at, 0
-        count += sends[at]
-    yield outcomes.only(range(first, len(outcomes))) if first else outcomes

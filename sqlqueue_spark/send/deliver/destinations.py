@@ -74,10 +74,6 @@ class Destinations:
         self._facts: dict[tuple[str, Target], bool] = {}
         self._found_since = 0.0
 
-    def find(self, address: str, connected: Connected) -> Destination:
-        """The table of a destination; this needs no right to read it. Errors as :meth:`at`."""
-        return self.at(self.places.destination(address), address, connected)
-
     def beside(self, address: str, connected: Connected) -> Destination:
         """The error queue, the audit queue or that of an acknowledgement. Errors as :meth:`at`."""
         return self.at(self.places.beside(address), address, connected)
@@ -87,7 +83,7 @@ class Destinations:
         return self.at(self.places.received(queue), queue, connected)
 
     def at(self, place: Place, address: str, connected: Connected) -> Destination:
-        """The table of a place.
+        """The table of a place; this needs no right to read it.
 
         :param address: as the user or the message gave it.
         :param connected: gives a connection with no open transaction.

@@ -107,7 +107,7 @@ def earlier_known(
 def _own_table(routes: Routes) -> str | None:
     """The name of the table of the option ``queue``; None if there is no such option or no such table."""
     try:
-        queue = routes.places.away.queue
-        return queue and routes.destinations.find(queue, routes.connected).table.name
+        queue, places = routes.places.away.queue, routes.places
+        return queue and routes.destinations.at(places.destination(queue), queue, routes.connected).table.name
     except QueueError:
         return None
