@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import Duplicate, SqlQueueError, TryAgain
@@ -129,13 +127,3 @@ def write(connection: Connection, rows: Rows) -> None:
     to, messages = rows
     assert to.target == connection.target, "a place is written over a connection to its own database"
     Inserter(connection, to.table, to.columns).insert(messages)
-
-
-def together(rows: Sequence[Rows]) -> list[Rows]:
-    """The rows with those of one table together."""
-    found: dict[str, Rows] = {}
-    for to, its in rows:
-        name = to.table.address
-        before = found.get(name)
-        found[name] = (to, its if before is None else pa.concat_batches([before[1], its]))
-    return list(found.values())

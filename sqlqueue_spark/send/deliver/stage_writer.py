@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
+
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.deliver.chunk import Decision
-from sqlqueue_spark.send.deliver.delivery import together
-from sqlqueue_spark.send.deliver.destinations import Destinations
+from sqlqueue_spark.send.deliver.destinations import Destinations, Rows
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known, has_sent
 from sqlqueue_spark.send.deliver.preflight import rehearse
 from sqlqueue_spark.send.deliver.sender import Sender
@@ -120,10 +122,19 @@ class _StageWriter(Sender):
                 replace(to.table.table, catalog=to.table.database).to_text(): fitted(
                     connection, to.columns, its
                 )
-                for to, its in together(rows)
+                for to, its in _together(rows)
             }
             Stage(connection, table_of(self._options)).add(self.task, messages)
             fail_points.step(fail_points.ROWS_STAGED)
             self._committing = True
         self.staged.update({name: len(its) for name, its in messages.items()})
         return decision, sent
+
+
+def _together(rows: Iterable[Rows]) -> list[Rows]:
+    """The rows with those of one table together."""
+    tables = gathered(rows, lambda each: each[0].table.address).values()
+    return [
+        its[0] if len(its) == 1 else (its[0][0], pa.concat_batches([part for _, part in its]))
+        for its in tables
+    ]

@@ -222,10 +222,6 @@ class DatabaseWait:
     reached: bool = False
     stopped: Callable[[], bool] = lambda: False
 
-    @property
-    def options(self) -> SinkOptions:
-        return self.places.away
-
     def waited(self, batch_id: int) -> bool:
         """Wait for a database that is down, for ``giveUpAfter`` at most; False if it stays so, or none is."""
         places, waited = self.places, False
@@ -234,7 +230,7 @@ class DatabaseWait:
                 continue
             name = places.option_of(target)
             log.warning("batch_waits batch=%d database=%s retry_interval=%gs: it is down: %s",
-                        batch_id, name, self.options.retry_interval.total_seconds(), error)  # fmt: skip
+                        batch_id, name, self.places.away.retry_interval.total_seconds(), error)  # fmt: skip
             if not self._comes_back(target):
                 return False
             log.warning("database_back database=%s", name)
@@ -242,9 +238,9 @@ class DatabaseWait:
         return waited
 
     def _comes_back(self, target: Target) -> bool:
-        end = time.monotonic() + self.options.give_up_after.total_seconds()
+        end = time.monotonic() + self.places.away.give_up_after.total_seconds()
         while time.monotonic() < end:
-            look = time.monotonic() + self.options.retry_interval.total_seconds()
+            look = time.monotonic() + self.places.away.retry_interval.total_seconds()
             while time.monotonic() < look:
                 if self.stopped():
                     return False
