@@ -70,8 +70,7 @@ class AtHome(Work):
         beside = {home.error_queue, *(each.error_queue for each in self.chunk.failed.values())}
         beside |= {home.audit_queue} if self.chunk.handled else set()
         for queue in filter(None, beside):
-            if self._places.beside(queue).target == self._places.at_home:
-                routes.destinations.beside(queue, routes.connected)
+            routes.destinations.beside(queue, routes.connected)
         if home.store_and_forward is not None:
             routes.destinations.received(home.store_and_forward, routes.connected)
 

@@ -74,9 +74,13 @@ class Destinations:
         self._facts: dict[tuple[str, Target], bool] = {}
         self._found_since = 0.0
 
-    def beside(self, address: str, connected: Connected) -> Destination:
-        """The error queue, the audit queue or that of an acknowledgement. Errors as :meth:`at`."""
-        return self.at(self.places.beside(address), address, connected)
+    def beside(self, address: str, connected: Connected) -> Destination | None:
+        """The error queue, the audit queue or that of an acknowledgement; None where it lies elsewhere.
+
+        Errors as :meth:`at`.
+        """
+        place = self.places.beside(address)
+        return self.at(place, address, connected) if place.target == self.places.at_home else None
 
     def received(self, queue: str, connected: Connected) -> Destination:
         """A queue in which messages were received. Errors as :meth:`at`."""

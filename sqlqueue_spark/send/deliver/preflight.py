@@ -98,10 +98,8 @@ def prepare(
 
 def _find_beside(destinations: Destinations, queue: str, connected: Connected, *, stores: bool) -> None:
     """Find an error or audit queue. It may lie elsewhere only where what is written for it can be stored."""
-    places = destinations.places
-    if places.beside(queue).target == places.at_home:
-        destinations.beside(queue, connected)
-    elif not stores and places.home.store_and_forward is None:
+    stored = stores or destinations.places.home.store_and_forward is not None
+    if destinations.beside(queue, connected) is None and not stored:
         raise nothing_passes_on(queue)
 
 

@@ -135,15 +135,15 @@ class Results:
 
         :param owners: the received row of each, and ``what`` it is: by both it is known there.
         """
-        place = self._places.beside(queue)
-        if place.target == self._places.at_home:
-            yield self._routes.destinations.beside(queue, self._routes.connected), rows
+        to_queue = self._routes.destinations.beside(queue, self._routes.connected)
+        if to_queue is not None:
+            yield to_queue, rows
             return
         received = self._chunk.rows
         store = self._places.home.store_and_forward
         if store is None and (received is None or not received.as_received):
             raise nothing_passes_on(queue)
-        full = self._places.full_address(queue, place)
+        full = self._places.full_address(queue, self._places.beside(queue))
         texts = rows["headers"].to_pylist()
         for number, at in enumerate(owners):
             origin = self._origin_of(at) if received is None else received.origin(at).key

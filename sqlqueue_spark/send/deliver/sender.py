@@ -143,7 +143,7 @@ class Sender:
     def _addressed(self, part: Composed | Outcomes) -> Chunk:
         """The chunk with the place of each message. What cannot be reached at home has failed."""
         rows, sends = (part, part.sends) if isinstance(part, Outcomes) else (None, part)
-        self._error_queue()
+        self._error_queue()  # it must be there
         if rows is not None:
             self._check_ends(rows)
         places = self._places_of(part)
@@ -164,22 +164,16 @@ class Sender:
         :raises QueueError: there is no such table.
         """
         queue = self._options.error_queue
-        if queue is None or self._places.beside(queue).target != self._home:
-            return None
-        return self._destinations.beside(queue, self._connected)
+        return None if queue is None else self._destinations.beside(queue, self._connected)
 
     def _check_ends(self, rows: Outcomes) -> None:
         """Refuse an error or audit queue that is the queue itself: its rows would be received for ever."""
         ends = (("errorQueue", self._options.error_queue), ("auditQueue", self._options.audit_queue))
-        here = [
-            (name, self._destinations.beside(queue, self._connected).table.address)
-            for name, queue in ends
-            if queue is not None and self._places.beside(queue).target == self._home
-        ]
+        found = {name: self._destinations.beside(queue, self._connected) for name, queue in ends if queue}
         for queue in rows.queues.unique().to_pylist():
             received = self._destinations.received(queue, self._connected).table
-            for name, address in here:
-                if address == received.address:
+            for name, end in found.items():
+                if end is not None and end.table.address == received.address:
                     raise ConfigurationError(
                         f"The option {name} names {received.name}, in which the messages were "
                         "received, so they would go round for ever; name another queue."
