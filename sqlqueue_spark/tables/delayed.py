@@ -110,18 +110,8 @@ class DelayedTable(OpenTable):
     doing = "looking for what is due in"
     creating = ("delayed_create", "delayed_index")
     index = ("index", "_Due")
-
-    def exists(self) -> bool:
-        """Whether it is there.
-
-        :raises QueueError: the table of a queue has its name.
-        """
-        found = queues.find(self.connection, self.table)
-        if found is not None and not is_delayed(found.columns):
-            raise QueueError(
-                f"{self.table} is no table of delayed messages: it has no column due; choose another name."
-            )
-        return found is not None
+    own_columns = frozenset({"due"})
+    mistaken = "delayed messages: it has no column due; choose another name."
 
     @cached_property
     def zone(self) -> str:

@@ -12,7 +12,7 @@ from typing import ClassVar
 from sqlqueue_spark.engines.connection import Connection, Row
 from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import NoRight
+from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import queues
 
@@ -27,6 +27,10 @@ class OpenTable:
     creating: ClassVar[Sequence[str]]
     #: What these call its index, and what the index's name adds to the table's.
     index: ClassVar[tuple[str, str]] = ("index", "")
+    #: Columns, in lower case, that tell it from other tables; and what is said of a table of its name without
+    #: them.
+    own_columns: ClassVar[frozenset[str]] = frozenset()
+    mistaken: ClassVar[str] = ""
 
     def __init__(self, connection: Connection, table: Table) -> None:
         self.connection = connection
@@ -45,7 +49,14 @@ class OpenTable:
             self.connection.execute(statement, doing=f"creating {self.table}")
 
     def exists(self) -> bool:
-        return queues.find(self.connection, self.table) is not None
+        """Whether it is there.
+
+        :raises QueueError: a table of another kind has its name.
+        """
+        found = queues.find(self.connection, self.table)
+        if found is not None and not {column.lower() for column in found.columns} >= self.own_columns:
+            raise QueueError(f"{self.table} is no table of {self.mistaken}")
+        return found is not None
 
     def needed(self, *, writing: bool) -> str:  # noqa: ARG002 -- for kinds that tell reading from writing
         """Which rights a statement needs; empty where they are those of a queue."""

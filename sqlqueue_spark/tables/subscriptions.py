@@ -16,7 +16,6 @@ from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
-from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
@@ -24,7 +23,6 @@ from sqlqueue_spark.tables.swallowed_rows import check_went_in
 NAME = "SubscriptionRouting"
 #: The most characters of each of its columns.
 LONGEST = 200
-_COLUMNS = {"queueaddress", "endpoint", "topic"}
 
 
 class Subscription(NamedTuple):
@@ -43,19 +41,11 @@ def table_of(schema: str) -> Table:
 class SubscriptionTable(OpenTable):
     word = "subscriptions"
     creating = ("subscriptions_create",)
-
-    def exists(self) -> bool:
-        """Whether it is there.
-
-        :raises QueueError: another table has its name.
-        """
-        found = queues.find(self.connection, self.table)
-        if found is not None and not {column.lower() for column in found.columns} >= _COLUMNS:
-            raise QueueError(
-                f"{self.table} is no table of subscriptions: it lacks one of the columns QueueAddress, "
-                "Endpoint and Topic; rename it, or set defaultSchema to the schema whose table is meant."
-            )
-        return found is not None
+    own_columns = frozenset({"queueaddress", "endpoint", "topic"})
+    mistaken = (
+        "subscriptions: it lacks one of the columns QueueAddress, Endpoint and Topic; rename it, or set "
+        "defaultSchema to the schema whose table is meant."
+    )
 
     def check(self) -> None:
         """:raises QueueError: it is not there."""
