@@ -107,7 +107,7 @@ class Work:
         return Decision(messages=sorted(first.values()), keys=set(first))
 
     def messages(self, decision: Decision) -> Iterator[tuple[Addressed, Sequence[int]]]:
-        """What is inserted, by table. All senders keep one order of tables, so that none waits in a circle."""
+        """What is inserted, by table. All senders keep one order, so that none waits in a circle."""
         wanted = set(decision.messages)
         whole = sum(len(each.positions) for each in self.addressed) == len(wanted)
         reached = [(each.to.table.address, each) for each in self.addressed if each.to]
@@ -145,9 +145,9 @@ class Work:
     def _stored(
         self, rows: pa.RecordBatch, store: Destination, address: str, positions: Sequence[int]
     ) -> pa.RecordBatch:
-        """The rows with the header of their destination in another database, where it knows them by their ids.
+        """The rows with the header of their destination in another database, and by what they are known.
 
-        A plain message may have the header already.
+        A plain message may have the header already, and needs nothing to be known by.
         """
         queue = self._routes.places.full_address("", Place(store.target, store.table.table))
         sends = self.chunk.sends
