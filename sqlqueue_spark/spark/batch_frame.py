@@ -1,4 +1,4 @@
-"""What the sink asks of a batch's frame: its columns, its addresses, its number, whether it is computed anew."""
+"""What the sink asks of a batch's frame: its columns and addresses, its number, if it is computed again."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def warn_if_computed_again(outcomes: DataFrame, batch: Batch) -> None:
     plan = outcomes._jdf.queryExecution().withCachedData()  # noqa: SLF001 -- PySpark tells it nowhere else
     if "InMemoryRelation" not in plan.toString():
         log.warning(
-            "outcomes_computed_again batch=%d: Spark calls the function again for each frame of outcomes of a "
-            "batch, and a message may be in none of them; call persist() on the outcomes before they are used "
-            "twice",
+            "outcomes_computed_again batch=%d: Spark calls the function again for each frame of outcomes of "
+            "a batch, and a message may be in none of them; call persist() on the outcomes before they are "
+            "used twice",
             batch.number,
         )

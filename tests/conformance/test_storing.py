@@ -7,7 +7,7 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Sent
+from sqlqueue_spark.send import Destinations, Sent, prepare
 from tests.support import outcomes
 from tests.support.delayed import DelayedRows, move
 from tests.support.engines import QueueTable, with_catalog
@@ -65,6 +65,14 @@ def test_what_was_stored_is_not_stored_again_and_one_id_goes_to_both(stored, ord
     assert send(given, batch(range(2), Destination="outgoing")) == (2, 0)
     assert send(given, batch(range(2), Destination="orders")) == (2, 0)
     assert (stored.count(), orders.count()) == (4, 2)
+
+
+def test_messages_are_stored_for_a_database_that_was_never_reached(engine, orders, stored):
+    url = "postgresql://127.0.0.1:9/nowhere"
+    down = options(engine, storeAndForward="outgoing", errorQueue="error", **{"endpoint.Billing.url": url})
+    prepare(down, Destinations(down), ["Billing"])
+    assert send(down, batch(range(2), Destination="Billing")) == (2, 0)
+    assert ids_in(stored) == message_ids(range(2))
 
 
 def test_a_delayed_message_waits_in_the_senders_database_and_is_stored_when_it_is_due(

@@ -7,7 +7,7 @@ refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from sqlqueue_spark.engines.connect import Connection, Target, one_each
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld
@@ -111,26 +111,25 @@ def _find(
 ) -> None:
     """Find destinations, but for those whose database is down while rows for it wait.
 
-    Where there is an error queue, the tasks find out too what is missing: messages fail then.
+    Where there is an error queue, the tasks find out too what is missing: messages fail then. Where messages
+    are only stored for another database, that one is not asked.
     """
     places = destinations.places
+    store = places.home.store_and_forward
+    fails = places.home.error_queue is not None
+    waits = down if fails else None
     for address in addresses:
-        if places.home.error_queue is None:
+        with suppress(QueueError, ConfigurationError) if fails else nullcontext():
             place = places.destination(address)
-            if places.is_stored(place):
-                destinations.received(places.home.store_and_forward or "", connected)
-            else:
-                destinations.at(place, address, connected)
-            continue
-        with suppress(QueueError, ConfigurationError):
-            place = places.destination(address)
-            if down is not None and place.target in down:
+            if places.is_stored(place) or (waits is not None and place.target in waits):
                 continue
             try:
                 destinations.at(place, address, connected)
             except ConnectionLost:
-                if down is None or place.target == places.at_home:
+                if waits is None or place.target == places.at_home:
                     raise
+    if store is not None:
+        destinations.received(store, connected)
 
 
 def rehearse(
