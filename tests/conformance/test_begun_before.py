@@ -14,12 +14,11 @@ from tests.support.crossing import crossing, drained, drained_twice, number_of
 from tests.support.delayed import DelayedRows, move
 from tests.support.messages import body, message_id, message_ids
 from tests.support.outcomes import failure, outgoing
-from tests.support.sending import batch, ids_in, options, send
+from tests.support.sending import OUTBOXES, batch, ids_in, options, send
 from tests.support.stored import create_home, create_outbox, numbers_in, running
 from tests.support.stored import drained as drained_job
 
 DATA = Path(__file__).parent.parent / "data" / "version_0_2"
-OUTBOXES = ("optimistic", "pessimistic")
 
 
 def recorded(name, **engines):

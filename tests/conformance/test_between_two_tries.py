@@ -11,12 +11,10 @@ from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
 from tests.support.messages import message_ids, row_id
 from tests.support.outcomes import options as of_outcomes
 from tests.support.outcomes import outcome, outgoing, settle
-from tests.support.sending import batch, ids_in, options, send, steps
+from tests.support.sending import OUTBOXES, batch, ids_in, options, send, steps
 from tests.support.stored import create_home, create_outbox, numbers_in
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
-
-OUTBOXES = ("optimistic", "pessimistic")
 
 
 @pytest.fixture

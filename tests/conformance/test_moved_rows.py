@@ -18,7 +18,7 @@ from tests.support.error_rows import full
 from tests.support.gate import gated
 from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import failure, outgoing
-from tests.support.sending import batch, ids_in, options, send
+from tests.support.sending import OUTBOXES, batch, ids_in, options, send
 from tests.support.stored import create_home, create_outbox, numbers_in
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -164,7 +164,7 @@ def test_of_two_copies_of_a_row_none_is_doubled_though_one_database_was_down(
     assert (orders.count(), DelayedRows(engine, "orders").count()) == (0, 0)
 
 
-@pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
+@pytest.mark.parametrize("outbox", OUTBOXES)
 def test_what_a_row_had_done_before_it_waits_is_not_done_again(engine, orders, far, gate, outbox):
     """All went out or failed; then its batch runs again, and finds the database down."""
     asks = {

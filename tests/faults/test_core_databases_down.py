@@ -17,7 +17,7 @@ from sqlqueue_spark.send.compose.places import Places
 from tests.support.crossing import crossing, drained, drained_twice
 from tests.support.delayed import DelayedRows
 from tests.support.messages import message_ids
-from tests.support.sending import batch, ids_in, send
+from tests.support.sending import OUTBOXES, batch, ids_in, send
 from tests.support.stored import create_home, create_outbox, numbers_in
 from tests.support.waiting import eventually
 
@@ -106,7 +106,7 @@ def to(number):
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
-@pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
+@pytest.mark.parametrize("outbox", OUTBOXES)
 def test_rows_for_a_database_that_takes_nothing_wait_and_go_when_it_does(
     engine, elsewhere, third, orders, billing, other, trouble, outbox
 ):
@@ -150,7 +150,7 @@ def test_a_database_is_down_until_it_takes_what_must_be_written(
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
-@pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
+@pytest.mark.parametrize("outbox", OUTBOXES)
 def test_a_plain_batch_for_a_database_that_takes_nothing_fails_no_message(
     engine, elsewhere, orders, billing, trouble, outbox
 ):

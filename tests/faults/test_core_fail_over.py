@@ -14,6 +14,7 @@ from tests.support.delayed import DelayedRows
 from tests.support.driver import at_step
 from tests.support.messages import body, row_id
 from tests.support.outcomes import failure, outgoing
+from tests.support.sending import OUTBOXES
 from tests.support.stored import create_home, create_outbox, numbers_in
 
 MANY = 8
@@ -40,7 +41,7 @@ def billing(elsewhere):
     return elsewhere.create_queue("billing")
 
 
-@pytest.fixture(params=["optimistic", "pessimistic"])
+@pytest.fixture(params=OUTBOXES)
 def sink(request, elsewhere):
     return {"outbox": request.param, "endpoint.billing.url": elsewhere.url}
 

@@ -45,7 +45,6 @@ def test_ansi_mode_is_on_as_it_is_by_default(spark):
     assert spark.conf.get("spark.sql.ansi.enabled") == "true"
 
 
-@pytest.mark.tier("test")
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_functions_say_the_same(spark, setting):
     with session_settings(spark, SETTINGS[setting]):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pyarrow as pa
+import pytest
 
 from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
@@ -20,6 +21,8 @@ from tests.support import driver
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, message_id
 
+#: Both kinds of outbox, the second one in a higher tier: for tests that are slow with each.
+OUTBOXES = ("optimistic", pytest.param("pessimistic", marks=pytest.mark.tier("all")))
 _MOMENT, _SPAN = pa.timestamp("us", tz="UTC"), pa.duration("us")
 _TYPES = {
     "Body": pa.binary(),
