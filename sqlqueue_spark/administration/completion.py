@@ -23,7 +23,15 @@ _SECONDS = 1.0
 #: out.
 _PLAIN = re.compile(r"\w[\w.-]*(?:@\w[\w.-]*)?")
 #: The parameters that lead to a database. The options of the same names are in camelCase.
-CONNECTION = ("url", "user", "password", "access_token_provider", "default_schema", "legacy_addresses")
+CONNECTION = (
+    "url",
+    "user",
+    "password",
+    "access_token_provider",
+    "default_schema",
+    "legacy_addresses",
+    "allowed_destinations",
+)
 
 
 def queue_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

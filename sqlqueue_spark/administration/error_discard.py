@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.administration.error_queue import BATCH_ROWS, opened
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
@@ -68,7 +69,7 @@ def discard(
     with opened(options, queue, selection) as error_queue, _appended(file) as out:
         count = held = 0
         for batch in error_queue.batches(BATCH_ROWS):
-            with error_queue.admin.connection.transaction():
+            with queue_tables.changing(options, error_queue.admin, deleting=True):
                 rows = [each for each, _ in error_queue.lock(batch)]
                 fail_points.step(fail_points.DISCARD_LOCKED)
                 _write(file, out, error_queue.admin.name, rows)

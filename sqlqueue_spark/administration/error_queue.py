@@ -17,6 +17,7 @@ from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import LOWEST, RowSet, portions
 from sqlqueue_spark.tables import database_facts
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import InTransit
 
@@ -43,6 +44,8 @@ class ErrorQueue:
 
     admin: QueueAdmin
     naming: Naming
+    #: Where its messages may be put back.
+    allowed: AllowedDestinations
     #: Whether a row is selected.
     meant: Callable[[ErrorRow], bool]
     #: The highest RowVersion at the beginning; later rows are left alone. None if the queue was empty.
@@ -121,7 +124,8 @@ def opened(
         with admin.connection.transaction():
             meant = selection.test(naming, database_facts.now(admin.connection))
             up_to = admin.highest()
-        yield ErrorQueue(admin=admin, naming=naming, meant=meant, up_to=up_to, looked=looked)
+        allowed = AllowedDestinations(options, (admin.table,))
+        yield ErrorQueue(admin=admin, naming=naming, allowed=allowed, meant=meant, up_to=up_to, looked=looked)
 
 
 def look(

@@ -7,12 +7,14 @@ without the right) keeps its own rows in the error queue; the others go.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.administration.error_queue import BATCH_ROWS, ErrorQueue, opened
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
@@ -59,7 +61,7 @@ def plan(
     to: str | None = None,
     looked: Callable[[int], object] = lambda _: None,
 ) -> Retried:
-    """What :func:`retry` would do now. It changes nothing and locks nothing.
+    """What :func:`retry` would do now. It changes nothing and locks no row.
 
     :param looked: is told how many more rows were looked at.
     """
@@ -68,8 +70,11 @@ def plan(
         found = Retried(queue=error_queue.admin.name)
         for address, count in counted.items():
             try:
-                with error_queue.admin.connection.transaction():
-                    found.went[_destination(error_queue, address).name] += count
+                with (
+                    error_queue.admin.connection.transaction(),
+                    _destination(error_queue, address, chosen=address == to) as destination,
+                ):
+                    found.went[destination.name] += count
             except ConnectionLost:
                 raise
             except SqlQueueError as error:
@@ -101,7 +106,7 @@ def retry(
             if rate is not None:
                 time.sleep(max(0.0, began + done.count / rate - time.monotonic()))
             went: Counter[str] = Counter()
-            with error_queue.admin.connection.transaction():
+            with queue_tables.changing(options, error_queue.admin, deleting=True):
                 locked = error_queue.lock(batch)
                 fail_points.step(fail_points.RETRY_LOCKED)
                 by_address: dict[str | None, list[InTransit]] = {}
@@ -109,7 +114,9 @@ def retry(
                     by_address.setdefault(row.failed_queue or to, []).append(each)
                 gone: list[InTransit] = []
                 for address, rows in by_address.items():
-                    if address not in refusals and (name := _delivered(error_queue, address, rows, refusals)):
+                    if address not in refusals and (
+                        name := _delivered(error_queue, address, rows, refusals, chosen=address == to)
+                    ):
                         went[name] += len(rows)
                         gone += rows
                     else:
@@ -125,13 +132,17 @@ def retry(
 
 
 def _delivered(
-    error_queue: ErrorQueue, address: str | None, rows: Sequence[InTransit], refusals: dict[str | None, str]
+    error_queue: ErrorQueue,
+    address: str | None,
+    rows: Sequence[InTransit],
+    refusals: dict[str | None, str],
+    *,
+    chosen: bool,
 ) -> str | None:
     """Insert rows where they are to go; the name of that queue, or None with the reason in ``refusals``."""
     connection = error_queue.admin.connection
     try:
-        with connection.attempt():
-            found = _destination(error_queue, address)
+        with connection.attempt(), _destination(error_queue, address, chosen=chosen) as found:
             back = [row._replace(headers=put_back_headers(row.headers), expires=None) for row in rows]
             Inserter(connection, found, columns_of(connection, found)).insert(moved(back))
     except ConnectionLost:
@@ -142,9 +153,11 @@ def _delivered(
     return found.name
 
 
-def _destination(error_queue: ErrorQueue, address: str | None) -> QueueTable:
-    """The queue at an address.
+@contextlib.contextmanager
+def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) -> Iterator[QueueTable]:
+    """The queue at an address, into which the block inserts.
 
+    :param chosen: whether the person who retries has named it; else a message has.
     :raises SqlQueueError: there is none, it cannot be reached, or it is the error queue itself.
     """
     if address is None:
@@ -158,7 +171,10 @@ def _destination(error_queue: ErrorQueue, address: str | None) -> QueueTable:
         )
     if found.address == error_queue.admin.table.address:
         raise ConfigurationError(f"They have failed for {found.name}, which is the error queue itself.")
-    return found
+    with (
+        contextlib.nullcontext() if chosen else error_queue.allowed.into(error_queue.admin.connection, found)
+    ):
+        yield found
 
 
 def _machine(address: str, table: Table) -> str:

@@ -7,13 +7,14 @@ read twice, all lines are checked before the first one is sent. Every error says
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO, NamedTuple
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration.message_lines import NoMessage, StoredMessage, from_line, to_rows
-from sqlqueue_spark.administration.queue_tables import opened
+from sqlqueue_spark.administration.queue_tables import changing, opened
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, Duplicate, SqlQueueError
 from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.options import ConnectionOptions
@@ -96,7 +97,15 @@ def restore(
         sent.lines = given.skip
         try:
             for chunk in _chunks(_messages(given, accept)):
-                _send(admin, inserter, chunk, given, _before(sent.lines), queue=queue, new_ids=new_ids)
+                _send(
+                    changing(options, admin),
+                    inserter,
+                    chunk,
+                    given,
+                    _before(sent.lines),
+                    queue=queue,
+                    new_ids=new_ids,
+                )
                 sent.messages += len(chunk)
                 sent.lines = chunk[-1].number
                 fail_points.step(fail_points.LINES_COMMITTED)
@@ -146,7 +155,7 @@ def _check_goes_on(message: StoredMessage) -> None:
 
 
 def _send(
-    admin: QueueAdmin,
+    transaction: AbstractContextManager[None],
     inserter: Inserter,
     chunk: list[_Line],
     given: Input,
@@ -160,7 +169,7 @@ def _send(
     lines = f"lines {chunk[0].number} to {chunk[-1].number}"
     committing = False
     try:
-        with admin.connection.transaction():
+        with transaction:
             inserter.restore(rows)
             fail_points.step(fail_points.LINES_INSERTED)
             committing = True

@@ -33,6 +33,7 @@ from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import ddl, queues, rights
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.ddl import CLASSIC, Created
 from sqlqueue_spark.tables.insert import CHUNK, Column
 from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin
@@ -180,7 +181,7 @@ def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
         }
         message = completed(options, queue, replace(draft, headers={**headers, **full}))
         rows = replaced(message.rows([0]), ttl_ms=pa.array([milliseconds(draft.ttl)], pa.int64()))
-        with admin.connection.transaction():
+        with changing(options, admin):
             admin.inserter().insert(rows)
     return message.ids[0]
 
@@ -235,7 +236,7 @@ def send_load(
             some = min(rows, count - first)
             now = datetime.now(UTC)
             load = sample_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms)
-            with admin.connection.transaction():
+            with changing(options, admin):
                 inserter.insert(load)
             progress(some)
         return timedelta(seconds=time.monotonic() - began)
@@ -261,7 +262,7 @@ def purge(
             up_to = admin.highest()
         after = LOWEST
         while up_to is not None:
-            with admin.connection.transaction():
+            with changing(options, admin, deleting=True):
                 rows = admin.purge(after, up_to, expired=expired)
             deleted += len(rows)
             progress(len(rows))
@@ -278,6 +279,17 @@ def opened(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
         with connection.transaction():
             found = queues.get(connection, queue, options.naming(target.dialect))
         yield QueueAdmin(connection, found.table)
+
+
+@contextlib.contextmanager
+def changing(options: ConnectionOptions, admin: QueueAdmin, *, deleting: bool = False) -> Iterator[None]:
+    """A transaction that inserts into a queue, or deletes, where no code of strangers runs with it."""
+    allowed = AllowedDestinations(options)
+    with (
+        admin.connection.transaction(),
+        allowed.into(admin.connection, admin.table, shaped=False, deleting=deleting),
+    ):
+        yield
 
 
 def _name(connection: Connection, table: Table) -> str:

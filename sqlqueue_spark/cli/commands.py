@@ -142,7 +142,7 @@ def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bo
 
 @main.command()
 @parameters.queues
-@parameters.connected
+@parameters.connected_to_follow
 @click.option("--expired", is_flag=True, help="Delete only messages whose time to be received is over.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, yes: bool) -> None:

@@ -53,7 +53,7 @@ def length(options: ConnectionOptions, queue: str, json_: bool) -> None:
 
 @delayed.command()
 @parameters.queue
-@parameters.connected
+@parameters.connected_to_follow
 @parameters.option(
     "--error-queue QUEUE",
     parameters.some_text,

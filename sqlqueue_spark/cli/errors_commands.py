@@ -143,7 +143,7 @@ def show(
 
 @errors.command()
 @_queue
-@parameters.connected
+@parameters.connected_to_follow
 @_selecting
 @parameters.option(
     "--to QUEUE",
@@ -194,7 +194,7 @@ def retry(
 
 @errors.command()
 @_queue
-@parameters.connected
+@parameters.connected_to_follow
 @_selecting
 @click.option(
     "--to-file",

@@ -281,5 +281,16 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
 
 
 connected = _connected(naming)
+#: For commands that follow addresses out of messages.
+connected_to_follow = _connected(
+    together(
+        naming,
+        option(
+            "--allowed-destinations PATTERN,…",
+            some_text,
+            "Only to these tables may an address out of a message lead; +PATTERN: to these also.",
+        ),
+    )
+)
 perhaps_connected = _connected(naming, required=False)
 connected_to_outbox = _connected(schema)

@@ -22,7 +22,7 @@ from sqlqueue_spark.options import ConnectionOptions
 
 @click.command()
 @parameters.queues
-@parameters.connected
+@parameters.connected_to_follow
 @parameters.option(
     "--type NAME",
     parameters.some_text,

@@ -173,17 +173,19 @@ class Connection(ABC):
         self.commit()
 
     @contextlib.contextmanager
-    def attempt(self) -> Iterator[None]:
+    def attempt(self, *, hurried: bool = False) -> Iterator[None]:
         """A part of the open transaction that is undone alone when it fails; rows locked before stay locked.
 
         Its statements may take as long as they need.
 
+        :param hurried: they may not, and the attempt itself takes no snapshot of the database.
         :raises ConnectionLost: the server ended the whole transaction, or the server answers no more.
         """
         self._say("attempt_begin")
         try:
-            with self.unhurried():
-                self._say("attempt_unhurried")
+            with contextlib.nullcontext() if hurried else self.unhurried():
+                if not hurried:
+                    self._say("attempt_unhurried")
                 yield
                 self._say("attempt_check")
         except ConnectionLost:

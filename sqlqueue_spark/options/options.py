@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Naming
+from sqlqueue_spark.messages.addresses import Address, Naming
 from sqlqueue_spark.options.fields import (
     Options,
     address,
@@ -43,6 +43,16 @@ def addresses(value: str) -> tuple[str, ...]:
     if len(set(given)) < len(given):
         raise ValueError("a list that names each queue once")
     return tuple(map(address, given))
+
+
+def destinations(value: str) -> str:
+    """Patterns of addresses, separated by commas, each perhaps with a plus before it."""
+    for each in value.split(","):
+        try:
+            Address.parse(each.strip().removeprefix("+"))
+        except ConfigurationError as error:
+            raise ValueError(f"patterns of addresses, such as billing, shop.*@[sales] ({error})") from None
+    return value
 
 
 def pattern(value: str) -> str:
@@ -152,6 +162,14 @@ class ConnectionOptions(Options):
         shown="`30s`; `60s` for rows of an unfinished batch",
     )
     command_timeout: timedelta = option("Longest run of one statement.", timedelta(minutes=5))
+    allowed_destinations: str | None = option(
+        "Only to these tables may an address out of a message lead, whatever code they have: patterns of "
+        "addresses, separated by commas; `*` stands for any letters. With `+` before each: to these also.",
+        None,
+        parse=destinations,
+        kind="addresses",
+        shown="tables without code of others",
+    )
     queue_schemas: Mapping[str, str] = option_per_name(
         "queue.<name>.schema", "Schema of one queue; wins over its address."
     )

@@ -93,6 +93,7 @@ class SqlQueueSink:
         legacyAddresses: bool | None = None,
         lockTimeout: Duration | None = None,
         commandTimeout: Duration | None = None,
+        allowedDestinations: str | None = None,
         queue: str | None = None,
         endpoint: str | None = None,
         outbox: Literal["optimistic", "pessimistic", "none"] | None = None,

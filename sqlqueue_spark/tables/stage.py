@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connection import rows_awaited
@@ -46,6 +47,8 @@ class Run:
     #: Whether the source has rows in the batch.
     claimed: bool = False
     batch: Batch = NO_BATCH
+    #: The queues of the claim, a line each.
+    queues: str = ""
     #: Whether the sink has seen an atomic source in this run of the query.
     source_seen: bool = False
 
@@ -144,18 +147,25 @@ class Stage(StageTable):
                 "was just lost, start again, and the batch runs again; where the database has lost what was "
                 "committed, give a new checkpoint folder."
             )
-        return Run(name=mark.run, claimed=bool(mark.claim), batch=batch, source_seen=seen)
+        return Run(name=mark.run, claimed=bool(mark.claim), batch=batch, queues=mark.queue, source_seen=seen)
 
-    def rehearse(self, tasks: Mapping[str, int | None], destination: str, *, whole: bool) -> None:
+    def rehearse(
+        self, tasks: Mapping[str, int | None], destination: str, *, whole: bool, received: str | None = None
+    ) -> None:
         """Send what these tasks have staged for a destination, or one message. The caller rolls it back.
 
+        :param received: where a message has named the destination, and no option: the queues in which
+            messages were received, a line each.
         :raises QueueError: the destination is not there any more, or refuses a message.
         """
         staged = [task for task, count in tasks.items() if count]
-        if whole:
-            self.move_rows(destination, staged, LOWEST, self.staged(staged, LOWEST), settling=False)
-        else:
-            self.try_row(destination, staged)
+        with nullcontext() if received is None else self.entered(destination, received) as barred:
+            if barred is not None:
+                raise barred
+            if whole:
+                self.move_rows(destination, staged, LOWEST, self.staged(staged, LOWEST), settling=False)
+            else:
+                self.try_row(destination, staged)
 
     def seal(
         self,
@@ -164,11 +174,13 @@ class Stage(StageTable):
         *,
         run: str,
         batch: Batch = NO_BATCH,
+        named: Sequence[str] = (),
     ) -> None:
         """Seal the stage: from now on the rows of these tasks count, beside those that count already.
 
         :param tasks: how many messages each task has staged.
         :param run: the name that :meth:`enter` returned.
+        :param named: those of the destinations that messages have named, and no option.
         :raises ConfigurationError: no source has opened the stage.
         :raises ClaimLost: a stream that took this one's place has begun the batch again, or another query's
             sink has told of a batch of its own meanwhile.
@@ -180,7 +192,7 @@ class Stage(StageTable):
                 "has taken it over, or another query has the same option stream, so this one ends and "
                 "nothing that it staged is sent; see that the stream runs only once."
             )
-        self._write(mark.adding(tasks, tuple(destinations), batch))
+        self._write(mark.adding(tasks, tuple(destinations), batch, tuple(named)))
 
     def _opened(self, mark: Mark | None) -> Mark:
         if mark is None:
@@ -254,6 +266,12 @@ class Stage(StageTable):
                 f"The stage {self.table} holds {sum(found.values())} of the {sum(wanted.values())} messages "
                 "that the batch has staged"
             )
-        moved = sum(self.move_rows(each, tasks, mark.after, staged) for each in sorted(mark.destinations))
+        moved = 0
+        for each in sorted(mark.destinations):
+            with self.entered(each, mark.queue) if each in mark.named else nullcontext() as barred:
+                if barred is None:
+                    moved += self.move_rows(each, tasks, mark.after, staged)
+                else:
+                    moved += self.fail_rows(each, tasks, mark.after, barred)
         self._write(mark.done())
         return moved

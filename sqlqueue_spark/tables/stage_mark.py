@@ -52,6 +52,8 @@ class Mark:
     tasks: Mapping[str, int | None] = field(default_factory=dict)
     #: Where they go: tables as texts (:meth:`Table.to_text`).
     destinations: tuple[str, ...] = ()
+    #: Those of them that a message has named, and no option.
+    named: tuple[str, ...] = ()
     #: Rows up to this number are older than the mark.
     after: int = LOWEST
 
@@ -72,7 +74,13 @@ class Mark:
         """
         return Mark(batch=self.batch, run=str(uuid.uuid4()))
 
-    def adding(self, tasks: Mapping[str, int | None], destinations: tuple[str, ...], batch: Batch) -> Mark:
+    def adding(
+        self,
+        tasks: Mapping[str, int | None],
+        destinations: tuple[str, ...],
+        batch: Batch,
+        named: tuple[str, ...] = (),
+    ) -> Mark:
         """The mark, sealed, in which the rows of these tasks count beside those that count already."""
         return replace(
             self,
@@ -80,6 +88,7 @@ class Mark:
             batch=batch,
             tasks={**self.tasks, **tasks},
             destinations=tuple(dict.fromkeys((*self.destinations, *destinations))),
+            named=tuple(dict.fromkeys((*self.named, *named))),
         )
 
     def to_json(self) -> str:
@@ -99,5 +108,6 @@ class Mark:
             sealed=given.get("sealed", bool(tasks)),
             tasks=dict(tasks) if isinstance(tasks, dict) else dict.fromkeys(tasks),
             destinations=tuple(given["destinations"]),
+            named=tuple(given.get("named", ())),
             after=given.get("after", LOWEST),
         )

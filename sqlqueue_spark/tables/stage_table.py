@@ -11,19 +11,25 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from sqlqueue_spark.engines.connection import Connection
 from sqlqueue_spark.engines.dialect import Load
 from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.insert import columns_of, filled
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
+from sqlqueue_spark.tables.insert import Inserter, columns_of, filled, moved
 from sqlqueue_spark.tables.open_table import OpenTable
+from sqlqueue_spark.tables.queues import InTransit
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 from sqlqueue_spark.tables.swallowed_rows import check_went_in
+
+log = logger(__name__)
 
 #: A stage's name is its stream's and this. A name has at most 63 bytes on PostgreSQL, the index's too.
 _SUFFIX = ".Outgoing"
@@ -54,6 +60,13 @@ class StageTable(OpenTable):
     doing = "staging in"
     creating = ("stage_create", "stage_storage", "stage_index")
     index = ("mark", "_task_idx")
+
+    def __init__(
+        self, connection: Connection, table: Table, options: SourceOptions | SinkOptions | None = None
+    ) -> None:
+        """:param options: those of its stream, where messages leave the stage."""
+        super().__init__(connection, table)
+        self._options = options
 
     def name_of_lock(self) -> str:
         """The table's name as the database spells it; on SQL Server an option may spell it otherwise."""
@@ -107,6 +120,57 @@ class StageTable(OpenTable):
             wanted = sum(count for (_, to), count in staged.items() if to == destination)
             return check_went_in(rows, wanted, destination)
 
+    @contextlib.contextmanager
+    def entered(self, destination: str, queues_: str) -> Iterator[NotAllowed | None]:
+        """Gives why an address out of a message may not lead to a destination; None where it may.
+
+        :param queues_: the names of the queues in which messages were received, a line each.
+        """
+        found = queues.find(self.connection, Table.from_text(destination))
+        if found is None:  # to move rows there says so
+            yield None
+            return
+        assert self._options is not None, "who sends what is staged knows its stream's options"
+        received = [queues.find(self.connection, Table.from_text(each)) for each in queues_.splitlines()]
+        allowed = AllowedDestinations(self._options, tuple(filter(None, received)))
+        with allowed.entered(self.connection, [found]) as barred:
+            yield barred.get(found.address)
+
+    def fail_rows(self, destination: str, tasks: Sequence[str], after: int, error: NotAllowed) -> int:
+        """Send what these tasks have staged for a destination to the error queue; returns how many that is.
+
+        :raises QueueError: there is no error queue, or it refuses a message.
+        """
+        dialect, which, rows = self.connection.dialect, self._which(destination, tasks), 0
+        with self._refusals_told(destination, settling=True):
+            assert self._options is not None, "they were needed to look at the destination"
+            name = self._options.error_queue
+            to = name and queues.find(self.connection, self._options.naming(dialect).table(name))
+            if not to:
+                raise error
+            inserter = Inserter(self.connection, to, columns_of(self.connection, to))
+            table = Table.from_text(destination)
+            queue = table.full_address(quoted=dialect.quoted_addresses)
+            failure = Failure.of(error)
+            while (up_to := self._next(which, after)) is not None:
+                found = self.execute("stage_rows", **which, after=after, up_to=up_to)
+                failed = [
+                    InTransit(
+                        0,
+                        str(id_),
+                        None,
+                        None,
+                        None,
+                        failed_headers(headers, failure, queue=queue, endpoint=table.table, row_id=str(id_)),
+                        body,
+                    )
+                    for id_, headers, body in found
+                ]
+                rows += inserter.insert(moved(failed))
+                after = up_to
+        log.warning("not_sent destination=%s rows=%d error_queue=%s: %s", destination, rows, name, error)
+        return rows
+
     def try_row(self, destination: str, tasks: Sequence[str]) -> None:
         """Send one message of what these tasks have staged for a destination. Errors as :meth:`move_rows`."""
         statement = self.render("stage_try", **self._names_of(destination))
@@ -124,10 +188,12 @@ class StageTable(OpenTable):
 
         Where many row locks never become a table lock, one statement may move all rows.
         """
-        dialect = self.connection.dialect
-        if not dialect.escalates:
-            return HIGHEST
-        last: int | None = self.execute("stage_next", **which, after=after, count=dialect.written)[0][0]
+        return self._next(which, after) if self.connection.dialect.escalates else HIGHEST
+
+    def _next(self, which: Parameters, after: int) -> int | None:
+        """The last of the next rows, as many as one statement returns."""
+        count = self.connection.dialect.written
+        last: int | None = self.execute("stage_next", **which, after=after, count=count)[0][0]
         return last
 
     def _names_of(self, destination: str) -> dict[str, str]:

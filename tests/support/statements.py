@@ -17,6 +17,7 @@ from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.send.deliver.destinations import Destinations
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.tables import database_facts, database_tables, ddl, queues, rights
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
 from sqlqueue_spark.tables.database_facts import OpenTransaction
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded, Waiting
 from sqlqueue_spark.tables.insert import Column, Inserter
@@ -137,6 +138,11 @@ def stage(connection: Connection) -> Stage:
     return Stage(connection, Table(table="billing.Outgoing", schema="dbo"))
 
 
+def _failing_stage(connection: Connection) -> Stage:
+    options = SinkOptions(url="mssql://host/shop", queue="orders", outbox="none", error_queue="error")
+    return Stage(connection, Table(table="billing.Outgoing", schema="dbo"), options)
+
+
 def delayed(connection: Connection) -> DelayedTable:
     return DelayedTable(connection, Table(table="orders.Delayed", schema="dbo"))
 
@@ -203,6 +209,12 @@ def isolated(level: str) -> Action:
 def _storage(connection: Connection) -> object:
     table = queues.get(connection, "orders", Naming(default_schema="dbo")).table
     return table.row_versions, table.keeps_skipped
+
+
+def _barred(connection: Connection) -> str:
+    options = SinkOptions(url="mssql://host/shop", queue="orders", outbox="none")
+    with AllowedDestinations(options).entered(connection, [QUEUE]) as barred:
+        return str(barred[QUEUE.address])
 
 
 def _hasty(connection: Connection) -> None:
@@ -548,6 +560,28 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         lambda c: stage(c).rehearse({"t": 2}, "orders@[dbo]@[shop]", whole=False),
         [DATABASE, IDENTITY, TABLE_COLUMNS, Answer("INSERT INTO", changed=1)],
         None,
+    ),
+    "stage_rows": (
+        lambda c: _failing_stage(c).fail_rows("orders@[dbo]@[shop]", ["t"], 0, NotAllowed("its trigger")),
+        [
+            DATABASE,
+            IDENTITY,
+            TABLE_COLUMNS,
+            TABLE_COLUMNS,
+            Answer("SELECT MAX(RowVersion)", "i", [[9]]),
+            Answer("SELECT CAST(Id", "wwx", [[ID, "{}", "body"]]),
+            Answer("INSERT INTO", changed=1),
+            Answer("SELECT MAX(RowVersion)", "i", [[None]]),
+        ],
+        1,
+    ),
+    "foreign_code": (
+        _barred,
+        [Answer("sp_executesql", "www", [["trigger", "", "eve"]])],
+        (
+            "Nothing is changed in the table orders@[dbo]@[shop] (of eve): its trigger would run as this "
+            "login; mend the table, or name it in the option allowedDestinations."
+        ),
     ),
     "lock_timeout": (_hasty, [], None),
     "stage_mark": (

@@ -38,6 +38,7 @@ UNREADABLE = {
     ("postgresql", "isolation_repeatable_read"),
     ("postgresql", "isolation_serializable"),
     ("postgresql", "isolation_snapshot"),
+    ("postgresql", "code_lock"),  # LOCK TABLE
     ("postgresql", "stage_insert"),
     ("postgresql", "delayed_insert"),  # COPY
     ("postgresql", "stage_storage"),  # where columns are stored

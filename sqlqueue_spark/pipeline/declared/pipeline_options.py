@@ -13,7 +13,7 @@ from sqlqueue_spark.options.fields import camel, said
 from sqlqueue_spark.send.compose.places import Places
 
 #: One of source and sink may say these for both.
-_SHARED = ("transactionMode", "stream")
+_SHARED = ("transactionMode", "stream", "allowedDestinations")
 #: The sink takes these from the source where it names no database of its own.
 DATABASE = ("url", "defaultSchema", "legacyAddresses", "lockTimeout", "commandTimeout")
 LOGIN = ("user", "password", "accessToken", "accessTokenProvider")

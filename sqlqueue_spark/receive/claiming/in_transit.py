@@ -22,6 +22,7 @@ from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
 from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
 from sqlqueue_spark.tables.insert import Inserter, columns_of, moved, refused
 from sqlqueue_spark.tables.queues import InTransit, Queue, QueueTable
 
@@ -149,9 +150,15 @@ class Forwarder:
             return [(rows, error)]
         if found.address == queue.table.address:
             return [(rows, None)]
-        return refused(
-            queue.connection, lambda some: _insert(queue, found, [_forwarded(row) for row in some]), rows
-        )
+        try:
+            with AllowedDestinations(self._options, (queue.table,)).into(queue.connection, found):
+                return refused(
+                    queue.connection,
+                    lambda some: _insert(queue, found, [_forwarded(row) for row in some]),
+                    rows,
+                )
+        except NotAllowed as error:
+            return [(rows, error)]
 
     def _fail(self, queue: Queue, address: str, rows: Sequence[InTransit], error: SqlQueueError) -> bool:
         """Move undeliverable rows to the error queue; False where there is none, or it refuses them."""

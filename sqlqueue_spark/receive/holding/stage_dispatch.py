@@ -88,7 +88,7 @@ class StageDispatch:
         if not end.stage:
             return
         table = Table.from_text(end.stage)
-        stage = Stage(session.connection, table)
+        stage = Stage(session.connection, table, self._options)
         try:
             moved = stage.move(_digest(end)) if self._opened == end or stage.exists() else None
         except Incomplete as error:
@@ -207,7 +207,7 @@ class StageDispatch:
             self._home = self._taken(self._own)
             self._just_taken, self._empty = True, False
         try:
-            yield Stage(self._home.connection, self._own)
+            yield Stage(self._home.connection, self._own, self._options)
         except BaseException:
             self.close()
             raise
@@ -216,7 +216,7 @@ class StageDispatch:
         session = self._pool.borrow()
         try:
             create_stage(session.connection, table)
-            stage = Stage(session.connection, table)
+            stage = Stage(session.connection, table, self._options)
             try:
                 with session.connection.transaction():
                     stage.hold()
@@ -260,7 +260,7 @@ class StageDispatch:
         table = Table.from_text(end.stage)
         with self._pool.borrowed() as session:
             create_stage(session.connection, table)
-            stage = Stage(session.connection, table)
+            stage = Stage(session.connection, table, self._options)
             with session.connection.transaction():
                 whom = stage.holders()
                 if whom and end.empty and not _opened_for(end, stage.mark()):
@@ -356,7 +356,7 @@ class StageDispatch:
         """
         for table in tables:
             with self._pool.transaction() as session:
-                stage, sent = Stage(session.connection, table), None
+                stage, sent = Stage(session.connection, table, self._options), None
                 if stage.exists():
                     whom = stage.holders()
                     if not whom:
@@ -372,7 +372,7 @@ class StageDispatch:
         """
         if self._own is None:
             return None
-        own = Stage(session.connection, self._own)
+        own = Stage(session.connection, self._own, self._options)
         mark = own.mark() if own.exists() else None
         return mark.batch if mark is not None and mark.batch.query else None
 

@@ -10,7 +10,9 @@ there.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Target
@@ -53,6 +55,13 @@ class Places:
     def beside(self, address: str) -> Place:
         """Where the error queue, the audit queue or that of an acknowledgement is. Errors as above."""
         return self._place(address, self.home, self.at_home)
+
+    @cached_property
+    def chosen(self) -> Collection[Place]:
+        """The places that an option names, and so no message alone."""
+        home, queue = self.home, self.away.queue
+        beside = filter(None, (home.error_queue, home.audit_queue, home.store_and_forward))
+        return {*map(self.beside, beside), *([] if queue is None else [self.destination(queue)])}
 
     def received(self, queue: str) -> Place:
         """The queue in which messages were received. Errors as above."""

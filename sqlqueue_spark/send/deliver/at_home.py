@@ -6,17 +6,17 @@ first, one that is asked last, a stage, and a sink without an outbox, for which 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.column_values import grouped, in_order
 from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
-from sqlqueue_spark.send.deliver.destinations import Rows
+from sqlqueue_spark.send.deliver.destinations import Destination, Rows
 from sqlqueue_spark.send.deliver.results import Results
 from sqlqueue_spark.send.deliver.routes import Routes
 from sqlqueue_spark.send.deliver.work import Work
@@ -28,6 +28,7 @@ from sqlqueue_spark.tables.outbox_keys import (
     OF_ORIGIN,
     keys,
 )
+from sqlqueue_spark.tables.queues import QueueTable
 
 log = logger(__name__)
 
@@ -73,6 +74,17 @@ class AtHome(Work):
             routes.destinations.beside(queue, routes.connected)
         if home.store_and_forward is not None:
             routes.destinations.received(home.store_and_forward, routes.connected)
+
+    def _named(self) -> Iterator[QueueTable]:
+        yield from super()._named()
+        yield from (
+            to.table for to in self.chunk.told.values() if isinstance(to, Destination) and not to.chosen
+        )
+
+    def _received_in(self) -> Sequence[QueueTable]:
+        queues = () if self.chunk.rows is None else self.chunk.rows.queues.unique().to_pylist()
+        routes = self._routes
+        return [routes.destinations.received(queue, routes.connected).table for queue in queues]
 
     def _lacks_waiting(self, queue: str) -> bool:
         """Whether a queue has no table in which its messages wait."""
@@ -293,8 +305,12 @@ class AtHome(Work):
     def beside(self, decision: Decision) -> list[Rows]:
         return self._results.rows(decision)
 
-    def acknowledged(self, decision: Decision) -> Iterable[Rows]:
-        return self._results.acknowledged(decision)
+    def acknowledged(self, decision: Decision, barred: Mapping[str, SqlQueueError]) -> Iterable[Rows]:
+        for to, rows in self._results.acknowledged(decision):
+            if why := barred.get(to.table.address):
+                log.warning("not_acknowledged queue=%s: %s", to.table.name, why)
+            else:
+                yield to, rows
 
     @property
     def _results(self) -> Results:

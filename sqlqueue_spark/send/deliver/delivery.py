@@ -8,7 +8,7 @@ keys are added first, so that a twin waits. A retry of any kind writes only what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlqueue_spark import fail_points
@@ -57,16 +57,17 @@ class Delivery:
         if self.options.uses_outbox:
             outbox = OutboxTable.of_sink(connection, self.options)
             earlier = earlier_known(self.routes, self.work, connection, outbox)
-        with connection.transaction():
+        with connection.transaction(), self.work.entered(connection, self.options) as barred:
             if outbox is not None:
                 known = self._seen = outbox.seen(self.work.asked()) | earlier()
             last = self.options.outbox == OPTIMISTIC
             if last:
                 fail_points.step(fail_points.IDS_CHECKED)
             decision = self.work.decide(known)
+            self.work.check_allowed(decision, barred)
             if outbox is not None and not last:
                 self._add(outbox, decision)
-            self._insert(connection, decision)
+            self._insert(connection, decision, barred)
             fail_points.step(fail_points.ROWS_INSERTED)
             if outbox is not None and last:
                 self._add(outbox, decision)
@@ -92,7 +93,9 @@ class Delivery:
         outbox.add(decision.keys)
         fail_points.step(fail_points.IDS_INSERTED)
 
-    def _insert(self, connection: Connection, decision: Decision) -> None:
+    def _insert(
+        self, connection: Connection, decision: Decision, barred: Mapping[str, SqlQueueError]
+    ) -> None:
         why: list[Why[int]] = []
         for to, positions in self.work.messages(decision):
 
@@ -108,7 +111,7 @@ class Delivery:
             raise RolledBack(why)
         for rows in self.work.beside(decision):
             write(connection, rows)
-        for rows in self.work.acknowledged(decision):
+        for rows in self.work.acknowledged(decision, barred):
             self._acknowledge(connection, rows)
 
     def _acknowledge(self, connection: Connection, rows: Rows) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -30,6 +30,8 @@ class Destination:
     target: Target
     table: QueueTable
     columns: tuple[Column, ...]
+    #: Whether an option of ours names it, or messages were received there; else a message may have named it.
+    chosen: bool = True
 
     @property
     def known_as(self) -> str:
@@ -84,7 +86,7 @@ class Destinations:
 
     def received(self, queue: str, connected: Connected) -> Destination:
         """A queue in which messages were received. Errors as :meth:`at`."""
-        return self.at(self.places.received(queue), queue, connected)
+        return replace(self.at(self.places.received(queue), queue, connected), chosen=True)
 
     def at(self, place: Place, address: str, connected: Connected) -> Destination:
         """The table of a place; this needs no right to read it.
@@ -104,7 +106,12 @@ class Destinations:
                     raise queues.missing(
                         connection, table, address, f"to send to{self._told(target)}", "the destination"
                     )
-                found = Destination(target=target, table=queue, columns=tuple(columns_of(connection, queue)))
+                found = Destination(
+                    target=target,
+                    table=queue,
+                    columns=tuple(columns_of(connection, queue)),
+                    chosen=place in self.places.chosen,
+                )
             if not self._found:
                 self._found_since = self._clock()
             self._found[place] = found

@@ -133,12 +133,18 @@ def _find(
 
 
 def rehearse(
-    connection: Connection, stage: Stage, tasks: Mapping[str, int | None], name: str, *, whole: bool
+    connection: Connection,
+    stage: Stage,
+    tasks: Mapping[str, int | None],
+    name: str,
+    *,
+    whole: bool,
+    received: str | None = None,
 ) -> None:
     """Send to a destination what settling will send to it, or one message of that, and roll back."""
     try:
         with connection.rehearsal(_REHEARSAL_MS):
-            stage.rehearse(tasks, name, whole=whole)
+            stage.rehearse(tasks, name, whole=whole, received=received)
     except RowsHeld:
         log.debug("not_rehearsed destination=%s: it is locked, which says nothing of its messages", name)
 
@@ -149,7 +155,7 @@ def _enter(options: SinkOptions, connection: Connection, batch: Batch, last: Run
     First send the messages that an earlier batch has left on the stage: Spark logged that batch before this
     one began.
     """
-    stage = Stage(connection, table_of(options))
+    stage = Stage(connection, table_of(options), options)
     with connection.transaction():
         sent = stage.move_waiting(before=batch) if stage.exists() else None
     _say_sent(options, sent)
@@ -165,7 +171,7 @@ def _look_back(options: SinkOptions, connection: Connection, batch: Batch) -> No
     :raises QueueError: a destination is not there any more, or refuses a message.
     """
     with suppress(ConfigurationError):  # no stage can have this name, or this login has no rights to it
-        stage = Stage(connection, table_of(options))
+        stage = Stage(connection, table_of(options), options)
         with connection.transaction():
             there = stage.exists() and not stage.holders()
             sent = stage.move_waiting(before=batch) if there else None

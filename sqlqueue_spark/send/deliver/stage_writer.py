@@ -17,7 +17,7 @@ from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.deliver.chunk import Decision
-from sqlqueue_spark.send.deliver.destinations import Destinations, Rows
+from sqlqueue_spark.send.deliver.destinations import Destination, Destinations, Rows
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known, has_sent
 from sqlqueue_spark.send.deliver.preflight import rehearse
 from sqlqueue_spark.send.deliver.sender import Sender
@@ -35,6 +35,8 @@ class Staged:
 
     task: str
     destinations: tuple[str, ...]
+    #: Those that messages have named, and no option.
+    named: tuple[str, ...] = ()
     rows: int
     #: What these rows are. Repeated are those that it has left out: the outbox knows them from times in which
     #: the pipeline was not atomic.
@@ -54,6 +56,7 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Com
     return Staged(
         task=writer.task,
         destinations=tuple(writer.staged),
+        named=tuple(writer.named),
         rows=sum(writer.staged.values()),
         sent=sent,
     )
@@ -72,16 +75,18 @@ def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: b
     done = list(staged)
     tasks: dict[str, int | None] = {each.task: each.rows for each in done}
     names = list(dict.fromkeys(name for each in done for name in each.destinations))
+    named = list(dict.fromkeys(name for each in done for name in each.named))
     if not run.claimed and not any(tasks.values()):
         return  # the source has no rows in the batch, and there is nothing to send
 
     def sealed() -> None:
         with connect(Target.of(options), again=True) as connection:
-            stage = Stage(connection, table_of(options))
+            stage = Stage(connection, table_of(options), options)
             for name in sorted(names):
-                rehearse(connection, stage, tasks, name, whole=own_ids)
+                received = run.queues if name in named else None
+                rehearse(connection, stage, tasks, name, whole=own_ids, received=received)
             with connection.transaction():
-                stage.seal(tasks, names, run=run.name, batch=run.batch)
+                stage.seal(tasks, names, run=run.name, batch=run.batch, named=named)
 
     Retry(f"sealing the stage of {options.sender}").retried(sealed)
     fail_points.step(fail_points.STAGE_SEALED)
@@ -98,6 +103,8 @@ class _StageWriter(Sender):
         self.task = str(uuid.uuid4())
         #: The names of the tables that messages go to, each with the number of messages.
         self.staged: Counter[str] = Counter()
+        #: Those that messages have named, and no option.
+        self.named: set[str] = set()
         self._committing = False
         self._retry = Retry(f"staging by {options.sender}")
 
@@ -114,21 +121,24 @@ class _StageWriter(Sender):
             with connection.transaction():
                 known = outbox.seen(work.asked()) | earlier()
         decision = work.decide(known)
+        with connection.transaction(), work.entered(connection, self._options) as barred:
+            work.check_allowed(decision, barred)
         rows = [part for to, its in work.messages(decision) for part in work.message_rows(to, its)]
-        rows += [*work.beside(decision), *work.acknowledged(decision)]
+        rows += [*work.beside(decision), *work.acknowledged(decision, barred)]
         sent = work.counted(decision)
         with connection.transaction():
-            messages = {
-                replace(to.table.table, catalog=to.table.database).to_text(): fitted(
-                    connection, to.columns, its
-                )
-                for to, its in _together(rows)
-            }
+            messages = {_text(to): fitted(connection, to.columns, its) for to, its in _together(rows)}
             Stage(connection, table_of(self._options)).add(self.task, messages)
             fail_points.step(fail_points.ROWS_STAGED)
             self._committing = True
         self.staged.update({name: len(its) for name, its in messages.items()})
+        self.named.update(_text(to) for to, _ in rows if not to.chosen)
         return decision, sent
+
+
+def _text(to: Destination) -> str:
+    """The name of a destination on a stage."""
+    return replace(to.table.table, catalog=to.table.database).to_text()
 
 
 def _together(rows: Iterable[Rows]) -> list[Rows]:

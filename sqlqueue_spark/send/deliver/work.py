@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.acknowledgement import OF_RETRY
 from sqlqueue_spark.messages.arrow import pc
@@ -17,13 +19,16 @@ from sqlqueue_spark.messages.message import (
     without_headers,
 )
 from sqlqueue_spark.messages.outgoing import replaced, waiting
+from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.places import Place
 from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
 from sqlqueue_spark.send.deliver.destinations import Destination, Rows
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
 from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.insert import Why
 from sqlqueue_spark.tables.outbox_keys import earlier_keys, keys
+from sqlqueue_spark.tables.queues import QueueTable
 
 
 class RolledBack(SqlQueueError):
@@ -87,6 +92,32 @@ class Work:
     def earlier_origins(self) -> Mapping[str, str]:
         """The keys by which version 0.2.0 may have known outcomes, each with the present key."""
         return {}
+
+    def entered(
+        self, connection: Connection, options: SinkOptions
+    ) -> AbstractContextManager[Mapping[str, SqlQueueError]]:
+        """Gives which tables may not be reached that a message names (:class:`AllowedDestinations`)."""
+        allowed = AllowedDestinations(options, tuple(self._received_in()))
+        return allowed.entered(connection, list(self._named()))
+
+    def check_allowed(self, decision: Decision, barred: Mapping[str, SqlQueueError]) -> None:
+        """Refuse the messages for tables that may not be reached.
+
+        :raises RolledBack: there are some.
+        """
+        if not barred:
+            return
+        reached = [(each.to.table.address, its) for each, its in self.messages(decision) if each.to]
+        if why := [(its, barred[address]) for address, its in reached if address in barred]:
+            raise RolledBack(why)
+
+    def _named(self) -> Iterator[QueueTable]:
+        """The tables into which this writes because a message names them, and no option of ours."""
+        return (each.to.table for each in self.addressed if each.to is not None and not each.to.chosen)
+
+    def _received_in(self) -> Sequence[QueueTable]:
+        """The queues of this database in which the rows were received."""
+        return ()
 
     def decide(self, known: Collection[str]) -> Decision:
         """What is to be written where the outbox knows these keys.
@@ -168,7 +199,7 @@ class Work:
     def beside(self, _: Decision) -> list[Rows]:
         return []
 
-    def acknowledged(self, _: Decision) -> Iterable[Rows]:
+    def acknowledged(self, _: Decision, __: Mapping[str, SqlQueueError]) -> Iterable[Rows]:
         return []
 
     def counted(self, decision: Decision) -> Sent:

@@ -8,6 +8,7 @@ one statement within the server, where the engine has one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import uuid
@@ -35,6 +36,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.waiting.waiting_rows import row_ids
 from sqlqueue_spark.tables import delayed, queues
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
 from sqlqueue_spark.tables.insert import Column, columns_of, in_code_page, present_columns, refused
 from sqlqueue_spark.tables.queues import QueueTable
@@ -81,6 +83,7 @@ class DelayedMover:
     owner: Table
     error_queue: str
     _table: DelayedTable | None = None
+    _allowed: AllowedDestinations = field(init=False)
     #: The tables that addresses mean. Emptied when one of them refuses messages.
     _found: dict[str, _Destination] = field(default_factory=dict)
     #: What the ends of headers say: the address, and what is left of them. Most messages end in one of a few
@@ -168,8 +171,9 @@ class DelayedMover:
         (way, address), self._usual = self._usual, None
         try:
             with table.connection.attempt():
-                to = self._destination(table.connection, address).table.table
-                sent = table.forward(table.connection.dialect.table(to), way, most)
+                to = self._destination(table.connection, address).table
+                with self._allowed.into(table.connection, to):
+                    sent = table.forward(table.connection.dialect.table(to.table), way, most)
         except SqlQueueError as error:
             if isinstance(error, TryAgain) and not isinstance(error, LockTimeout | Duplicate):
                 raise
@@ -260,11 +264,13 @@ class DelayedMover:
             )
         try:
             to = self._destination(table.connection, address)
-            try:
-                with table.connection.attempt():
-                    to.send(table, messages)
-            except Duplicate:  # a row has the Id already that a message would keep
-                to.send(table, messages, anew=True)
+            named = address is not None
+            with self._allowed.into(table.connection, to.table) if named else contextlib.nullcontext():
+                try:
+                    with table.connection.attempt():
+                        to.send(table, messages)
+                except Duplicate:  # a row has the Id already that a message would keep
+                    to.send(table, messages, anew=True)
         except SqlQueueError:
             self._found.pop(address or "", None)
             raise
@@ -298,6 +304,7 @@ class DelayedMover:
                 connection.close()
                 raise
             self._table = DelayedTable(connection, found.table)
+            self._allowed = AllowedDestinations(self.options, (found,))
         return self._table
 
     def _failed(self, error: TryAgain) -> None:

@@ -35,3 +35,125 @@ SELECT {values}
 FROM unnest(:ids::uuid[], :expires::timestamp[], :headers::text[], :bodies::bytea[]) WITH ORDINALITY
     AS m (id, expires, headers, body, number)
 ORDER BY number
+
+-- name: code_lock
+-- Keeps a table from getting new code until the transaction ends.
+-- Each command that gives a table a trigger, a rule, a policy, a default, a check, an owner or another name
+-- waits for this lock, and so does the use of a new index. It takes no snapshot, so that what is looked at
+-- next was committed before the lock was granted, whatever the isolation. INSERT is the right that it takes.
+LOCK TABLE ONLY {queue} IN ROW EXCLUSIVE MODE
+
+-- name: foreign_code
+-- Returns why rows may not be put into a table, or deleted, that an address out of a message may name.
+-- in: schema, table, object ids of tables whose owners are trusted, the columns that it must have (each with
+--     a blank and each type that it may have), the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE)
+-- out: reason, what it is about, the table's owner
+-- Trusted are this login, the owners of these tables, superusers and the database's owner. A table of any of
+-- them may have code. But the right to create a trigger can be given away, so what it calls must be theirs
+-- too. A table of anyone else may run no code: what an expression calls must be the server's own, and either
+-- depend on nothing but its arguments or be named here, because query_to_xml and others run any text as a
+-- query. Such a function stands in no dependency, so it is read out of the expression's tree. A tree of more
+-- than 64 kB is not read. Who owns a schema and may create schemas can rename it, and put another in its
+-- place, which no lock on the table prevents.
+WITH trusted AS (
+    SELECT r.oid
+    FROM pg_catalog.pg_roles AS r
+    WHERE r.rolsuper OR r.rolname IN (current_user, 'pg_database_owner')
+    UNION
+    SELECT d.datdba FROM pg_catalog.pg_database AS d WHERE d.datname = current_database()
+    UNION
+    SELECT c.relowner FROM pg_catalog.pg_class AS c WHERE c.oid IN (
+        SELECT w.id::oid FROM unnest(:trusted::text[]) AS w (id)
+    )
+), found AS (
+    SELECT c.oid, c.relkind, c.relispartition, c.relrowsecurity, c.relowner, n.nspowner,
+        c.relowner IN (SELECT t.oid FROM trusted AS t) AS own,
+        pg_catalog.pg_get_userbyid(c.relowner)::text AS owner
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = :schema AND c.relname = :name
+), code AS (
+    SELECT 'trigger' AS kind, g.tgname::text AS name, 'pg_catalog.pg_trigger'::regclass AS catalog, g.oid,
+        g.tgqual AS tree
+    FROM found AS f
+    JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = f.oid
+    WHERE NOT g.tgisinternal AND (g.tgtype & :event) <> 0
+    UNION ALL
+    SELECT 'default', a.attname::text, 'pg_catalog.pg_attrdef'::regclass, d.oid, d.adbin
+    FROM found AS f
+    JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = f.oid
+    JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+    WHERE NOT f.own
+    UNION ALL
+    SELECT 'constraint', k.conname::text, 'pg_catalog.pg_constraint'::regclass, k.oid, k.conbin
+    FROM found AS f
+    JOIN pg_catalog.pg_constraint AS k ON k.conrelid = f.oid
+    WHERE NOT f.own AND k.contype <> 'f'
+    UNION ALL
+    SELECT 'index', c.relname::text, 'pg_catalog.pg_class'::regclass, c.oid, x.tree
+    FROM found AS f
+    JOIN pg_catalog.pg_index AS i ON i.indrelid = f.oid
+    JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
+    CROSS JOIN LATERAL (VALUES (i.indexprs), (i.indpred)) AS x (tree)
+    WHERE NOT f.own
+)
+SELECT 'missing', '', ''
+WHERE NOT EXISTS (SELECT FROM found)
+UNION ALL
+SELECT 'kind', '', f.owner
+FROM found AS f
+WHERE f.relkind <> 'r'
+UNION ALL
+SELECT 'partition', '', f.owner
+FROM found AS f
+WHERE f.relispartition AND NOT f.own
+UNION ALL
+SELECT 'schema', pg_catalog.pg_get_userbyid(f.nspowner)::text, f.owner
+FROM found AS f
+WHERE f.nspowner NOT IN (SELECT t.oid FROM trusted AS t)
+  AND pg_catalog.has_database_privilege(f.nspowner, current_database(), 'CREATE')
+UNION ALL
+SELECT DISTINCT 'column', split_part(w.typed, ' ', 1), f.owner
+FROM found AS f
+CROSS JOIN unnest(:columns::text[]) AS w (typed)
+WHERE NOT EXISTS (
+    SELECT FROM pg_catalog.pg_attribute AS a
+    WHERE a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
+      AND a.attname = split_part(w.typed, ' ', 1)
+      AND a.attname || ' ' || pg_catalog.format_type(a.atttypid, NULL) = ANY (:columns::text[])
+)
+UNION ALL
+SELECT 'type', a.attname::text, f.owner
+FROM found AS f
+JOIN pg_catalog.pg_attribute AS a ON a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_catalog.pg_type AS y ON y.oid = a.atttypid
+WHERE y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace
+UNION ALL
+SELECT 'rule', r.rulename::text, f.owner
+FROM found AS f
+JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = f.oid
+WHERE NOT f.own AND r.ev_type = CASE WHEN :event = 8 THEN '4' ELSE '3' END
+UNION ALL
+SELECT 'policy', '', f.owner
+FROM found AS f
+WHERE f.relrowsecurity AND NOT f.own
+UNION ALL
+SELECT e.kind, e.name, f.owner
+FROM found AS f
+CROSS JOIN code AS e
+WHERE (e.kind = 'trigger' AND NOT f.own) OR EXISTS (
+    SELECT FROM pg_catalog.pg_depend AS d
+    LEFT JOIN pg_catalog.pg_proc AS p ON d.refclassid = 'pg_catalog.pg_proc'::regclass AND p.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_type AS y ON d.refclassid = 'pg_catalog.pg_type'::regclass AND y.oid = d.refobjid
+    WHERE d.classid = e.catalog AND d.objid = e.oid AND d.refclassid IN ('pg_catalog.pg_proc'::regclass,
+        'pg_catalog.pg_type'::regclass, 'pg_catalog.pg_operator'::regclass,
+        'pg_catalog.pg_opclass'::regclass)
+      AND NOT (f.own AND coalesce(p.proowner, y.typowner, 0) IN (SELECT t.oid FROM trusted AS t))
+) OR CASE WHEN octet_length(e.tree::text) > 65536 THEN true ELSE EXISTS (
+    SELECT FROM regexp_matches(e.tree::text, ':(?:op|hash|neg)?funcid (\d+)', 'g') AS m (ids)
+    JOIN pg_catalog.pg_proc AS p ON p.oid = m.ids[1]::oid
+    WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.provolatile <> 'i'
+      AND p.proname NOT IN ('nextval', 'now', 'clock_timestamp', 'statement_timestamp',
+          'transaction_timestamp', 'timezone', 'timestamp', 'timestamptz', 'gen_random_uuid', 'uuidv4',
+          'uuidv7', 'random', 'pg_trigger_depth')
+) END

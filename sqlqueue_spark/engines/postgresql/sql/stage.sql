@@ -123,6 +123,20 @@ FROM (
     ) AS parts
 ) AS messages
 
+-- name: stage_rows
+-- Returns staged messages of a destination, which go to an error queue instead.
+-- in: destination, tasks, after which seq, up to which     out: Id, headers, body
+SELECT id::text, headers, body
+FROM (
+    SELECT unnest(ids) AS id, unnest(headers) AS headers, unnest(bodies) AS body
+    FROM (
+        SELECT ids, headers, bodies
+        FROM {stage}
+        WHERE destination = :destination AND task = ANY (:tasks::text[]) AND seq > :after AND seq <= :up_to
+        ORDER BY seq
+    ) AS parts
+) AS messages
+
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
 -- in: destination, tasks     out: number of messages

@@ -166,6 +166,18 @@ WHERE Destination = CAST(:destination AS nvarchar(776))
 ORDER BY RowVersion
 OPTION (MAX_GRANT_PERCENT = 10)
 
+-- name: stage_rows
+-- Returns staged messages of a destination, which go to an error queue instead.
+-- in: destination, tasks as JSON, after which RowVersion, up to which     out: Id, headers, body
+-- MAX_GRANT_PERCENT as in stage_count.
+SELECT CAST(Id AS nvarchar(36)), Headers, Body
+FROM {stage}
+WHERE Destination = CAST(:destination AS nvarchar(776))
+  AND {of_tasks}
+  AND RowVersion > :after AND RowVersion <= :up_to
+ORDER BY RowVersion
+OPTION (MAX_GRANT_PERCENT = 10)
+
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
 -- in: destination, tasks as JSON     out: number of rows

@@ -1,0 +1,163 @@
+"""An address out of a message leads only to tables where an insert runs no code of strangers.
+
+Who may insert a message writes addresses that we follow, and a trigger runs as the login that inserts. So a
+table that no option names is looked at in each transaction that inserts into it, under a lock that keeps new
+code out until the commit. The option ``allowedDestinations`` widens or narrows what may be reached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlqueue_spark.engines.connection import Connection
+from sqlqueue_spark.errors import QueueError, SqlQueueError, TryAgain
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.tables.queues import QueueTable
+
+#: The reasons of the statement ``foreign_code``, in words.
+_REASONS = {
+    "missing": "there is no table of this name",
+    "kind": "it is no ordinary table",
+    "partition": "it is a part of another table",
+    "schema": "the owner of its schema ({name}) may put another table in its place",
+    "column": "it has no column {name} as a queue has it",
+    "type": "the type of its column {name} is not the server's own",
+    "trigger": "its trigger {name} would run as this login",
+    "rule": "its rule {name} would run as this login",
+    "policy": "its row-security policies would run as this login",
+    "default": "its column {name} has a default that may run anything as this login",
+    "constraint": "its constraint {name} may run anything as this login",
+    "index": "its index {name} may run anything as this login",
+}
+
+
+#: The events of that statement.
+_INSERT, _DELETE = 4, 8
+
+
+class NotAllowed(QueueError):
+    """A table is not to be written to that an address out of a message may name, and no option does."""
+
+
+@dataclass(frozen=True)
+class AllowedDestinations:
+    """Which tables an address out of a message may lead to, by the options of a connection.
+
+    :param receiving: the queues in which messages are received, in the connection's database: their owners
+        are trusted.
+    """
+
+    options: ConnectionOptions
+    receiving: tuple[QueueTable, ...] = ()
+
+    @contextlib.contextmanager
+    def entered(
+        self,
+        connection: Connection,
+        tables: Iterable[QueueTable],
+        *,
+        shaped: bool = True,
+        deleting: bool = False,
+    ) -> Iterator[Mapping[str, NotAllowed]]:
+        """Gives which of these tables may not be reached, by address, and why; insert within the block.
+
+        Begin the transaction with it: a look sees what was committed before its lock, but under a stricter
+        isolation only if no earlier statement has taken a snapshot.
+
+        :raises TryAgain: the database gave way; or where no lock keeps it out, code came during the block.
+        """
+        given = [each.strip() for each in (self.options.allowed_destinations or "").split(",") if each]
+        naming = self.options.naming(connection.dialect)
+        only = any(not each.startswith("+") for each in given)
+        named = [naming.table(each.removeprefix("+")) for each in given]
+        barred: dict[str, NotAllowed] = {}
+        looked: dict[str, QueueTable] = {}
+        for address, table in sorted({each.address: each for each in tables}.items()):
+            if any(_fits(pattern, table) for pattern in named):
+                continue
+            if only:
+                barred[address] = _refused(table, "the option allowedDestinations names others")
+                continue
+            try:
+                self._lock(connection, table)
+                looked[address] = table
+            except TryAgain:
+                raise
+            except SqlQueueError as error:
+                barred[address] = NotAllowed(str(error))
+        how = {"shaped": shaped, "deleting": deleting}
+        barred |= self._found(connection, looked, **how)
+        yield barred
+        if looked and not connection.dialect.statement("code_lock"):
+            left = {address: table for address, table in looked.items() if address not in barred}
+            for why in self._found(connection, left, **how).values():
+                raise TryAgain(str(why)) from why
+
+    @contextlib.contextmanager
+    def into(
+        self, connection: Connection, table: QueueTable, *, shaped: bool = True, deleting: bool = False
+    ) -> Iterator[None]:
+        """As :meth:`entered`, for one table.
+
+        :param shaped: whether it must have the columns of a queue.
+        :param deleting: whether the block deletes, and does not insert.
+        :raises NotAllowed: it may not be reached.
+        """
+        with self.entered(connection, [table], shaped=shaped, deleting=deleting) as barred:
+            for why in barred.values():
+                raise why
+            yield
+
+    def _lock(self, connection: Connection, table: QueueTable) -> None:
+        dialect = connection.dialect
+        if dialect.statement("code_lock"):
+            with connection.attempt(hurried=True):
+                statement = dialect.render("code_lock", queue=dialect.table(table.table))
+                connection.execute(statement, doing=f"sending to {table.name}")
+
+    def _found(
+        self, connection: Connection, tables: Mapping[str, QueueTable], *, shaped: bool, deleting: bool
+    ) -> dict[str, NotAllowed]:
+        dialect = connection.dialect
+        columns = [f"{name} {kind}" for name, kinds in dialect.queue_columns.items() for kind in kinds]
+        lists = {
+            "event": _DELETE if deleting else _INSERT,
+            "columns": dialect.bind_texts(columns if shaped else []),
+            "trusted": dialect.bind_texts([str(each.object_id) for each in self.receiving]),
+        }
+        refused: dict[str, NotAllowed] = {}
+        for address, table in tables.items():
+            names = {"schema": table.table.schema, "name": table.table.table}
+            statement = dialect.render("foreign_code", catalog=dialect.quote(table.database))
+            found = connection.execute(statement, {**names, **lists}, doing=f"looking at {table.name}")
+            for reason, name, owner in found[:1]:
+                why = _REASONS[reason] if name else _REASONS[reason].replace(" {name}", "")
+                refused[address] = _refused(table, why.format(name=name), owner)
+        return refused
+
+
+def _fits(pattern: Table, table: QueueTable) -> bool:
+    """Whether a pattern means a table, part by part: a name may hold what separates the parts."""
+    catalog = table.foreign if pattern.catalog is None else table.database
+    return (
+        (pattern.catalog == catalog)
+        and _like(pattern.schema, table.table.schema)
+        and _like(pattern.table, table.table.table)
+    )
+
+
+def _like(pattern: str, name: str) -> bool:
+    """Whether a name is what a pattern says, in which ``*`` stands for any letters."""
+    return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), name, re.DOTALL) is not None
+
+
+def _refused(table: QueueTable, why: str, owner: str = "") -> NotAllowed:
+    whose = f" (of {owner})" if owner else ""
+    return NotAllowed(
+        f"Nothing is changed in the table {table.name}{whose}: {why}; mend the table, or name it in the "
+        "option allowedDestinations."
+    )
