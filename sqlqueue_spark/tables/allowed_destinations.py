@@ -62,7 +62,7 @@ class AllowedDestinations:
         *,
         shaped: bool = True,
         deleting: bool = False,
-    ) -> Iterator[Mapping[str, NotAllowed]]:
+    ) -> Iterator[Mapping[str, SqlQueueError]]:
         """Gives which of these tables may not be reached, by address, and why; insert within the block.
 
         Begin the transaction with it: a look sees what was committed before its lock, but under a stricter
@@ -74,7 +74,7 @@ class AllowedDestinations:
         naming = self.options.naming(connection.dialect)
         only = any(not each.startswith("+") for each in given)
         named = [naming.table(each.removeprefix("+")) for each in given]
-        barred: dict[str, NotAllowed] = {}
+        barred: dict[str, SqlQueueError] = {}
         looked: dict[str, QueueTable] = {}
         for address, table in sorted({each.address: each for each in tables}.items()):
             if any(_fits(pattern, table) for pattern in named):
@@ -88,7 +88,7 @@ class AllowedDestinations:
             except TryAgain:
                 raise
             except SqlQueueError as error:
-                barred[address] = NotAllowed(str(error))
+                barred[address] = error
         how = {"shaped": shaped, "deleting": deleting}
         barred |= self._found(connection, looked, **how)
         yield barred
@@ -105,7 +105,7 @@ class AllowedDestinations:
 
         :param shaped: whether it must have the columns of a queue.
         :param deleting: whether the block deletes, and does not insert.
-        :raises NotAllowed: it may not be reached.
+        :raises SqlQueueError: it may not be reached.
         """
         with self.entered(connection, [table], shaped=shaped, deleting=deleting) as barred:
             for why in barred.values():

@@ -22,7 +22,7 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.insert import Inserter, columns_of, filled, moved
 from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.queues import InTransit
@@ -121,7 +121,7 @@ class StageTable(OpenTable):
             return check_went_in(rows, wanted, destination)
 
     @contextlib.contextmanager
-    def entered(self, destination: str, queues_: str) -> Iterator[NotAllowed | None]:
+    def entered(self, destination: str, queues_: str) -> Iterator[SqlQueueError | None]:
         """Gives why an address out of a message may not lead to a destination; None where it may.
 
         :param queues_: the names of the queues in which messages were received, a line each.
@@ -136,7 +136,7 @@ class StageTable(OpenTable):
         with allowed.entered(self.connection, [found]) as barred:
             yield barred.get(found.address)
 
-    def fail_rows(self, destination: str, tasks: Sequence[str], after: int, error: NotAllowed) -> int:
+    def fail_rows(self, destination: str, tasks: Sequence[str], after: int, error: SqlQueueError) -> int:
         """Send what these tasks have staged for a destination to the error queue; returns how many that is.
 
         :raises QueueError: there is no error queue, or it refuses a message.

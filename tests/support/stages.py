@@ -17,7 +17,7 @@ def opened(engine: Engine, stream: str = NAME) -> Iterator[tuple[Connection, Sta
     """A stage, created if it is not there, and its connection."""
     given = options(engine, queue="billing", transactionMode=ATOMIC, stream=stream)
     with connect(Target.of(ConnectionOptions.parse({"url": engine.url}))) as connection:
-        found = Stage(connection, table_of(given))
+        found = Stage(connection, table_of(given), given)
         with connection.transaction():
             if not found.exists():
                 found.create()

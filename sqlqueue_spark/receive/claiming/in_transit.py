@@ -22,7 +22,7 @@ from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
 from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.insert import Inserter, columns_of, moved, refused
 from sqlqueue_spark.tables.queues import InTransit, Queue, QueueTable
 
@@ -144,20 +144,17 @@ class Forwarder:
                         f"There is no queue table {table}, to which the header {FORWARD_DESTINATION} of a "
                         "message names the way; create it, or take the message out of the queue."
                     )
-        except SqlQueueError as error:
-            if isinstance(error, TryAgain):
-                raise
-            return [(rows, error)]
-        if found.address == queue.table.address:
-            return [(rows, None)]
-        try:
+            if found.address == queue.table.address:
+                return [(rows, None)]
             with AllowedDestinations(self._options, (queue.table,)).into(queue.connection, found):
                 return refused(
                     queue.connection,
                     lambda some: _insert(queue, found, [_forwarded(row) for row in some]),
                     rows,
                 )
-        except NotAllowed as error:
+        except SqlQueueError as error:
+            if isinstance(error, TryAgain):
+                raise
             return [(rows, error)]
 
     def _fail(self, queue: Queue, address: str, rows: Sequence[InTransit], error: SqlQueueError) -> bool:

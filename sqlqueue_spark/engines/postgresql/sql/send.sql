@@ -150,7 +150,7 @@ WHERE (e.kind = 'trigger' AND NOT f.own) OR EXISTS (
         'pg_catalog.pg_opclass'::regclass)
       AND NOT (f.own AND coalesce(p.proowner, y.typowner, 0) IN (SELECT t.oid FROM trusted AS t))
 ) OR CASE WHEN octet_length(e.tree::text) > 65536 THEN true ELSE EXISTS (
-    SELECT FROM regexp_matches(e.tree::text, ':(?:op|hash|neg)?funcid (\d+)', 'g') AS m (ids)
+    SELECT FROM regexp_matches(e.tree::text, '[:][a-z]*funcid (\d+)', 'g') AS m (ids)
     JOIN pg_catalog.pg_proc AS p ON p.oid = m.ids[1]::oid
     WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.provolatile <> 'i'
       AND p.proname NOT IN ('nextval', 'now', 'clock_timestamp', 'statement_timestamp',
