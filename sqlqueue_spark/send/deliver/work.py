@@ -94,11 +94,11 @@ class Work:
         return {}
 
     def entered(
-        self, connection: Connection, options: SinkOptions
+        self, connection: Connection, options: SinkOptions, *, locking: bool = True
     ) -> AbstractContextManager[Mapping[str, SqlQueueError]]:
         """Gives which tables may not be reached that a message names (:class:`AllowedDestinations`)."""
         allowed = AllowedDestinations(options, tuple(self._received_in()))
-        return allowed.entered(connection, list(self._named()))
+        return allowed.entered(connection, list(self._named()), locking=locking)
 
     def check_allowed(self, decision: Decision, barred: Mapping[str, SqlQueueError]) -> None:
         """Refuse the messages for tables that may not be reached.

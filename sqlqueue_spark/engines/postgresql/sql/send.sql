@@ -97,9 +97,6 @@ WITH trusted AS (
     CROSS JOIN LATERAL (VALUES (i.indexprs), (i.indpred)) AS x (tree)
     WHERE NOT f.own
 )
-SELECT 'missing', '', ''
-WHERE NOT EXISTS (SELECT FROM found)
-UNION ALL
 SELECT 'kind', '', f.owner
 FROM found AS f
 WHERE f.relkind <> 'r'

@@ -105,8 +105,6 @@ WITH owned AS (
            SUBSTRING(j.value, CHARINDEX('' '', j.value) + 1, 128) AS type
     FROM OPENJSON(@columns) AS j
 )
-SELECT ''missing'', '''', '''' WHERE NOT EXISTS (SELECT 1 FROM found)
-UNION ALL
 SELECT ''kind'', '''', f.owner FROM found AS f WHERE f.is_external = 1
 UNION ALL
 SELECT DISTINCT ''column'', w.name, f.owner
