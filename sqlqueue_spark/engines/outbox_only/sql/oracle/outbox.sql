@@ -6,13 +6,13 @@
 -- out: its name, whether a unique index has the message id alone as its key
 SELECT t.table_name, CASE WHEN EXISTS (
     SELECT 1
-    FROM all_indexes i
-    JOIN all_ind_columns c ON c.index_owner = i.owner AND c.index_name = i.index_name
+    FROM sys.all_indexes i
+    JOIN sys.all_ind_columns c ON c.index_owner = i.owner AND c.index_name = i.index_name
     WHERE i.table_owner = t.owner AND i.table_name = t.table_name AND i.uniqueness = 'UNIQUE'
     GROUP BY i.owner, i.index_name
     HAVING COUNT(*) = 1 AND MAX(c.column_name) = 'MESSAGEID'
 ) THEN 1 ELSE 0 END
-FROM all_tables t
+FROM sys.all_tables t
 WHERE t.owner = COALESCE(:schema, SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')) AND t.table_name = :name
 
 -- name: outbox_create
