@@ -136,6 +136,14 @@ def test_no_function_is_called_that_everyone_may_have_made(postgresql):
         assert (stream.batches(), queue.count()) == ([[1, 2, 3]], 0)
 
 
+def test_names_are_first_the_servers_own_and_last_those_of_temporary_tables(postgresql):
+    postgresql.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # as from version 15 on
+    ((database,),) = postgresql.fetch("SELECT quote_ident(current_database())")
+    postgresql.execute(f"ALTER DATABASE {database} SET search_path TO pg_temp, public")
+    with connect(Target(url=postgresql.url)) as connection:
+        assert connection.execute("SHOW search_path") == [("pg_catalog, public, pg_temp",)]
+
+
 def test_a_trigger_finds_what_it_names_without_a_schema(postgresql):
     queue = postgresql.create_queue()
     postgresql.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # as from version 15 on

@@ -95,6 +95,19 @@ def readable(engine: str, name: str) -> bool:
     return not any(isinstance(statement, exp.Command) for statement in found)
 
 
+#: What people run, in sessions of their own: remedies, and what stands in a script.
+PRINTED = re.compile("grants_|remedy_|script_|create(_heap|_schema)?$|stage_storage|.*_create|.*_index(_|$)")
+
+
+@pytest.mark.parametrize("name", [*filter(PRINTED.match, NAMES["postgresql"])])
+def test_what_people_run_names_each_function_and_operator_in_full(name):
+    """Their search_path may begin with any schema."""
+    text = re.sub(r"'[^']*'|\"[^\"]*\"", "''", str(rendered("postgresql", name)))
+    text = re.sub(r"OPERATOR\(pg_catalog\.\S+\)|pg_catalog\.\w+(?=\()", "", text)
+    syntax = r"\b(?:coalesce|varchar|OPERATOR)\(|\b(?:SET|,) \w+ =|,\n +\w+ =|SET fsync ="
+    assert re.findall(r"\w+\(|[-+*/<>=~!@#%^&|`?]+", re.sub(syntax, "", text)) == []
+
+
 @pytest.mark.parametrize("dialect,name", CHOSEN)
 def test_a_statement_with_chosen_columns_is_approved(dialect, name):
     file = APPROVED / dialect / f"{name}.sql"

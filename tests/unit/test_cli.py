@@ -237,7 +237,7 @@ GO
 """
 POSTGRESQL = """\
 BEGIN;
-SELECT pg_advisory_xact_lock(hashtextextended('"sales"."o''r]d{0}er?"', 0));
+SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('"sales"."o''r]d{0}er?"', 0));
 CREATE TABLE IF NOT EXISTS "sales"."o'r]d{0}er?" (
     id uuid PRIMARY KEY,
     expires timestamp,

@@ -10,10 +10,15 @@ import contextlib
 from collections.abc import Iterator
 
 import adbc_driver_postgresql
-from adbc_driver_manager import AdbcConnection, AdbcStatement
+from adbc_driver_manager import AdbcConnection, AdbcDatabase, AdbcStatement, Error
 from adbc_driver_postgresql import StatementOptions
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sqlqueue_spark.messages.arrow import pa
+
+#: For the driver's own look at the types of the server. It names an operator without a schema, and does not
+#: find the types by quoted names.
+_NAMES = "-c search_path=pg_catalog,pg_temp -c quote_all_identifiers=off"
 
 
 class ArrowConnection:
@@ -22,7 +27,7 @@ class ArrowConnection:
     def __init__(self, conninfo: str) -> None:
         """:param conninfo: libpq's connection string."""
         self._reading: list[contextlib.ExitStack] = []
-        self._database = adbc_driver_postgresql.connect(conninfo)
+        self._database = _database(conninfo)
         try:
             self._connection = AdbcConnection(self._database)
         except BaseException:
@@ -64,3 +69,18 @@ class ArrowConnection:
             self._reading[-1].close()
         self._connection.close()
         self._database.close()
+
+
+def _database(conninfo: str) -> AdbcDatabase:
+    """Where connections of the driver lead to; it has looked at the types by a connection of its own."""
+    given = conninfo_to_dict(conninfo).get("options", "")
+    safe = make_conninfo(conninfo, options=f"{given} {_NAMES}".lstrip())
+    database: AdbcDatabase
+    try:
+        database = adbc_driver_postgresql.connect(safe)
+        database.set_options(uri=conninfo)
+    except Error as error:
+        if "unsupported startup parameter" not in str(error):  # PgBouncer's words; see docs/limits.md
+            raise
+        database = adbc_driver_postgresql.connect(conninfo)
+    return database

@@ -155,23 +155,12 @@ class PostgresReader(Reader):
         self._target = target
         token = target.token()
         conninfo = _conninfo(target, token)
-        if not self._knows_types(conninfo, token):
-            # The driver asks for the types as it connects, and does not find them by quoted names.
-            self.close()
-            given = conninfo_to_dict(conninfo).get("options", "")
-            conninfo = make_conninfo(conninfo, options=f"{given} -c quote_all_identifiers=off".lstrip())
-            self._knows_types(conninfo, token)
-
-    def _knows_types(self, conninfo: str, token: str | None) -> bool:
-        """Connect, and set the session up; whether what it returns has the server's types."""
-        with _connecting(self._target, conninfo, token):
+        with _connecting(target, conninfo, token):
             self._raw = ArrowConnection(conninfo)
         try:
-            session = _session(self._target.timeouts[0], 0, 0)
-            with _translated(self._target, "connecting"), self._raw.read(session, RECORD_BATCH_BYTES) as rows:
-                answer = rows.read_all()
-            self._unchecked = answer.column(1).to_pylist() == [UNCHECKED]
-            return bool(pa.types.is_int32(answer.schema.field(0).type))
+            session = _session(target.timeouts[0], 0, 0)
+            with _translated(target, "connecting"), self._raw.read(session, RECORD_BATCH_BYTES) as rows:
+                self._unchecked = rows.read_all().column(1).to_pylist() == [UNCHECKED]
         except BaseException:
             self.close()
             raise

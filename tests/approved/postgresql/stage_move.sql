@@ -1,7 +1,10 @@
 INSERT INTO "public"."orders" ("Id", "Recoverable", "Expires", "Headers", "Body")
 SELECT "Id", "Recoverable", "Expires", "Headers", "Body"
 FROM (
-    SELECT unnest(ids) AS id, unnest(expires) AS expires, unnest(headers) AS headers, unnest(bodies) AS body
+    SELECT pg_catalog.unnest(ids) AS id,
+           pg_catalog.unnest(expires) AS expires,
+           pg_catalog.unnest(headers) AS headers,
+           pg_catalog.unnest(bodies) AS body
     FROM (
         SELECT ids, expires, headers, bodies
         FROM "public"."billing.Outgoing"

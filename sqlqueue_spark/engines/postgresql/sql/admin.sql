@@ -24,7 +24,7 @@ CREATE SCHEMA {schema}
 -- in: the table's full name, quoted
 -- The server frees the lock when the transaction ends. CREATE TABLE IF NOT EXISTS alone is not safe in a
 -- race: it can end in a unique violation in the catalogue.
-SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))
+SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended(:name, 0))
 
 -- name: create
 -- Creates a queue table: the classic one, but with bigserial.
@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS {queue} (
 -- in: the table's full name, quoted
 -- Each table has a transaction of its own, under the lock of create_lock.
 BEGIN;
-SELECT pg_advisory_xact_lock(hashtextextended(:name, 0));
+SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(:name, 0));
 
 -- name: script_end
 -- Ends a script that creates one table.
@@ -60,7 +60,7 @@ COMMIT;
 -- The lengths come from TOAST pointers, so the statement fetches no large body. Plain reads wait for no lock.
 SELECT count(*),
        count(*) FILTER (WHERE expires <= statement_timestamp() AT TIME ZONE 'UTC'),
-       coalesce(sum(coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0)), 0)::bigint,
+       coalesce(sum(coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0)), 0)::bigint,
        (SELECT headers FROM {queue} ORDER BY seq LIMIT 1),
        statement_timestamp() AT TIME ZONE 'UTC'
 FROM {queue}

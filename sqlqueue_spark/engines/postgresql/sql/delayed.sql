@@ -4,7 +4,7 @@
 -- Creates a table of delayed messages as the .NET transport makes it.
 -- Where the table is there already, the statement does nothing.
 CREATE TABLE IF NOT EXISTS {delayed} (
-    id uuid NOT NULL DEFAULT gen_random_uuid() PRIMARY KEY,
+    id uuid NOT NULL DEFAULT pg_catalog.gen_random_uuid() PRIMARY KEY,
     headers text NOT NULL,
     body bytea,
     due timestamptz NOT NULL
@@ -27,8 +27,8 @@ SELECT coalesce(
         SELECT split_part(s.setting, '=', 2)
         FROM pg_catalog.pg_db_role_setting AS r
         JOIN pg_catalog.pg_database AS d ON d.oid = r.setdatabase
-        CROSS JOIN unnest(r.setconfig) AS s (setting)
-        WHERE d.datname = current_database() AND r.setrole = 0 AND lower(s.setting) LIKE 'timezone=%'
+        CROSS JOIN pg_catalog.unnest(r.setconfig) AS s (setting)
+        WHERE d.datname = current_database() AND r.setrole = 0::oid AND lower(s.setting) LIKE 'timezone=%'
     ),
     (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'TimeZone')
 )::text
@@ -37,7 +37,7 @@ SELECT coalesce(
 -- Returns times as delayed tables store them.
 -- in: times, in UTC; the zone of delayed_zone     out: number, the instant that is stored, in UTC
 SELECT w.number, w.due AT TIME ZONE :zone AT TIME ZONE 'UTC'
-FROM unnest(:dues::timestamp[]) WITH ORDINALITY AS w (due, number)
+FROM pg_catalog.unnest(:dues::timestamp[]) WITH ORDINALITY AS w (due, number)
 
 -- name: delayed_insert
 -- Stores messages until they are due.
@@ -73,9 +73,9 @@ WITH moved AS (
         LIMIT :count
         FOR UPDATE OF n SKIP LOCKED
     ))
-    AND octet_length(split_part(d.headers, :way::text, 1)) + octet_length(:way::text)
-        = octet_length(d.headers)
-    RETURNING d.due, d.id, split_part(d.headers, :way::text, 1) || right(:way::text, 1) AS headers,
+    AND octet_length(split_part(d.headers::text, :way::text, 1)) + octet_length(:way::text)
+        = octet_length(d.headers::text)
+    RETURNING d.due, d.id, split_part(d.headers::text, :way::text, 1) || right(:way::text, 1) AS headers,
         coalesce(d.body, ''::bytea) AS body
 ), sent AS (
     INSERT INTO {queue} (id, headers, body)
@@ -94,9 +94,11 @@ SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM sent)
 -- SKIP LOCKED steps over rows that another mover holds, and no session waits. Bodies stay where they are, and
 -- so does the beginning of the headers: the header in question stands at their end, where the transport
 -- writes it. Where it stands in another form, nothing stands before it and the rest is all.
-SELECT d.ctid::text, greatest(w.place - 1, 0), substr(d.headers, w.place), NULL, d.id::text
+SELECT d.ctid::text, greatest(w.place - 1, 0), substr(d.headers::text, w.place), NULL, d.id::text
 FROM {delayed} AS d
-CROSS JOIN LATERAL (SELECT strpos(d.headers, ',"NServiceBus.SqlServer.ForwardDestination":') AS place) AS w
+CROSS JOIN LATERAL (
+    SELECT strpos(d.headers::text, ',"NServiceBus.SqlServer.ForwardDestination":') AS place
+) AS w
 WHERE d.due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
 ORDER BY d.due
 LIMIT :count
@@ -118,7 +120,7 @@ WITH moved AS (
     USING unnest(:rows::tid[], :ids::uuid[], :kept::int[], :rests::text[]) WITH ORDINALITY
         AS m (place, new_id, kept, rest, number)
     WHERE d.ctid = m.place
-    RETURNING m.number, m.new_id, left(d.headers, m.kept) || m.rest AS headers, d.body
+    RETURNING m.number, m.new_id, left(d.headers::text, m.kept) || m.rest AS headers, d.body
 ), sent AS (
     INSERT INTO {queue} (id, headers, body)
     SELECT new_id, headers, coalesce(body, ''::bytea)
@@ -147,7 +149,7 @@ FROM {delayed}
 -- has. SKIP LOCKED as in delayed_due.
 SELECT d.ctid::text, w.place - 1, least(d.due AT TIME ZONE 'UTC', '9999-12-31 23:59:59.999999'), d.id::text
 FROM {delayed} AS d
-CROSS JOIN LATERAL (SELECT strpos(d.headers, :ending) AS place) AS w
+CROSS JOIN LATERAL (SELECT strpos(d.headers::text, :ending) AS place) AS w
 WHERE d.due >= :since::timestamp AT TIME ZONE 'UTC' AND w.place > 0
 ORDER BY d.due
 LIMIT :count
@@ -157,7 +159,7 @@ FOR UPDATE OF d SKIP LOCKED
 -- Returns how the headers end of messages that wait for databases: each end once.
 -- in: how the end begins     out: the end
 -- It reads the whole table, once for each start of a job.
-SELECT DISTINCT substr(d.headers, w.place)
+SELECT DISTINCT substr(d.headers::text, w.place)
 FROM {delayed} AS d
-CROSS JOIN LATERAL (SELECT strpos(d.headers, :ending) AS place) AS w
+CROSS JOIN LATERAL (SELECT strpos(d.headers::text, :ending) AS place) AS w
 WHERE w.place > 0

@@ -33,7 +33,7 @@ SELECT n.nspname::text, c.relname::text,
                       WHEN 'm' THEN 'materialized view' WHEN 'f' THEN 'foreign table' END
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-WHERE lower(c.relname) = lower(:name) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+WHERE lower(c.relname::text) = lower(:name::text) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
   AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
 ORDER BY n.nspname, c.relname
 LIMIT 20

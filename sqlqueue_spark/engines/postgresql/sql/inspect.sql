@@ -14,7 +14,7 @@ SELECT c.relname::text, a.attname::text, i.indisunique, m.amname::text, pg_get_e
 FROM pg_catalog.pg_index AS i
 JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
 JOIN pg_catalog.pg_am AS m ON m.oid = c.relam
-CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, position)
+CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, position)
 LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
 WHERE i.indrelid = :object_id::oid AND i.indisvalid AND k.position <= i.indnkeyatts
 ORDER BY c.relname, k.position
@@ -34,7 +34,7 @@ WHERE q.oid = :object_id::oid
 --     never)
 -- The numbers of rows are those of the statistics. Pages do not count against a table here, because an index
 -- finds the rows.
-SELECT pg_relation_size(s.relid) / current_setting('block_size')::bigint,
+SELECT pg_relation_size(s.relid::regclass) / current_setting('block_size')::bigint,
        s.n_live_tup,
        s.n_dead_tup,
        extract(epoch FROM statement_timestamp() - greatest(s.last_vacuum, s.last_autovacuum))::bigint
@@ -51,19 +51,20 @@ WHERE s.relid = :object_id::oid
 WITH numbered AS (
     SELECT p.refobjid AS sequence, d.adrelid AS queue, d.adnum AS attnum
     FROM pg_catalog.pg_attrdef AS d
-    JOIN pg_catalog.pg_depend AS p ON p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid
-    WHERE d.adrelid = :object_id::oid AND p.refclassid = 'pg_class'::regclass
+    JOIN pg_catalog.pg_depend AS p ON p.classid = 'pg_attrdef'::regclass::oid AND p.objid = d.oid
+    WHERE d.adrelid = :object_id::oid AND p.refclassid = 'pg_class'::regclass::oid
     UNION
     SELECT p.objid, p.refobjid, p.refobjsubid
     FROM pg_catalog.pg_depend AS p
-    WHERE p.refobjid = :object_id::oid AND p.classid = 'pg_class'::regclass
-        AND p.refclassid = 'pg_class'::regclass
+    WHERE p.refobjid = :object_id::oid AND p.classid = 'pg_class'::regclass::oid
+        AND p.refclassid = 'pg_class'::regclass::oid
       AND p.deptype IN ('a', 'i')
 )
 SELECT n.nspname::text,
        c.relname::text,
-       CASE WHEN has_sequence_privilege(c.oid, 'USAGE, SELECT') THEN pg_sequence_last_value(c.oid) END,
-       least(s.seqmax, CASE a.atttypid WHEN 'integer'::regtype THEN 2147483647 ELSE s.seqmax END)
+       CASE WHEN has_sequence_privilege(c.oid, 'USAGE, SELECT')
+           THEN pg_sequence_last_value(c.oid::regclass) END,
+       least(s.seqmax, CASE a.atttypid WHEN 'integer'::regtype::oid THEN 2147483647 ELSE s.seqmax END)
 FROM numbered
 JOIN pg_catalog.pg_attribute AS a
     ON a.attrelid = numbered.queue AND a.attnum = numbered.attnum AND a.attname = 'seq'
@@ -103,7 +104,10 @@ SELECT f.seq::bigint,
        (SELECT b.headers::text FROM {queue} AS b WHERE b.seq > f.seq ORDER BY b.seq LIMIT 1),
        statement_timestamp() AT TIME ZONE 'UTC'
 FROM (
-    SELECT seq, id, body IS NULL AS bodyless, octet_length(headers) = 4 AND headers = 'null' AS headless
+    SELECT seq,
+           id,
+           body IS NULL AS bodyless,
+           octet_length(headers::text) = 4 AND headers::text = 'null' AS headless
     FROM {queue}
     ORDER BY seq
     LIMIT 10000
@@ -139,11 +143,11 @@ FROM (
     FROM pg_catalog.pg_prepared_xacts AS p
     WHERE p.database = current_database()
     UNION ALL
-    SELECT NULL, NULL, NULL, 'replication slot ' || s.slot_name, NULL, true
+    SELECT NULL, NULL, NULL, 'replication slot ' || s.slot_name::text, NULL, true
     FROM pg_catalog.pg_replication_slots AS s
     WHERE s.xmin IS NOT NULL AND s.wal_status <> 'lost' AND (NOT s.active OR age(s.xmin) >= 100000)
 ) AS t
-WHERE t.slot OR t.since <= statement_timestamp() - make_interval(secs => :seconds)
+WHERE t.slot OR t.since <= statement_timestamp() - make_interval(secs => :seconds::double precision)
 ORDER BY t.since
 LIMIT 10
 
@@ -176,7 +180,7 @@ ALTER TABLE {queue} RESET (autovacuum_enabled);
 
 -- name: remedy_fsync
 -- A remedy for people: makes the server write to the disk what is committed, in every database of the server.
-ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();
+ALTER SYSTEM SET fsync = on; SELECT pg_catalog.pg_reload_conf();
 
 -- name: remedy_headers
 -- Nothing to do: a database keeps every letter, or refuses it.
@@ -210,12 +214,13 @@ VACUUM {queue};
 -- A remedy for people: gives rows without a body an empty one, and those whose headers are the JSON null no
 -- headers. It waits for each session that holds a row like that, and reads the whole queue.
 UPDATE {queue}
-SET body = coalesce(body, ''), headers = CASE headers WHEN 'null' THEN '{{}}' ELSE headers END
-WHERE body IS NULL OR headers = 'null';
+SET body = coalesce(body, ''),
+    headers = CASE WHEN headers OPERATOR(pg_catalog.=) 'null' THEN '{{}}' ELSE headers END
+WHERE body IS NULL OR headers OPERATOR(pg_catalog.=) 'null';
 
 -- name: remedy_transaction
 -- A remedy for people: ends a session, and rolls its transaction back.
-SELECT pg_terminate_backend(:session);
+SELECT pg_catalog.pg_terminate_backend(:session);
 
 -- name: remedy_write_ahead_log
 -- A remedy for people: makes a table's rows outlive a crash of the server.

@@ -26,4 +26,5 @@ ORDER BY n.nspname, c.relname, a.attnum
 -- in: object id of the table, how many bytes are too many     out: rows; NULL where the table is larger
 -- A count reads the whole table. Large values lie elsewhere and do not count: they are not read. Plain reads
 -- wait for no row lock here, but they wait for a table that is being altered.
-SELECT CASE WHEN pg_relation_size(:object_id::oid) < :too_many::bigint THEN (SELECT count(*) FROM {queue}) END
+SELECT CASE WHEN pg_relation_size(:object_id::oid::regclass) < :too_many::bigint
+    THEN (SELECT count(*) FROM {queue}) END

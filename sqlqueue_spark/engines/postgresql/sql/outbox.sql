@@ -43,8 +43,8 @@ CREATE INDEX IF NOT EXISTS {dispatched} ON {outbox} ("Dispatched")
 -- LATERAL with OFFSET 0 makes the server look up each id in the primary key; for a plain join the planner may
 -- walk the whole table instead. The statement does not see ids that others have inserted and not committed.
 SELECT i.id
-FROM unnest(:ids::text[]) AS i (id)
-CROSS JOIN LATERAL (SELECT FROM {outbox} WHERE "MessageId" = i.id OFFSET 0) AS o
+FROM pg_catalog.unnest(:ids::text[]) AS i (id)
+CROSS JOIN LATERAL (SELECT FROM {outbox} WHERE "MessageId"::text = i.id OFFSET 0) AS o
 
 -- name: outbox_seen_of
 -- Returns which of some message ids are there, written by one version.
@@ -52,9 +52,11 @@ CROSS JOIN LATERAL (SELECT FROM {outbox} WHERE "MessageId" = i.id OFFSET 0) AS o
 -- Rows of other writers say nothing here: we did not send what a .NET endpoint has handled. All else is as in
 -- outbox_seen.
 SELECT i.id
-FROM unnest(:ids::text[]) AS i (id)
+FROM pg_catalog.unnest(:ids::text[]) AS i (id)
 CROSS JOIN LATERAL (
-    SELECT FROM {outbox} WHERE "MessageId" = i.id AND "PersistenceVersion" = :version::text OFFSET 0
+    SELECT FROM {outbox}
+    WHERE "MessageId"::text = i.id AND "PersistenceVersion"::text = :version::text
+    OFFSET 0
 ) AS o
 
 -- name: outbox_add
@@ -65,7 +67,7 @@ CROSS JOIN LATERAL (
 -- so they do not deadlock.
 INSERT INTO {outbox} ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion", "Operations")
 SELECT i.id, true, statement_timestamp() AT TIME ZONE 'UTC', :version::text, '[]'::jsonb
-FROM unnest(:ids::text[]) AS i (id)
+FROM pg_catalog.unnest(:ids::text[]) AS i (id)
 
 -- name: outbox_add_new
 -- Remembers those of some message ids that are not there.
@@ -74,7 +76,7 @@ FROM unnest(:ids::text[]) AS i (id)
 -- the id is there. Order as in outbox_add.
 INSERT INTO {outbox} ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion", "Operations")
 SELECT i.id, true, statement_timestamp() AT TIME ZONE 'UTC', :version::text, '[]'::jsonb
-FROM unnest(:ids::text[]) AS i (id)
+FROM pg_catalog.unnest(:ids::text[]) AS i (id)
 ON CONFLICT ("MessageId") DO NOTHING
 RETURNING "MessageId"
 
@@ -105,11 +107,12 @@ GROUP BY o."PersistenceVersion"
 -- the whole table for each where its statistics are those of an empty one. It does not go by ctid, because a
 -- table may be partitioned.
 DELETE FROM {outbox}
-WHERE "MessageId" = ANY (ARRAY(
-    SELECT "MessageId"
+WHERE "MessageId"::text = ANY (ARRAY(
+    SELECT "MessageId"::text
     FROM {outbox}
     WHERE "Dispatched"
-        AND "DispatchedAt" < statement_timestamp() AT TIME ZONE 'UTC' - :seconds::bigint * interval '1 second'
+        AND "DispatchedAt"
+            < statement_timestamp() AT TIME ZONE 'UTC' - :seconds::double precision * interval '1 second'
     ORDER BY "DispatchedAt"
     LIMIT 4000
     FOR UPDATE SKIP LOCKED

@@ -24,12 +24,14 @@ SELECT max(seq)::bigint FROM {queue}
 -- of what as many rows cost. The cast to bigint, here and elsewhere: without it a prepared statement fails
 -- when the column is widened from integer. The cast stands outside the subquery, because the index would not
 -- serve a sort by the cast value.
-SELECT array_agg(seq::bigint), array_agg(expired), array_agg(bytes), array_agg(seq::bigint)
-    FILTER (WHERE in_transit)
+SELECT pg_catalog.array_agg(seq::bigint),
+       pg_catalog.array_agg(expired),
+       pg_catalog.array_agg(bytes),
+       pg_catalog.array_agg(seq::bigint) FILTER (WHERE in_transit)
 FROM (
     SELECT seq,
            expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired,
-           coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0) AS bytes,
+           coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0) AS bytes,
            position('NServiceBus.SqlServer.ForwardDestination' IN headers) > 0 AS in_transit
     FROM {queue}
     WHERE seq > :after AND seq <= :up_to
@@ -51,7 +53,7 @@ FROM (
 -- The number 1936813169 is "sqlq" in ASCII; the next one says that workers take rows. The lock is shared, so
 -- no session waits for it.
 SELECT pg_backend_pid()
-FROM pg_advisory_lock_shared(1936813169 + :workers_take, (:object_id::bigint & 2147483647)::int)
+FROM pg_advisory_lock_shared(1936813169 + :workers_take, (:object_id::bigint & 2147483647::bigint)::int)
 WHERE current_database() = :database
 
 -- name: oldest
@@ -75,8 +77,8 @@ WITH locks AS MATERIALIZED (
         (l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock')
         OR (l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = :database) AND (
             (l.locktype = 'relation' AND l.mode = 'RowShareLock' AND l.relation = :object_id::oid)
-            OR (l.locktype = 'advisory' AND l.classid IN (1936813169, 1936813170)
-                AND l.objid = (:object_id::bigint & 2147483647)::oid
+            OR (l.locktype = 'advisory' AND l.classid::bigint IN (1936813169, 1936813170)
+                AND l.objid = (:object_id::bigint & 2147483647::bigint)::oid
                 AND l.objsubid = 2)
         ))
     )
@@ -112,16 +114,17 @@ WITH locks AS MATERIALIZED (
     FROM (SELECT b.seq, b.held FROM before AS b UNION ALL SELECT o.seq, o.held FROM onward AS o) AS r
 )
 SELECT (SELECT count(*) FROM before AS b WHERE NOT b.held),
-       count(*) FILTER (WHERE s.held AND NOT EXISTS (SELECT FROM locks AS w WHERE w.classid = 1936813170)),
+       count(*) FILTER (WHERE s.held
+           AND NOT EXISTS (SELECT FROM locks AS w WHERE w.classid::bigint = 1936813170)),
        min(s.seq),
        max(s.seq) FILTER (WHERE s.nth <= :count),
        count(*) FILTER (WHERE NOT s.held AND s.nth <= :count),
        (SELECT count(*) FROM onward),
        (SELECT count(*) FROM streams AS s WHERE s.pid <> ALL (:own::int[])),
-       (SELECT count(DISTINCT l.pid) FROM locks AS l WHERE l.locktype = 'relation'
+       (SELECT pg_catalog.count(DISTINCT l.pid) FROM locks AS l WHERE l.locktype = 'relation'
            AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
                                                        AND NOT EXISTS (SELECT FROM locks AS w
-                                                           WHERE w.classid = 1936813170))
+                                                           WHERE w.classid::bigint = 1936813170))
 FROM seen AS s
 
 -- name: clean_indexes
@@ -138,11 +141,13 @@ VACUUM (TRUNCATE FALSE, INDEX_CLEANUP ON, SKIP_LOCKED) {queue}
 -- in: after which seq, up to which, how many     out: one row of arrays: seq, false, bytes, seq as in claim
 -- This is for workers that take rows without a claim. The statement also returns rows that others hold; the
 -- statement take steps over them later. Only take judges which rows have expired. Arrays as in claim.
-SELECT array_agg(seq::bigint), array_agg(false), array_agg(bytes), array_agg(seq::bigint)
-    FILTER (WHERE in_transit)
+SELECT pg_catalog.array_agg(seq::bigint),
+       pg_catalog.array_agg(false),
+       pg_catalog.array_agg(bytes),
+       pg_catalog.array_agg(seq::bigint) FILTER (WHERE in_transit)
 FROM (
     SELECT seq,
-           coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0) AS bytes,
+           coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0) AS bytes,
            position('NServiceBus.SqlServer.ForwardDestination' IN headers) > 0 AS in_transit
     FROM {queue}
     WHERE seq > :after AND seq <= :up_to
@@ -222,7 +227,9 @@ CROSS JOIN LATERAL (SELECT seq, id FROM {queue} WHERE seq BETWEEN run.first AND 
 SELECT q.seq::bigint, q.id::text, q.origin
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (
-    SELECT seq, id, nullif(split_part(split_part(headers, '"sqlqueue.Origin":"', 2), '"', 1), '') AS origin
+    SELECT seq,
+           id,
+           nullif(split_part(split_part(headers::text, '"sqlqueue.Origin":"', 2), '"', 1), '') AS origin
     FROM {queue}
     WHERE seq BETWEEN run.first AND run.last
     OFFSET 0
@@ -261,7 +268,7 @@ CROSS JOIN LATERAL (
 SELECT q.seq::bigint, q.bytes
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) WITH ORDINALITY AS run (first, last, position)
 CROSS JOIN LATERAL (
-    SELECT seq, coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0) AS bytes
+    SELECT seq, coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0) AS bytes
     FROM {queue}
     WHERE seq BETWEEN run.first AND run.last
     ORDER BY seq
@@ -273,7 +280,7 @@ ORDER BY run.position, q.seq
 -- Locks again what is left of one run of a claim, and waits for rows that others hold.
 -- in: first seq, last seq     out: seq, bytes
 -- It does what lock does, for the usual claim, which is a single run.
-SELECT q.seq::bigint, coalesce(octet_length(q.headers), 0) + coalesce(octet_length(q.body), 0)
+SELECT q.seq::bigint, coalesce(octet_length(q.headers::text), 0) + coalesce(octet_length(q.body), 0)
 FROM {queue} AS q
 WHERE q.seq BETWEEN :first AND :last
 ORDER BY q.seq

@@ -23,18 +23,18 @@ CROSS JOIN LATERAL (
            ('sender', 'USAGE on the sequence', NOT EXISTS (
                SELECT
                FROM pg_catalog.pg_attrdef AS d
-               JOIN pg_catalog.pg_depend AS p ON p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid
+               JOIN pg_catalog.pg_depend AS p ON p.classid = 'pg_attrdef'::regclass::oid AND p.objid = d.oid
                JOIN pg_catalog.pg_class AS q ON q.oid = p.refobjid
-               WHERE d.adrelid = c.oid AND p.refclassid = 'pg_class'::regclass
+               WHERE d.adrelid = c.oid AND p.refclassid = 'pg_class'::regclass::oid
                  AND CASE q.relkind WHEN 'S' THEN NOT has_sequence_privilege(q.oid, 'USAGE, UPDATE') END
            ))
     UNION ALL
     SELECT p.role, 'a policy for ' || p.name || ' (row security)', NOT row_security_active(c.oid) OR EXISTS (
         SELECT
         FROM pg_catalog.pg_policy AS o
-        CROSS JOIN unnest(o.polroles) AS u (role)
-        WHERE o.polrelid = c.oid AND o.polpermissive AND o.polcmd IN (p.code, '*')
-          AND CASE u.role WHEN 0 THEN true ELSE pg_has_role(u.role, 'USAGE') END
+        CROSS JOIN pg_catalog.unnest(o.polroles) AS u (role)
+        WHERE o.polrelid = c.oid AND o.polpermissive AND o.polcmd::text IN (p.code, '*')
+          AND CASE u.role WHEN 0::oid THEN true ELSE pg_has_role(u.role, 'USAGE') END
     )
     FROM (
         VALUES ('receiver', 'SELECT', 'r'), ('receiver', 'UPDATE', 'w'), ('receiver', 'DELETE', 'd'),

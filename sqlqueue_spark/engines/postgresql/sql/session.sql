@@ -16,12 +16,19 @@
 -- stays. By the number of the process and by the mark we notice a connection pooler that shares sessions.
 -- From DateStyle on: what texts and names mean, whatever the database or the login says. Names are the
 -- server's own first. Behind it stand the schemas that triggers of the queues may need, but none in which
--- everyone may create functions. This statement itself names everything in full, because it comes before.
+-- everyone may create functions, and temporary tables and types come last. This statement itself names
+-- everything in full, because it comes before. In all others no function or operator of another schema is
+-- ever chosen: each is called with the very types of the server's own one, which wins then, or, where the
+-- server's own takes any type, is named in full. A better match behind it would win: lower(name) before
+-- lower(text), "varchar = text" before "text = text".
 -- client_encoding: texts travel in UTF-8, whatever the url says. A database without an encoding would refuse
 -- to return a text that is no UTF-8, so its texts travel as the bytes that they are.
 SELECT pg_catalog.pg_backend_pid(),
-       pg_catalog.set_config('client_encoding', CASE pg_catalog.current_setting('server_encoding')
-           WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END, false),
+       pg_catalog.set_config('client_encoding', CASE
+           WHEN pg_catalog.current_setting('server_encoding') OPERATOR(pg_catalog.=) 'SQL_ASCII'
+               THEN 'SQL_ASCII'
+           ELSE 'UTF8'
+       END, false),
        pg_catalog.set_config('lock_timeout', :lock_timeout::pg_catalog.text, false),
        pg_catalog.set_config('statement_timeout', :statement_timeout::pg_catalog.text, false),
        pg_catalog.set_config('sqlqueue.session', :mark::pg_catalog.text, false),
@@ -59,8 +66,9 @@ SELECT pg_catalog.pg_backend_pid(),
            FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS p (name, position)
            JOIN pg_catalog.pg_namespace AS n ON n.nspname OPERATOR(pg_catalog.=) p.name
            WHERE n.nspname OPERATOR(pg_catalog.<>) 'pg_catalog'
+             AND n.oid OPERATOR(pg_catalog.<>) pg_catalog.pg_my_temp_schema()
              AND NOT pg_catalog.has_schema_privilege('public', n.oid, 'CREATE')
-       )), false)
+       ), 'pg_temp'), false)
 
 -- name: lock_timeout
 -- Sets how long a statement waits for a lock, until the transaction ends.

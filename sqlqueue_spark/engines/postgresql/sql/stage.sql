@@ -31,7 +31,7 @@ ALTER TABLE {stage}
 -- name: stage_index
 -- Creates the index that finds the mark of a stage without a scan; it holds no other row.
 -- The index's name carries the table's, because names of indexes are per schema.
-CREATE UNIQUE INDEX IF NOT EXISTS {mark} ON {stage} (task) WHERE task = ''
+CREATE UNIQUE INDEX IF NOT EXISTS {mark} ON {stage} (task) WHERE task OPERATOR(pg_catalog.=) ''
 
 -- name: stage_hold
 -- Takes a stage for a source, for as long as the session lives.
@@ -39,7 +39,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS {mark} ON {stage} (task) WHERE task = ''
 -- The lock belongs to the session, not to the transaction: a sink wants to know that a source lives also
 -- while it holds no batch. The statement waits for lock_timeout, because the session of a process that has
 -- just died may not have ended yet. The 1 keeps the lock apart from that of create_lock.
-SELECT pg_advisory_lock(hashtextextended(:name, 1))
+SELECT pg_advisory_lock(pg_catalog.hashtextextended(:name, 1))
 
 -- name: stage_held
 -- Returns which other sessions hold a stage.
@@ -48,7 +48,7 @@ SELECT pg_advisory_lock(hashtextextended(:name, 1))
 -- (https://www.postgresql.org/docs/current/view-pg-locks.html).
 SELECT l.pid
 FROM pg_catalog.pg_locks AS l
-CROSS JOIN (SELECT hashtextextended(:name, 1) AS number) AS k
+CROSS JOIN (SELECT pg_catalog.hashtextextended(:name, 1) AS number) AS k
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
   AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
   AND l.classid::bigint = ((k.number >> 32) & 4294967295) AND l.objid::bigint = (k.number & 4294967295)
@@ -86,7 +86,7 @@ COPY {stage} (task, destination, ids, expires, headers, bodies) FROM STDIN (FORM
 -- name: stage_count
 -- Returns how many messages tasks have on a stage for each destination.
 -- in: tasks, after which seq     out: task, destination, messages
-SELECT task, destination, sum(cardinality(ids))::bigint
+SELECT task, destination, sum(pg_catalog.cardinality(ids))::bigint
 FROM {stage}
 WHERE task = ANY (:tasks::text[]) AND seq > :after
 GROUP BY task, destination
@@ -97,7 +97,7 @@ GROUP BY task, destination
 --     NULL
 SELECT max(seq)
 FROM (
-    SELECT seq, sum(cardinality(ids)) OVER (ORDER BY seq) AS messages
+    SELECT seq, sum(pg_catalog.cardinality(ids)) OVER (ORDER BY seq) AS messages
     FROM {stage}
     WHERE destination = :destination AND task = ANY (:tasks::text[]) AND seq > :after
 ) AS next
@@ -114,7 +114,10 @@ WHERE messages <= :count
 INSERT INTO {queue} ({columns})
 SELECT {values}
 FROM (
-    SELECT unnest(ids) AS id, unnest(expires) AS expires, unnest(headers) AS headers, unnest(bodies) AS body
+    SELECT pg_catalog.unnest(ids) AS id,
+           pg_catalog.unnest(expires) AS expires,
+           pg_catalog.unnest(headers) AS headers,
+           pg_catalog.unnest(bodies) AS body
     FROM (
         SELECT ids, expires, headers, bodies
         FROM {stage}

@@ -24,9 +24,10 @@ LEFT JOIN LATERAL (
     SELECT n.nspname::text AS schema, c.relname::text AS name
     FROM pg_catalog.pg_class AS c
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = split_part(s.queueaddress, '.', 1) AND n.nspname || '.' || c.relname = s.queueaddress
-) AS t ON strpos(s.queueaddress, '.') > 0 AND strpos(s.queueaddress, '"') = 0
-WHERE s.topic = ANY (:topics::text[])
+    WHERE n.nspname = split_part(s.queueaddress::text, '.', 1)
+      AND n.nspname::text || '.' || c.relname::text = s.queueaddress::text
+) AS t ON strpos(s.queueaddress::text, '.') > 0 AND strpos(s.queueaddress::text, '"') = 0
+WHERE s.topic::text = ANY (:topics::text[])
 ORDER BY s.topic, s.queueaddress
 
 -- name: subscriptions
@@ -44,14 +45,14 @@ ORDER BY s.topic, s.endpoint
 -- who subscribe do not deadlock.
 INSERT INTO {subscriptions} AS s (queueaddress, endpoint, topic)
 SELECT :address::text, :endpoint::text, t.topic
-FROM unnest(:topics::text[]) AS t (topic)
+FROM pg_catalog.unnest(:topics::text[]) AS t (topic)
 ON CONFLICT (endpoint, topic) DO UPDATE SET queueaddress = excluded.queueaddress
-WHERE s.queueaddress <> excluded.queueaddress
+WHERE s.queueaddress::text <> excluded.queueaddress::text
 
 -- name: unsubscribe
 -- Ends an endpoint's subscriptions to some types.
 -- in: endpoint, array, as text, of types     out: number of rows
-DELETE FROM {subscriptions} WHERE endpoint = :endpoint::text AND topic = ANY (:topics::text[])
+DELETE FROM {subscriptions} WHERE endpoint::text = :endpoint::text AND topic::text = ANY (:topics::text[])
 
 -- name: subscription_tables
 -- Returns the tables of subscriptions that this login may read.
@@ -75,12 +76,12 @@ ORDER BY n.nspname, c.relname
 -- address is right where that table is there.
 SELECT s.endpoint::text, s.topic::text, s.queueaddress::text
 FROM {subscriptions} AS s
-WHERE strpos(s.queueaddress, '.') > 0 AND strpos(s.queueaddress, '"') = 0
+WHERE strpos(s.queueaddress::text, '.') > 0 AND strpos(s.queueaddress::text, '"') = 0
   AND NOT EXISTS (
       SELECT 1
       FROM pg_catalog.pg_class AS c
       JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-      WHERE n.nspname || '.' || c.relname = s.queueaddress
+      WHERE n.nspname::text || '.' || c.relname::text = s.queueaddress::text
   )
 ORDER BY s.endpoint, s.topic
 
@@ -97,10 +98,10 @@ JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.name A
 -- subscriptions.
 -- in: what begins an address like that: the schema, a dot and a quotation mark
 UPDATE {subscriptions}
-SET queueaddress = :prefix || queueaddress || '"'
-WHERE strpos(queueaddress, '.') > 0 AND strpos(queueaddress, '"') = 0;
+SET queueaddress = pg_catalog.concat(:prefix, queueaddress, '"')
+WHERE queueaddress OPERATOR(pg_catalog.~~) '%.%' AND queueaddress OPERATOR(pg_catalog.!~~) '%"%';
 
 -- name: remedy_subscription
 -- A remedy for people: ends the subscriptions of a queue that is not there.
 -- in: its address
-DELETE FROM {subscriptions} WHERE queueaddress = :address;
+DELETE FROM {subscriptions} WHERE queueaddress OPERATOR(pg_catalog.=) :address;
