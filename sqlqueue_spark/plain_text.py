@@ -71,7 +71,10 @@ def shell_word(text: str) -> str:
 
 
 def logger(name: str) -> logging.Logger:
-    """A module's logger, whose every record is one line, whatever names and errors are in it."""
+    """A module's logger, whose every record is one line, whatever names and errors are in it.
+
+    A stack trace has more lines; they steer no terminal either.
+    """
     made = logging.getLogger(name)
     made.addFilter(_one_line)
     return made
@@ -81,6 +84,9 @@ def _one_line(record: logging.LogRecord) -> bool:
     said = record.getMessage()
     if not said.isprintable():
         record.msg, record.args = plain(said), ()
+    if record.exc_info and not record.exc_text:
+        trace = logging.Formatter().formatException(record.exc_info)
+        record.exc_text = "\n".join(map(plain, trace.split("\n")))
     return True
 
 

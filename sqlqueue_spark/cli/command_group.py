@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from sqlqueue_spark.cli import shells
+from sqlqueue_spark.cli import output, shells
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.plain_text import holds_password, is_unicode, plain
 
@@ -37,7 +37,7 @@ class CommandGroup(click.Group):
             return super().main(*args, **extra)
         _say_nothing()
         with contextlib.suppress(Exception, click.exceptions.Exit):
-            click.echo(shells.answer(self))
+            output.exactly(f"{shells.answer(self)}\n")
         return None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -59,7 +59,7 @@ class CommandGroup(click.Group):
                 raise
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:
-            click.echo(err=True)  # behind the ^C of the terminal
+            output.say(err=True)  # behind the ^C of the terminal
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             _leave_stdout()

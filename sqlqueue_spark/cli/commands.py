@@ -97,7 +97,7 @@ def script(
         text = scripts.create(engine, queues, shape=shape, **naming)
     else:
         text = scripts.grants(engine, user, role, queues, endpoint=endpoint, **naming)
-    click.echo(text, nl=False)
+    output.exactly(text)
 
 
 @main.command()
@@ -179,7 +179,7 @@ def doctor(
     """
     well = True
     for check in examine(options, queue, role=role):
-        click.echo(output.as_json(output.told(check)) if json_ else output.check_text(check))
+        output.show_check(json_, check)
         well = well and check.state is not State.WRONG
     ctx.exit(0 if well else 1)
 
@@ -203,7 +203,7 @@ def completion(shell: str) -> None:
     zsh, in ~/.zshrc, behind compinit:        eval "$(sqlqueue completion zsh)"
     fish:    sqlqueue completion fish > ~/.config/fish/completions/sqlqueue.fish
     """  # noqa: D301 -- click's mark for lines that it must not wrap
-    click.echo(shells.script(main, shell))
+    output.exactly(f"{shells.script(main, shell)}\n")
 
 
 #: The demos by name, with their modules.

@@ -38,7 +38,7 @@ def create(options: ConnectionOptions, queue: str) -> None:
 @parameters.engine(DIALECTS)
 def script(*, queue: str, engine: str, default_schema: str | None) -> None:
     """Write a SQL script that creates a table of delayed messages. Needs no connection."""
-    click.echo(delayed_tables.script(engine, queue, default_schema=default_schema), nl=False)
+    output.exactly(delayed_tables.script(engine, queue, default_schema=default_schema))
 
 
 @delayed.command()

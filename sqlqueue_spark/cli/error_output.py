@@ -11,7 +11,7 @@ from sqlqueue_spark.administration.error_queue import Shown
 from sqlqueue_spark.administration.failed_retry import Retried
 from sqlqueue_spark.administration.message_lines import iso, to_json
 from sqlqueue_spark.cli.output import counted, indented
-from sqlqueue_spark.cli.text_table import printable, table
+from sqlqueue_spark.cli.text_table import table
 from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
 from sqlqueue_spark.messages.message import parse_headers
 from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Verdict
@@ -52,7 +52,7 @@ class Summary:
 
     def text(self) -> Iterator[str]:
         rows = [
-            (f"{count:,}", printable(queue or NONE), printable(exception or NONE))
+            (f"{count:,}", queue or NONE, exception or NONE)
             for (queue, exception), count in self.groups.most_common()
         ]
         yield from table(("count", "failed queue", "exception type"), rows, names=(1,))
@@ -100,7 +100,7 @@ def shown_json(shown: Shown) -> dict[str, Any]:
 def shown_text(shown: Shown) -> Iterator[str]:
     """Yield the lines of a message in full; a long body is cut."""
     row, message = shown.row, shown.message
-    yield f"row {row.row_version}, message {printable(row.message_id)}"
+    yield f"row {row.row_version}, message {row.message_id}"
     if mark := _mark(row):
         yield f"  {mark}"
     headers = parse_headers(message.headers)
@@ -109,11 +109,7 @@ def shown_text(shown: Shown) -> Iterator[str]:
         yield from indented((message.headers or "").splitlines())
     else:
         yield "headers"
-        told = [
-            (f"  {printable(name)}", printable(value))
-            for name, value in headers.items()
-            if name != _STACK_TRACE
-        ]
+        told = [(f"  {name}", value) for name, value in headers.items() if name != _STACK_TRACE]
         yield from list(table(("", ""), told, whole=True))[1:]
         if trace := headers.get(_STACK_TRACE):
             yield "stack trace"
@@ -124,9 +120,9 @@ def shown_text(shown: Shown) -> Iterator[str]:
 def retried_text(retried: Retried, *, planned: bool = False) -> Iterator[str]:
     goes, stays = ("{} would go to {}", "would stay") if planned else ("put {} back into {}", "stayed")
     for queue, count in retried.went.items():
-        yield goes.format(counted(count, "message"), printable(queue))
+        yield goes.format(counted(count, "message"), queue)
     for why, count in retried.stayed.items():
-        yield f"{counted(count, 'message')} {stays}: {printable(why)}"
+        yield f"{counted(count, 'message')} {stays}: {why}"
     yield from _held(retried.held)
     if not retried.went and not retried.stayed:
         yield nothing(retried.queue)
@@ -147,12 +143,12 @@ def discarded_json(discarded: Discarded) -> dict[str, Any]:
 
 def discarded_text(discarded: Discarded, file: str) -> Iterator[str]:
     messages = counted(discarded.count, "message")
-    yield f"discarded {messages} from {printable(discarded.queue)}; they stand in {printable(file)}"
+    yield f"discarded {messages} from {discarded.queue}; they stand in {file}"
     yield from _held(discarded.held)
 
 
 def nothing(queue: str) -> str:
-    return f"no such failed message is in {printable(queue)}"
+    return f"no such failed message is in {queue}"
 
 
 def destinations(plan: Retried) -> str:
@@ -172,7 +168,7 @@ def _row(row: ErrorRow) -> tuple[str, ...]:
     said = (row.exception_message or "").strip().partition("\n")[0]
     message = said if len(said) <= _LONGEST_MESSAGE else f"{said[: _LONGEST_MESSAGE - 1]}…"
     told = (row.message_id, row.failed_queue or NONE, row.exception_type or NONE, message)
-    return (str(row.row_version), failed, *map(printable, told), _mark(row))
+    return (str(row.row_version), failed, *told, _mark(row))
 
 
 def _mark(row: ErrorRow) -> str:

@@ -106,7 +106,7 @@ def list_(
         rows = counted(error_queue.look(options, queue, selection, looked=bar.update))
         if json_:
             for row in islice(rows, limit):
-                click.echo(output.as_json(error_output.row_json(row)))
+                output.say(output.as_json(error_output.row_json(row)))
             deque(rows, maxlen=0)
             output.lines(map(output.as_json, summary.json()))
             return

@@ -52,6 +52,6 @@ def length(
     within = True
     for queue in queues:
         probe = length_probe.probe(options, queue, max_rows=max_rows, max_age=max_age)
-        click.echo(output.as_json(output.probe_json(probe)) if json_ else output.probe_text(probe))
+        output.show(json_, output.probe_json(probe), [output.probe_text(probe)])
         within = within and probe.within
     ctx.exit(0 if within else 1)

@@ -1,7 +1,7 @@
 """What ``sqlqueue peek`` prints for people: a line for each message and, if wanted, its body.
 
 A body that is UTF-8 text is printed as text, any other in hexadecimal digits. Terminal control characters are
-replaced. On a terminal, table lines are no wider than it is.
+escaped. On a terminal, table lines are no wider than it is.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import enum
 from collections.abc import Iterator, Sequence
 
 from sqlqueue_spark.administration.message_lines import message_id
-from sqlqueue_spark.cli.text_table import NARROWEST, joined, printable
+from sqlqueue_spark.cli.text_table import NARROWEST, joined
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, TIME_SENT, parse_headers
+from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables.queue_admin import Message
 
 _HEADS = ("number", "sent", "message id", "type", "body", "")
@@ -78,7 +79,7 @@ def beginning(body: bytes | None, width: int | None) -> str:
         return "(no body: NULL)" if body is None else "(empty)"
     most = min(width or _BEGINNING, _BEGINNING)
     text = _text(body[:_LOOKED_AT], whole=len(body) <= _LOOKED_AT)
-    shown = f"hex {body[:_BEGINNING].hex()}" if text is None else printable(" ".join(text.split()))
+    shown = f"hex {body[:_BEGINNING].hex()}" if text is None else plain(" ".join(text.split()))
     more = len(body) > (_BEGINNING if text is None else _LOOKED_AT)
     return shown if len(shown) <= most and not more else f"{shown[: most - 1]}…"
 
@@ -91,7 +92,7 @@ def whole_body(body: bytes | None) -> Iterator[str]:
     if text is None:
         yield from (f"hex {body[at : at + _HEX_LINE].hex()}" for at in range(0, len(body), _HEX_LINE))
     else:
-        yield from (printable(line.expandtabs()) for line in text.splitlines() or [""])
+        yield from (line.expandtabs() for line in text.splitlines() or [""])
 
 
 def _text(body: bytes, *, whole: bool) -> str | None:
@@ -114,4 +115,4 @@ def _row(message: Message) -> tuple[str, ...]:
     size = "none" if message.body is None else f"{len(message.body):,} B"
     message_type = known.get(ENCLOSED_MESSAGE_TYPES, "").partition(",")[0]
     shown = (known.get(TIME_SENT, ""), message_id(headers, message.id), message_type)
-    return (str(message.row_version), *map(printable, shown), size, ", ".join(odd))
+    return (str(message.row_version), *map(plain, shown), size, ", ".join(odd))

@@ -45,7 +45,7 @@ def create(options: ConnectionOptions, endpoint: str) -> None:
 @parameters.engine(OUTBOX_DATABASES)
 def script(*, endpoint: str, engine: str, default_schema: str | None) -> None:
     """Write a SQL script that creates an outbox table. Needs no connection."""
-    click.echo(outbox_tables.script(engine, endpoint, default_schema=default_schema), nl=False)
+    output.exactly(outbox_tables.script(engine, endpoint, default_schema=default_schema))
 
 
 @outbox.command()

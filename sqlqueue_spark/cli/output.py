@@ -1,4 +1,7 @@
-"""What the commands print: text for people, or one JSON object a line for programs."""
+"""What the commands print: text for people, which steers no terminal, or one JSON object a line for programs.
+
+Only this module writes to stdout and stderr for a command.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from sqlqueue_spark.administration.length_probe import ASKED, Probe
 from sqlqueue_spark.administration.message_lines import iso, to_line
 from sqlqueue_spark.administration.outbox_tables import Report
 from sqlqueue_spark.administration.queue_tables import Inspection, Length
-from sqlqueue_spark.cli.text_table import printable, table
+from sqlqueue_spark.cli.text_table import table
 from sqlqueue_spark.inspection.doctor import Check, State
 from sqlqueue_spark.options.fields import Described, camel
 from sqlqueue_spark.plain_text import age, plain
@@ -54,14 +57,19 @@ def told(value: Any) -> Any:
     return iso(value) if isinstance(value, datetime) else value
 
 
-def say(text: str) -> None:
-    """Print a line, with terminal control characters escaped."""
-    click.echo(plain(text))
+def say(text: str = "", *, mark: str = "", err: bool = False) -> None:
+    """Print a line, with terminal control characters escaped but for those of a mark of ours."""
+    click.echo(mark + plain(text), err=err)
+
+
+def exactly(text: str) -> None:
+    """Print what is not read but run, or fed to a program: nothing in it is escaped."""
+    click.echo(text, nl=False)
 
 
 def lines(texts: Iterable[str]) -> None:
     for text in texts:
-        click.echo(text)
+        say(text)
 
 
 def show(json_: bool, value: dict[str, Any], text: Iterable[str]) -> None:
@@ -78,13 +86,16 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def check_text(check: Check) -> str:
-    """Return a check as a line. Its colours are dropped by click if stdout is no terminal."""
-    return f"{_MARKS[check.state]} {check.name:10}  {printable(check.said)}"
+def show_check(json_: bool, check: Check) -> None:
+    """Print a check as a line. Its colours are dropped by click if stdout is no terminal."""
+    if json_:
+        say(as_json(told(check)))
+    else:
+        say(f" {check.name:10}  {check.said}", mark=_MARKS[check.state])
 
 
 def length_text(length: Length) -> Iterator[str]:
-    yield printable(length.queue)
+    yield length.queue
     yield f"  rows     {length.rows:,}"
     yield f"  expired  {length.expired:,}"
     yield f"  bytes    {length.bytes:,}"
@@ -122,7 +133,7 @@ def probe_text(probe: Probe) -> str:
         said.append(f"the oldest was sent {age(probe.oldest_age)} ago{over}")
     elif probe.max_age is not None and probe.rows is None:
         said.append("no message waits")
-    return f"{printable(probe.queue)}: {'ok' if probe.within else 'beyond'}: {'; '.join(said)}"
+    return f"{probe.queue}: {'ok' if probe.within else 'beyond'}: {'; '.join(said)}"
 
 
 def overview_text(tables: Iterable[TableOverview]) -> Iterator[str]:
@@ -132,11 +143,11 @@ def overview_text(tables: Iterable[TableOverview]) -> Iterator[str]:
 
 
 def inspection_text(inspection: Inspection) -> Iterator[str]:
-    yield printable(inspection.queue)
+    yield inspection.queue
     columns = [
         (
-            f"  {printable(c.name)}",
-            printable(c.type),
+            f"  {c.name}",
+            c.type,
             "" if c.nullable else "not null",
             "computed" if c.computed else "",
         )
@@ -145,25 +156,23 @@ def inspection_text(inspection: Inspection) -> Iterator[str]:
     yield from table(("  column", "type", "", ""), columns)
     indexes = [
         (
-            f"  {printable(i.name)}",
-            printable(", ".join(i.columns)),
+            f"  {i.name}",
+            ", ".join(i.columns),
             "unique" if i.unique else "",
             i.kind,
-            printable(i.filter or ""),
+            i.filter or "",
         )
         for i in inspection.indexes
     ]
     yield from table(("  index", "columns", "", "kind", ""), indexes)
-    settings = [
-        (f"  {printable(each.name)}", printable(each.value), each.meaning) for each in inspection.settings
-    ]
+    settings = [(f"  {each.name}", each.value, each.meaning) for each in inspection.settings]
     yield from table(("  setting", "value", "meaning"), settings)
     for setting in inspection.settings:
         if setting.remedy_sql:
             yield f"to change {setting.name}:"
             yield from indented(setting.remedy_sql.split("\n"))
     for finding in inspection.findings:
-        yield f"finding: {printable(finding.message)}"
+        yield f"finding: {finding.message}"
         yield from indented(finding.remedy_sql.split("\n"))
     if not inspection.findings:
         yield "nothing found"
@@ -182,7 +191,7 @@ def report_json(report: Report) -> dict[str, Any]:
 
 def report_text(report: Report) -> Iterator[str]:
     found = report.found
-    yield printable(report.outbox)
+    yield report.outbox
     yield f"  rows          {found.rows:,}"
     yield f"  undispatched  {found.undispatched:,}"
     if found.oldest_dispatched_at is not None:
@@ -197,7 +206,7 @@ def report_text(report: Report) -> Iterator[str]:
 
 
 def delayed_text(length: DelayedLength) -> Iterator[str]:
-    yield printable(length.table)
+    yield length.table
     yield f"  rows   {length.rows:,}"
     yield f"  due    {length.due:,}"
     if length.first_due_in is not None:
@@ -227,12 +236,12 @@ def _overview_row(found: TableOverview) -> tuple[str, ...]:
     if found.overdue is not None and found.overdue > timedelta(0):
         odd.append(f"due {age(found.overdue)} ago")
     count = f"{'' if found.exact else '~'}{found.rows:,}"
-    return (found.kind, printable(found.table), count, ago, printable("; ".join(odd)))
+    return (found.kind, found.table, count, ago, "; ".join(odd))
 
 
 def indented(texts: Iterable[str]) -> Iterator[str]:
-    """Yield lines for a terminal, indented by two spaces."""
-    yield from (f"  {printable(text)}" for text in texts)
+    """Yield lines, indented by two spaces."""
+    yield from (f"  {text}" for text in texts)
 
 
 def _name(name: str) -> str:

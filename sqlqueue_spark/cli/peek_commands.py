@@ -16,7 +16,6 @@ from sqlqueue_spark.cli.message_output import Bodies, MessageTable
 from sqlqueue_spark.cli.text_table import terminal_width
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.queue_admin import Message
 
@@ -131,7 +130,7 @@ class _View:
             self._print(messages, _LAID_OUT)
         if not self._looked.meant and not self._json:
             nothing = "has no such message" if self._selection or after != LOWEST else "is empty"
-            click.echo(f"{plain(self._queue)} {nothing}")
+            output.say(f"{self._queue} {nothing}")
         self._tell_looked(scanned=scan is not None and self._looked.rows >= scan)
 
     def follow(self, options: ConnectionOptions, count: int | None) -> None:
@@ -149,7 +148,7 @@ class _View:
         try:
             self._print(islice(messages, count), 1)
         except KeyboardInterrupt:
-            click.echo(err=True)
+            output.say(err=True)
         self._tell_looked()
 
     def _print(self, messages: Iterable[Message], at_once: int) -> None:
@@ -164,8 +163,7 @@ class _View:
             out.flush()
             return
         for some in _in_parts(messages, at_once):
-            for line in self._table.lines(some):
-                click.echo(line)
+            output.lines(self._table.lines(some))
 
     def _tell_looked(self, *, scanned: bool = False) -> None:
         """With a filter, say how many rows were read."""
@@ -176,7 +174,7 @@ class _View:
         said = f"looked at {output.counted(looked.rows, 'row')} of {self._queue}, of which {fit}"
         if scanned and looked.more:
             said += f"; to go on behind them: --after {looked.last}"
-        click.echo(plain(said), err=True)
+        _note(said)
 
 
 def _in_parts(messages: Iterable[Message], size: int) -> Iterator[list[Message]]:
@@ -186,4 +184,4 @@ def _in_parts(messages: Iterable[Message], size: int) -> Iterator[list[Message]]
 
 
 def _note(said: str) -> None:
-    click.echo(plain(said), err=True)
+    output.say(said, err=True)

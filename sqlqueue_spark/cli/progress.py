@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-import click
 from tqdm import tqdm
 
-from sqlqueue_spark.cli.output import counted
+from sqlqueue_spark.cli.output import counted, say
 from sqlqueue_spark.plain_text import plain
 
 _SOON = 1.0
@@ -114,7 +113,7 @@ def interruptible(
             if not more.count and isinstance(error, Exception):  # nothing was done: the error says enough
                 raise
             unknown = f"; the portion under way may be {done} too" if interrupted.hurried else ""
-            click.echo(f"{done} before: {counted(more.count, noun)}{unknown}{go_on()}", err=True)
+            say(f"{done} before: {counted(more.count, noun)}{unknown}{go_on()}", err=True)
             raise
 
 
@@ -130,7 +129,8 @@ class _Interrupt:
             self.hurried = True
             raise KeyboardInterrupt
         self.asked = True
-        click.echo(f"\n{_ENDING}", err=True)
+        say(err=True)  # behind the ^C of the terminal
+        say(_ENDING, err=True)
 
 
 @contextlib.contextmanager

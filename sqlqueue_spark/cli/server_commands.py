@@ -40,9 +40,9 @@ def start(kept: KeptServer) -> None:
     runs = "runs" if began else "runs already"
     output.say(f"A PostgreSQL server {runs} on port {port} of this machine; its data are in {kept.folder}")
     output.say(f"Its url, with the password, is in {kept.url_file}, which you alone can read:")
-    click.echo(f'  export SQLQUEUE_URL="$({kept.command("url")})"')
+    output.say(f'  export SQLQUEUE_URL="$({kept.command("url")})"')
     if began:
-        click.echo(f"It runs on until: {kept.command('stop')}")
+        output.say(f"It runs on until: {kept.command('stop')}")
 
 
 @server.command()
@@ -64,7 +64,7 @@ def status(ctx: click.Context, kept: KeptServer, json_: bool) -> None:
     state, port = kept.status()
     if json_:
         told = {"state": state, "folder": str(kept.folder), "port": port, "urlFile": str(kept.url_file)}
-        click.echo(output.as_json(told))
+        output.say(output.as_json(told))
     elif state is State.NONE:
         output.say(f"There is no server in {kept.folder}")
     else:
@@ -80,7 +80,7 @@ def url(kept: KeptServer) -> None:
 
     For a shell: export SQLQUEUE_URL="$(sqlqueue server url)"
     """
-    click.echo(kept.url())
+    output.exactly(f"{kept.url()}\n")
 
 
 @server.command()

@@ -6,7 +6,7 @@ import click
 
 from sqlqueue_spark.administration import event_subscriptions
 from sqlqueue_spark.cli import output, parameters
-from sqlqueue_spark.cli.text_table import printable, table
+from sqlqueue_spark.cli.text_table import table
 from sqlqueue_spark.options import ConnectionOptions
 
 _events = click.argument("events", metavar="EVENT...", nargs=-1, required=True, type=parameters.some_text)
@@ -79,9 +79,9 @@ def subscriptions(options: ConnectionOptions, event: str | None, create: bool, j
     found = event_subscriptions.subscriptions(options, event, create=create)
     if json_:
         for each in found:
-            click.echo(output.as_json(each._asdict()))
+            output.say(output.as_json(each._asdict()))
     elif found:
-        rows = [tuple(map(printable, (each.topic, each.endpoint, each.address))) for each in found]
+        rows = [(each.topic, each.endpoint, each.address) for each in found]
         output.lines(table(("event", "endpoint", "queue"), rows, names=(0,)))
     else:
         output.say(f"no endpoint has subscribed{'' if event is None else f' to {event}'}")

@@ -1,4 +1,4 @@
-"""Tables of text: on a terminal they are no wider than it is, elsewhere as wide as their cells."""
+"""Tables of text that steer no terminal; there they are no wider than it is, elsewhere as wide as their cells."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+
+from sqlqueue_spark.plain_text import plain
 
 #: The least width of a column that is made narrower, and of the last column, whose text is wrapped.
 NARROWEST, _LEAST_TEXT = 16, 24
@@ -25,7 +27,7 @@ def table(
     :param texts: columns that are made narrower likewise; their cells lose their ends.
     :param whole: do not fit the lines to the terminal, so that users can copy whole values.
     """
-    lines = [heads, *rows]
+    lines = [tuple(map(plain, cells)) for cells in (heads, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if not whole and (most := terminal_width()) is not None:
         _fit(widths, most, [*names, *texts])
@@ -64,8 +66,3 @@ def joined(cells: Sequence[str], widths: Sequence[int], texts: Sequence[int] = (
 def terminal_width() -> int | None:
     """Return the width of the terminal in characters; None if stdout is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def printable(text: str) -> str:
-    """Replace terminal control characters one by one, so that the width of a table's cell is kept."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -307,7 +307,7 @@ def test_only_our_own_colours_reach_a_terminal(monkeypatch):
     result = CliRunner().invoke(main, ["doctor"], color=True)
     assert (result.exit_code, result.stdout) == (
         1,
-        "\x1b[32m✓\x1b[0m java        17\n\x1b[31m✗\x1b[0m queue       \N{REPLACEMENT CHARACTER}[31m\n",
+        "\x1b[32m✓\x1b[0m java        17\n\x1b[31m✗\x1b[0m queue       \\x1b[31m\n",
     )
 
 

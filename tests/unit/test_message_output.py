@@ -63,7 +63,7 @@ def test_a_narrow_terminal_has_the_end_of_long_types():
         ("größe \U0001f4e6".encode(), None, "größe \U0001f4e6"),
         (b"\xff\x00\x1b", None, "hex ff001b"),
         (b"a\x1b[31mb", None, "hex 611b5b33316d62"),
-        ("a\u202eb\u009bc".encode(), None, "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c"),
+        ("a\u202eb\u009bc".encode(), None, r"a\u202eb\x9bc"),
         (b"0123456789", 10, "0123456789"),
         (b"0123456789a", 10, "012345678…"),
         (b"\xff" * 9, 10, "hex fffff…"),
