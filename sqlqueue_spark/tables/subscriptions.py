@@ -21,12 +21,12 @@ from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
 #: What the transport calls its table by default.
 NAME = "SubscriptionRouting"
-#: The most characters of each of its columns.
-LONGEST = 200
+#: The most characters of each of its columns; and of an address in a table that has wider ones.
+LONGEST, LONGEST_ADDRESS = 200, 1_000
 
 
 class Subscription(NamedTuple):
-    """An endpoint's wish to get the events of a type, and the address of its queue."""
+    """An endpoint's wish to get the events of a type, and the address of its queue; NULL is read as empty."""
 
     endpoint: str
     topic: str
@@ -57,7 +57,7 @@ class SubscriptionTable(OpenTable):
             )
 
     def subscribers(self, topics: Iterable[str]) -> dict[str, list[str]]:
-        """The addresses that have subscribed to each of these types; types without subscribers are left out.
+        """What stands as the address of each subscriber to these types; types without any are left out.
 
         :raises QueueError: there is no such table.
         """
@@ -65,12 +65,13 @@ class SubscriptionTable(OpenTable):
         rows = self.execute("subscribers", "looking for subscribers in", topics=self._bound(topics))
         found: dict[str, list[str]] = {}
         for topic, address in rows:
-            found.setdefault(topic, []).append(address)
+            found.setdefault(topic, []).append(address or "")
         return found
 
     def all(self) -> list[Subscription]:
         """All subscriptions, by type and endpoint. Errors as :meth:`subscribers`."""
-        return [Subscription(*row) for row in self.execute("subscriptions", "looking at")]
+        rows = self.execute("subscriptions", "looking at")
+        return [Subscription(*(each or "" for each in row)) for row in rows]
 
     def add(self, endpoint: str, address: str, topics: Sequence[str]) -> None:
         """Let the queue at an address have the events of these types; an endpoint has one address for each.

@@ -314,6 +314,48 @@ def test_an_address_that_nobody_can_read_fails_its_copies_alone(engine, routing,
     assert failed["NServiceBus.FailedQ"] == failed["NServiceBus.ProcessingEndpoint"] == "orders@[open"
 
 
+@pytest.mark.parametrize(
+    "address", [None, "", "orders@[open", "x" * 100_000, "postgresql://me:secret@host/db"]
+)
+def test_what_is_no_address_ends_no_publisher(engine, routing, billing, caplog, address):
+    """Without an error queue its row alone is left out, which the log says once."""
+    widened = {
+        "postgresql": 'ALTER TABLE "SubscriptionRouting" ALTER queueaddress DROP NOT NULL, ALTER queueaddress TYPE text',
+        "sqlserver": "ALTER TABLE [SubscriptionRouting] ALTER COLUMN QueueAddress nvarchar(max) NULL",
+    }
+    engine.execute(widened[engine.name])
+    routing.add(billing, PLACED)
+    routing.add(address, PLACED, endpoint="Odd\x1b")
+    given = publishing(engine, outbox="none")
+    destinations = Destinations(given)
+    with Sender(given, destinations) as sender:
+        for number in range(3):
+            events = composed(given, batch([number], EventType=PLACED), destinations=destinations)
+            assert sender.send(events) == Sent(sent=1)
+    (said,) = [
+        each for each in caplog.messages if each.startswith("subscription_left_out topic=Shop.OrderPlaced: ")
+    ]
+    assert "secret" not in said
+    assert len(said) < 300
+    assert ids_in(billing) == message_ids(range(3))
+
+
+@pytest.mark.parametrize("address, failed", [(None, 1), ("", 1), ("x" * 100_000, 0)])
+def test_with_an_error_queue_the_copies_to_no_address_fail_unless_it_is_endless(
+    engine, routing, billing, error, address, failed
+):
+    if engine.name != "postgresql":
+        pytest.skip("its columns are made wider above")
+    engine.execute(
+        'ALTER TABLE "SubscriptionRouting" ALTER queueaddress DROP NOT NULL, ALTER queueaddress TYPE text'
+    )
+    routing.add(billing, PLACED)
+    routing.add(address, PLACED, endpoint="Odd")
+    given = publishing(engine, errorQueue="error")
+    assert sent(given, batch([1], EventType=PLACED)) == Sent(sent=1, failed=failed)
+    assert (ids_in(billing), ids_in(error)) == (message_ids([1]), message_ids([1] * failed))
+
+
 # -- subscriptions that change --------------------------------------------------------------------
 
 

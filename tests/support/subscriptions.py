@@ -33,12 +33,13 @@ class SubscriptionRows:
         (database,) = self._engine.fetch("SELECT DB_NAME()")[0]
         return f"{queue.name}@[{queue.schema}]@[{database}]"
 
-    def add(self, queue: QueueTable | str, *topics: str, endpoint: str | None = None) -> None:
+    def add(self, queue: QueueTable | str | None, *topics: str, endpoint: str | None = None) -> None:
         """Let a queue, or whoever has this address, have the events of these types."""
-        address = queue if isinstance(queue, str) else self.address(queue)
-        name = endpoint or (queue if isinstance(queue, str) else queue.name)
+        address = self.address(queue) if isinstance(queue, QueueTable) else queue
+        name = endpoint or (queue.name if isinstance(queue, QueueTable) else queue)
         for topic in topics:
-            values = ", ".join("'" + each.replace("'", "''") + "'" for each in (address, name, topic))
+            texts = (None if each is None else each.replace("'", "''") for each in (address, name, topic))
+            values = ", ".join("NULL" if each is None else f"'{each}'" for each in texts)
             self._engine.execute(f"INSERT INTO {self._table} VALUES ({values})")
 
     def remove(self, queue: QueueTable) -> None:

@@ -19,6 +19,7 @@ from sqlqueue_spark.send.deliver.destinations import (
     Destinations,
     check_one_database,
 )
+from sqlqueue_spark.tables.subscriptions import LONGEST_ADDRESS
 
 log = logger(__name__)
 
@@ -213,29 +214,47 @@ class Routes:
     def subscribers(self, topics: Collection[str], places: Places) -> dict[str, list[str]]:
         """The addresses that have subscribed to each of these types, one for each table.
 
+        What is no address is left out where there is no error queue: it must not end the publisher.
+
         :raises QueueError: there is no table of subscriptions; or one of these queues is gone, and there is
             no error queue.
-        :raises ConfigurationError: likewise, an address cannot be read, or its database cannot be reached
-            from here.
+        :raises ConfigurationError: likewise, the database of an address cannot be reached from here.
         """
         found = self.destinations.subscribers(places).of(topics, self.connected)
         addresses: dict[object, str] = {}
         return {
             topic: [
                 *dict.fromkeys(
-                    addresses.setdefault(self._table_of(each, topic, places), each) for each in its
+                    addresses.setdefault(self._table_of(each, topic, places), each)
+                    for each in its
+                    if self._is_followed(each, topic, places)
                 )
             ]
             for topic, its in found.items()
         }
+
+    def _is_followed(self, address: str, topic: str, places: Places) -> bool:
+        """Whether copies go to what stands as a subscriber's address, or fail for it; else the log says so once."""
+        try:
+            if len(address) <= LONGEST_ADDRESS:
+                places.destination(address)
+                return True
+            unread = ConfigurationError(f"A text of {len(address):,} characters is no address.")
+        except ConfigurationError as error:
+            if self.places.home.error_queue is not None:
+                return True
+            unread = error
+        left_out = ("subscription", address[:LONGEST_ADDRESS])
+        if left_out not in self._unreachable:
+            self._unreachable[left_out] = unread
+            log.warning("subscription_left_out topic=%s: %s", topic, unread)
+        return False
 
     def _table_of(self, address: str, topic: str, places: Places) -> object:
         """What tells the table at a subscriber's address apart."""
         try:
             place = places.destination(address)
         except ConfigurationError:
-            if self.places.home.error_queue is None:
-                raise
             return address
         if places.is_stored(place):
             return place
