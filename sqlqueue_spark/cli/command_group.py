@@ -7,6 +7,7 @@ import errno
 import os
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ class CommandGroup(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command, or answer a shell that asks for completions; then errors are not shown."""
         if not shells.asks():
+            sys.excepthook = _say_trace
             return super().main(*args, **extra)
         _say_nothing()
         with contextlib.suppress(Exception, click.exceptions.Exit):
@@ -58,6 +60,9 @@ class CommandGroup(click.Group):
             if ctx.meta.get(DEBUG):
                 raise
             raise click.ClickException(str(error)) from error
+        except click.ClickException as error:  # some of click's own texts repeat an argument as it is
+            error.message = "\n".join(plain(each.expandtabs()) for each in error.message.split("\n"))
+            raise
         except KeyboardInterrupt:
             output.say(err=True)  # behind the ^C of the terminal
             ctx.exit(INTERRUPTED)
@@ -112,6 +117,11 @@ def needing_spark(extra: str = "spark") -> Iterator[None]:
         raise click.ClickException(
             f"Spark is not installed ({error}); install it with: pip install 'sqlqueue_spark[{extra}]'."
         ) from error
+
+
+def _say_trace(_type: object, error: BaseException, _trace: object) -> None:
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        output.say(line, err=True)
 
 
 def _say_nothing() -> None:

@@ -2,6 +2,9 @@
 
 import ast
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -142,6 +145,28 @@ def test_no_text_of_others_steers_the_terminal(steering, tmp_path):
             assert text.replace("\n", "").isprintable(), (call, text)
         shown.append(done.stdout + done.stderr)
     assert r"\x1b]0;x\x07\r\u202e\x9b" in "".join(shown)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["length", NAME, "--max-age", STEERING], [NAME], ["doctor", NAME, NAME], ["create", NAME, f"--{NAME}"]],
+)
+def test_what_click_itself_refuses_steers_no_terminal(given):
+    done = CliRunner().invoke(main, given)
+    assert done.exit_code == 2
+    assert done.stderr.replace("\n", "").isprintable()
+
+
+def test_no_trace_steers_the_terminal(postgresql):
+    """The server's words repeat what a table says: of --debug, and of an error that is none of ours."""
+    queue = postgresql.create_queue(NAME)
+    queue.execute("ALTER TABLE {table} ADD CONSTRAINT shut CHECK (false)")
+    command = [sys.executable, "-m", "sqlqueue_spark", "send", NAME, "--type", "X", "--debug"]
+    environment = {**os.environ, "SQLQUEUE_URL": postgresql.url}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr.startswith("Traceback (most recent call last):\n")) == (1, True)
+    assert r"\x1b]0;x\x07" in done.stderr
+    assert done.stderr.replace("\n", "").isprintable()
 
 
 def test_json_keeps_each_character_on_its_way_out_and_in(steering):
