@@ -61,7 +61,8 @@ class CommandGroup(click.Group):
                 raise
             raise click.ClickException(str(error)) from error
         except click.ClickException as error:  # some of click's own texts repeat an argument as it is
-            error.message = "\n".join(plain(each.expandtabs()) for each in error.message.split("\n"))
+            said = "\n".join(plain(each.expandtabs()) for each in error.message.split("\n"))
+            error.message = said  # type: ignore[misc] # click calls it final, and shows it later
             raise
         except KeyboardInterrupt:
             output.say(err=True)  # behind the ^C of the terminal

@@ -1,4 +1,4 @@
-"""Tables of text that steer no terminal; there they are no wider than it is, elsewhere as wide as their cells."""
+"""Tables of text that steer no terminal: there no wider than it is, elsewhere as wide as their cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever others write into tables and messages, no command lets it steer the terminal; and JSON keeps each character."""
+"""What others write into tables and messages steers no terminal by any command, and JSON keeps each letter."""
 
 import ast
 import json
@@ -103,7 +103,7 @@ def test_only_one_module_writes_for_the_commands():
 
 @pytest.fixture
 def steering(postgresql):
-    """A database in which each kind of text steers; and an error queue of the name with a failure and a poison row."""
+    """A database in which each kind of text steers, also in its error queue."""
     SubscriptionRows(postgresql).create()
     postgresql.create_queue("error")
     queue = postgresql.create_queue(NAME)

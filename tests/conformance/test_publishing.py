@@ -320,7 +320,8 @@ def test_an_address_that_nobody_can_read_fails_its_copies_alone(engine, routing,
 def test_what_is_no_address_ends_no_publisher(engine, routing, billing, caplog, address):
     """Without an error queue its row alone is left out, which the log says once."""
     widened = {
-        "postgresql": 'ALTER TABLE "SubscriptionRouting" ALTER queueaddress DROP NOT NULL, ALTER queueaddress TYPE text',
+        "postgresql": 'ALTER TABLE "SubscriptionRouting" '
+        "ALTER queueaddress DROP NOT NULL, ALTER queueaddress TYPE text",
         "sqlserver": "ALTER TABLE [SubscriptionRouting] ALTER COLUMN QueueAddress nvarchar(max) NULL",
     }
     engine.execute(widened[engine.name])

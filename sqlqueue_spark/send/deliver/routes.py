@@ -234,7 +234,7 @@ class Routes:
         }
 
     def _is_followed(self, address: str, topic: str, places: Places) -> bool:
-        """Whether copies go to what stands as a subscriber's address, or fail for it; else the log says so once."""
+        """Whether copies go to what stands as an address, or fail for it; else the log says so once."""
         try:
             if len(address) <= LONGEST_ADDRESS:
                 places.destination(address)
