@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
-from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
+from sqlqueue_spark.errors import ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import database_tables
 from sqlqueue_spark.tables.database_tables import FoundTable
+from sqlqueue_spark.tables.queues import left_alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,8 @@ def overview(
 ) -> Iterator[TableOverview]:
     """Yield the queues, outboxes, delayed tables and stages of the database, ordered by name.
 
-    Each table is read in its own transaction. No row is locked, so other sessions do not wait.
+    Each table is read in its own transaction. No row is locked, so other sessions do not wait. Where reading
+    a table would run code of a stranger, the rows are an estimate, and ``problem`` says so.
 
     :param exact: count large tables too; this reads them to the end.
     """
@@ -49,9 +51,11 @@ def overview(
 
 
 def _overview_of(connection: Connection, found: FoundTable, *, exact: bool) -> TableOverview:
-    problem = None
+    counted = oldest = problem = None
     try:
         with connection.transaction():
+            if found.stranger and (why := left_alone(connection, found.table.table, looking=True)):
+                raise QueueError(f"not looked at: {why}")
             counted = database_tables.rows(connection, found, exact=exact)
             oldest = database_tables.oldest(connection, found)
     except ConnectionLost:

@@ -142,11 +142,16 @@ class Connection(ABC):
     def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
         """Run a statement that takes many rows, bound by the dialect, and return how many it wrote."""
 
+    #: Counts what has freed locks: each end of a transaction, and each attempt that was undone.
+    freed = 0
+
     def commit(self) -> None:
+        self.freed += 1
         with self.translated("committing"):
             self._raw.commit()
 
     def rollback(self) -> None:
+        self.freed += 1
         with self.translated("rolling back"):
             self._raw.rollback()
 
@@ -204,6 +209,7 @@ class Connection(ABC):
         yield
 
     def _undo_attempt(self, error: BaseException) -> None:
+        self.freed += 1
         state = self._say("attempt_state")
         if state and state[0][0] != 1:
             raise ConnectionLost(

@@ -43,11 +43,15 @@ _DELAYED = {"headers", "body", "due"}
 
 @dataclass(frozen=True, kw_only=True)
 class FoundTable:
-    """A table, which kind it is, and how many rows it has by the catalogue or the statistics."""
+    """A table, which kind it is, and how many rows it has by the catalogue or the statistics.
+
+    :ivar stranger: the owner, if that is neither this login nor an administrator; else empty.
+    """
 
     kind: str
     table: QueueTable
     estimate: int
+    stranger: str = ""
 
 
 class Oldest(NamedTuple):
@@ -67,7 +71,7 @@ def find(connection: Connection, schema: str = "") -> list[FoundTable]:
     statement = connection.dialect.statement("tables")
     rows = connection.execute(statement, {"schema": schema}, doing="looking for tables of queues")
     found = []
-    for (its_schema, name, object_id, estimate), columns in groupby(rows, lambda row: (*row[:3], row[4])):
+    for (its_schema, name, object_id, *more), columns in groupby(rows, lambda row: (*row[:3], *row[4:])):
         names = tuple(row[3] for row in columns)
         if kind := kind_of(connection.dialect, names):
             table = QueueTable(
@@ -78,7 +82,8 @@ def find(connection: Connection, schema: str = "") -> list[FoundTable]:
                 columns=names,
                 database=here,
             )
-            found.append(FoundTable(kind=kind, table=table, estimate=estimate))
+            estimate, stranger = more
+            found.append(FoundTable(kind=kind, table=table, estimate=estimate, stranger=stranger))
     return found
 
 

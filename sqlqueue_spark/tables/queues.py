@@ -5,6 +5,7 @@ Every method runs inside the connection's open transaction and never commits.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.connection import Connection, Row, rows_awaited
 from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect
 from sqlqueue_spark.engines.statements import Parameters, Statement
-from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST, RowSet
@@ -25,6 +26,18 @@ OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
 _ROW_VERSION = itemgetter(0)
 #: What a table is that is no queue's.
 _KINDS = {"table": "a table from which others inherit"}
+#: What of a table of a stranger would run as this login: the reasons of ``code_of_strangers``, in words.
+_CODE = {
+    "policy": "its row-security policy {name!r}",
+    "type": "what converts its column {name!r}",
+    "index": "what its index {name!r} computes",
+    "statistics": "what its statistics {name!r} compute",
+    "check": "what its check {name!r} computes",
+    "schema": "what {name!r}, who owns the schema, puts in its place",
+    "trigger": "its trigger {name!r}",
+    "rule": "its rule {name!r}",
+    "partition": "a trigger of the table that it is a part of",
+}
 #: How many rows more than wanted a look for free rows goes over, at least: others hold some.
 _HELD = 100
 
@@ -186,15 +199,39 @@ def get(connection: Connection, address: str, naming: Naming) -> Queue:
     return queue
 
 
-def at(connection: Connection, table: Table) -> Queue | None:
-    """The queue of a table; None where there is none. Errors as :func:`find`."""
+def at(connection: Connection, table: Table, *, guarded: bool = False) -> Queue | None:
+    """The queue of a table; None where there is none. Errors as :func:`find`, ``guarded`` as for a queue."""
     found = find(connection, table)
     if found is None:
         return None
     statement = connection.dialect.render("storage", catalog=connection.dialect.quote(found.database))
     rows = connection.execute(statement, found.identified, doing=f"asking about {found.name}")
     row_versions, heap = map(bool, rows[0])
-    return Queue(connection, replace(found, row_versions=row_versions, keeps_skipped=heap))
+    table_ = replace(found, row_versions=row_versions, keeps_skipped=heap)
+    return Queue(connection, table_, guarded=guarded)
+
+
+def left_alone(connection: Connection, table: Table, *, looking: bool = False) -> str | None:
+    """Why a table that no option names is left alone: what of a stranger would run as this login.
+
+    None where nothing would, until the transaction ends. On PostgreSQL a lock keeps new code out; a login
+    that may only look cannot keep out indexes.
+
+    :param looking: rows are only looked at; else they are deleted too.
+    """
+    dialect = connection.dialect
+    doing = f"looking whose code {table} runs"
+    for lock in ("table_lock", "table_look_lock") if dialect.statement("table_lock") else ():
+        with contextlib.suppress(NoRight), connection.attempt(hurried=True):
+            connection.execute(dialect.render(lock, queue=dialect.table(table)), doing=doing)
+            break
+    names = {"schema": table.schema, "name": table.table}
+    found = connection.execute(dialect.statement("code_of_strangers"), names, doing=doing)
+    for reason, name, looked, owner in found:
+        if looked or not looking:
+            code = _CODE[reason].format(name=name)
+            return f"it belongs to {owner!r}, and {code} would run as this login"
+    return None
 
 
 def missing(connection: Connection, table: Table, address: str, where: str, what: str) -> QueueError:
@@ -240,9 +277,12 @@ def read_statement(
 class Queue:
     """A queue table on an open connection."""
 
-    def __init__(self, connection: Connection, table: QueueTable) -> None:
+    def __init__(self, connection: Connection, table: QueueTable, *, guarded: bool = False) -> None:
+        """:param guarded: no option names it, so that no statement may run code of its owner, a stranger."""
         self.connection = connection
         self.table = table
+        self.guarded = guarded
+        self._guarded_since: int | None = None
         self._sessions: set[int] = set()
         self._quoted = connection.dialect.table(table.table)
 
@@ -321,6 +361,7 @@ class Queue:
     def lock_in_transit(self, row_versions: Sequence[int]) -> list[InTransit]:
         """Lock those of these rows that are free, and read them whole, in RowVersion order."""
         dialect = self.connection.dialect
+        self._guard()
         runs = RowSet.of(row_versions)
         statement = read_statement(dialect, self.table, "lock_in_transit")
         found = self.connection.execute(
@@ -350,6 +391,7 @@ class Queue:
 
     def delete(self, runs: RowSet) -> int:
         """Delete these rows, which this transaction has locked, and return how many there were."""
+        self._guard()
         doing = f"deleting from {self.name}"
         deleted = 0
         for chunk in runs.chunks(self.connection.dialect.chunk):
@@ -416,7 +458,20 @@ class Queue:
             return f"{statement}_range", {"first": runs.first, "last": runs.last}
         return statement, self.connection.dialect.bind(runs)
 
+    def _guard(self) -> None:
+        """Look, once while locks are kept, whether code of a stranger would run.
+
+        :raises QueueError: it would.
+        """
+        if not self.guarded or self._guarded_since == self.connection.freed:
+            return
+        if why := left_alone(self.connection, self.table.table):
+            raise QueueError(f"{self.name} is left alone: {why}; to receive from it, name it in queues.")
+        if self.connection.dialect.statement("table_lock"):
+            self._guarded_since = self.connection.freed
+
     def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[Row]:
+        self._guard()
         bound = {**self.table.identified, **parameters}
         return self.connection.execute(self._render(statement), bound, doing=f"{doing} {self.name}")
 

@@ -52,6 +52,13 @@ def held(connection: Connection, table: QueueTable) -> Rights:
     )
 
 
+def power(connection: Connection, table: QueueTable) -> str:
+    """What makes the connected user mightier than a job should be, such as "is a superuser"; else empty."""
+    statement = connection.dialect.render("power", catalog=connection.dialect.quote(table.database))
+    rows = connection.execute(statement, table.identified, doing=f"asking for the rights to {table.name}")
+    return "".join(power for (power,) in rows)
+
+
 def script(
     dialect: Dialect,
     user: str,

@@ -351,6 +351,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         ],
         Rights(user="shop", receiver_lacks=(), sender_lacks=("INSERT",)),
     ),
+    "power": (
+        lambda c: rights.power(c, QUEUE),
+        [Answer("IS_SRVROLEMEMBER", "w", [["is a sysadmin"]])],
+        "is a sysadmin",
+    ),
     "settings": (
         lambda c: admin(c).settings,
         [Answer("lock_escalation_desc", "ww", [["lock escalation", "TABLE"]])],
@@ -403,9 +408,20 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Envelope(5, ID, False, "{}", 4), Envelope(6, ID, True, None, None)],
     ),
     "tables": (
-        lambda c: [(each.kind, each.table.name, each.estimate) for each in database_tables.find(c, "dbo")],
-        [DATABASE, Answer("r.rows", "wwiwi", [["dbo", "orders", 77, each.name, 12] for each in COLUMNS])],
-        [("queue", "orders@[dbo]@[shop]", 12)],
+        lambda c: [
+            (each.kind, each.table.name, each.estimate, each.stranger)
+            for each in database_tables.find(c, "dbo")
+        ],
+        [
+            DATABASE,
+            Answer("r.rows", "wwiwiw", [["dbo", "orders", 77, each.name, 12, "Sales"] for each in COLUMNS]),
+        ],
+        [("queue", "orders@[dbo]@[shop]", 12, "Sales")],
+    ),
+    "code_of_strangers": (
+        lambda c: queues.left_alone(c, TABLE),
+        [Answer("TableHasDeleteTrigger", "wwbw", [["trigger", "audit", 0, "Sales"]])],
+        "it belongs to 'Sales', and its trigger 'audit' would run as this login",
     ),
     "purge": (
         lambda c: admin(c).purge(LOWEST, 9, expired=False),

@@ -116,7 +116,7 @@ def _rights(queue: Queue, address: str, role: str | None) -> str:
     asked = tuple(doing) if role is None else (role,)
     may = [doing[each] for each in asked if not held.lacks(each)]
     if may:
-        return f"{held.user} may {' and '.join(may)}"
+        return f"{held.user} may {' and '.join(may)}{_lent(queue)}"
     lacking = "; ".join(f"to {doing[each]} it lacks {', '.join(held.lacks(each))}" for each in asked)
     script = f"sqlqueue script --engine {queue.connection.dialect.name} --grants {shell_word(held.user)}"
     other = " (or sender)" if role is None else ""
@@ -125,6 +125,14 @@ def _rights(queue: Queue, address: str, role: str | None) -> str:
         f"have an administrator run what this prints: {script} --role {asked[0]} "
         f"{for_shell(address)}{other}"
     )
+
+
+def _lent(queue: Queue) -> str:
+    """Say what code of others a login lends its power to, and how much power that is."""
+    power = rights.power(queue.connection, queue.table)
+    code = queues.left_alone(queue.connection, queue.table.table)
+    said = f"; it {power}, as no job's login should (docs/rights.md)" if power else ""
+    return f"{said}; note of {queue.name}: {code}" if code else said
 
 
 def _network(wanted: list[Host]) -> str:

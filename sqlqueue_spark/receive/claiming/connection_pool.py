@@ -21,14 +21,12 @@ from sqlqueue_spark.errors import (
 )
 from sqlqueue_spark.messages.addresses import Address, Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
-from sqlqueue_spark.receive.claiming.queue_list import opened, shown
+from sqlqueue_spark.receive.claiming.queue_list import LOCKED_MS, opened, shown
 from sqlqueue_spark.receive.offset import JointOffset, Offset
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.queues import Queue
 
-#: How long a look at one of several queues waits for a lock, in milliseconds.
-LOCKED_MS = 500
 #: Errors of one queue that leave the other queues of the stream usable.
 _OF_ONE_QUEUE = (QueueError, ConfigurationError, LockTimeout, RowsHeld)
 
@@ -60,7 +58,7 @@ class QueueSession:
         :raises QueueError: there is no such table.
         """
         if table not in self._open:
-            queue = queues.at(self.connection, table)
+            queue = queues.at(self.connection, table, guarded=self._pool.guards(table))
             if queue is None:
                 address = shown(self.connection, table)
                 raise queues.missing(self.connection, table, address, "in this database", "the queue name")
@@ -132,6 +130,8 @@ class ConnectionPool:
         self.several = options.several
         #: The canonical names of the queues that are read now, by their tables.
         self.names: dict[Table, str] = {}
+        #: Those of them that an option names, or whose owner is no stranger.
+        self._trusted: set[Table] = set()
         self._seen: set[str] = set()
         self._database = ""
         self._free: list[QueueSession] = []
@@ -180,6 +180,7 @@ class ConnectionPool:
         if self.several and not self._database:
             self._database = database(session.connection)
         self.names = {queue.table.table: queue.name for queue in found}
+        self._trusted = {queue.table.table for queue in found if not queue.guarded}
         for queue in found:
             if queue.name not in self._seen:
                 self._check_takes_changes(queue)
@@ -188,6 +189,10 @@ class ConnectionPool:
             if queue.name not in self._seen and self._on_first_open is not None:
                 self._on_first_open(queue)  # last: it may leave the transaction failed
             self._seen.add(queue.name)
+
+    def guards(self, table: Table) -> bool:
+        """Whether a queue may have been found by a pattern, and be a stranger's. A checkpoint names none."""
+        return self._options.queue_pattern is not None and table not in self._trusted
 
     def announce(self, queue: Queue) -> None:
         """Check a queue that was opened on a connection, and tell other streams that this one reads it."""

@@ -1,15 +1,28 @@
-"""Which queues a stream over several reads: those of a list, or all whose names a pattern matches."""
+"""Which queues a stream over several reads: those of a list, or all whose names a pattern matches.
+
+A pattern names no table, so a table of a stranger must not run code as this login: its owner is neither this
+login nor an administrator. It is looked at now, and again in each transaction that receives from it.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Iterator
 
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, LockTimeout
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.tables import database_tables, queues
+from sqlqueue_spark.tables.database_tables import FoundTable
 from sqlqueue_spark.tables.queues import Queue
+
+log = logger(__name__)
+
+#: How long a look at one of several queues waits for a lock, in milliseconds.
+LOCKED_MS = 500
 
 
 def tables_of(connection: Connection, options: SourceOptions) -> list[Table]:
@@ -17,13 +30,7 @@ def tables_of(connection: Connection, options: SourceOptions) -> list[Table]:
     naming = options.naming(connection.dialect)
     if options.queue_pattern is None:
         return [naming.table(address) for address in _listed(options)]
-    matches = re.compile(options.queue_pattern).fullmatch
-    found = database_tables.find(connection, naming.default_schema)
-    return [
-        each.table.table
-        for each in found
-        if each.kind == database_tables.QUEUE and matches(each.table.table.table)
-    ]
+    return [each.table.table for each in _matching(connection, options, options.queue_pattern)]
 
 
 def opened(connection: Connection, options: SourceOptions) -> list[Queue]:
@@ -33,7 +40,10 @@ def opened(connection: Connection, options: SourceOptions) -> list[Queue]:
     :raises ConfigurationError: a list names one queue twice.
     """
     if options.queue_pattern is not None:
-        found = [queues.at(connection, table) for table in tables_of(connection, options)]
+        found = [
+            queues.at(connection, each.table.table, guarded=bool(each.stranger))
+            for each in _matching(connection, options, options.queue_pattern)
+        ]
         return [queue for queue in found if queue is not None]  # one may have gone between two statements
     naming = options.naming(connection.dialect)
     listed: dict[str, Queue] = {}
@@ -45,6 +55,37 @@ def opened(connection: Connection, options: SourceOptions) -> list[Queue]:
             )
         listed[queue.table.address] = queue
     return list(listed.values())
+
+
+def _matching(connection: Connection, options: SourceOptions, pattern: str) -> Iterator[FoundTable]:
+    """The queue tables whose names a pattern matches, but for those that are left alone."""
+    matches = re.compile(pattern).fullmatch
+    for each in database_tables.find(connection, options.naming(connection.dialect).default_schema):
+        table = each.table.table
+        if each.kind != database_tables.QUEUE or not matches(table.table):
+            continue
+        why = _left_alone(connection, options, each) if each.stranger else None
+        if why is None:
+            yield each
+        else:
+            _tell(each.table.name, why)
+
+
+def _left_alone(connection: Connection, options: SourceOptions, found: FoundTable) -> str | None:
+    if options.transaction_mode == NO_TRANSACTION:
+        return f"it belongs to {found.stranger!r}, and no lock keeps new code out while workers take its rows"
+    connection.hurry(LOCKED_MS)
+    try:
+        return queues.left_alone(connection, found.table.table)
+    except LockTimeout:  # its queue looks again before it is received from
+        return None
+    finally:
+        connection.hurry(None)
+
+
+@functools.cache
+def _tell(name: str, why: str) -> None:
+    log.warning("queue_left_alone queue=%s: %s; to receive from it, name it in queues", name, why)
 
 
 def _listed(options: SourceOptions) -> tuple[str, ...]:

@@ -43,6 +43,17 @@ CROSS JOIN LATERAL (
 ) AS r (role, name, held)
 WHERE current_database() = :database AND c.oid = :object_id::oid
 
+-- name: power
+-- Returns what makes this login mightier than a job should be.
+-- in: object id of a table     out: what it is or owns; no row where it is nothing of that
+SELECT CASE WHEN r.rolsuper THEN 'is a superuser' WHEN d.datdba = r.oid THEN 'owns the database'
+    ELSE 'owns the table' END
+FROM pg_catalog.pg_roles AS r
+CROSS JOIN pg_catalog.pg_database AS d
+JOIN pg_catalog.pg_class AS c ON c.oid = :object_id::oid
+WHERE r.rolname = current_user AND d.datname = current_database()
+  AND (r.rolsuper OR d.datdba = r.oid OR c.relowner = r.oid)
+
 -- name: grants_database
 -- Nothing to do: a connection reaches one database, and names of another are refused.
 

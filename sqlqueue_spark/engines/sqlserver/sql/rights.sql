@@ -20,6 +20,19 @@ CROSS JOIN (
 ) AS r (role, name)
 WHERE t.object_id = :object_id
 
+-- name: power
+-- Returns what makes this user mightier than a job should be.
+-- in: object id of a table     out: what it is or owns; no row where it is nothing of that
+SELECT p.power
+FROM {catalog}.sys.tables AS t
+JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
+CROSS APPLY (
+    SELECT CASE WHEN IS_SRVROLEMEMBER(N'sysadmin') = 1 THEN N'is a sysadmin'
+        WHEN IS_MEMBER(N'db_owner') = 1 THEN N'is a db_owner'
+        WHEN COALESCE(t.principal_id, s.principal_id) = DATABASE_PRINCIPAL_ID() THEN N'owns the table' END
+) AS p (power)
+WHERE t.object_id = :object_id AND p.power IS NOT NULL
+
 -- name: grants_database
 -- For people: goes to the database of the tables whose rights follow.
 -- A right is given in the database of its table, by a name of two parts. On Azure SQL a connection has one

@@ -1,0 +1,322 @@
+"""Tables of strangers run no code as our login where no option names them: for a list, a pattern, the doctor.
+
+A stranger may create tables, functions and types, and lets everyone use his tables. PostgreSQL only.
+"""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from sqlqueue_spark.administration import completion, database_overview
+from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.inspection.doctor.database_checks import checks
+from sqlqueue_spark.options import ConnectionOptions, SourceOptions
+from sqlqueue_spark.receive.claiming import queue_list, scanner
+from tests.support.driver import streaming
+from tests.support.postgresql import PostgresEngine
+from tests.support.several import by_queue
+from tests.support.subscriptions import SubscriptionRows
+
+#: As whom each piece of code ran.
+_NOTES = """
+CREATE TABLE notes (ran_as text);
+GRANT INSERT ON notes TO public;
+GRANT CREATE, USAGE ON SCHEMA public TO {stranger};
+"""
+_CODE = """
+CREATE FUNCTION note() RETURNS boolean LANGUAGE plpgsql AS
+    $$ BEGIN INSERT INTO public.notes VALUES (current_user); RETURN true; END $$;
+CREATE FUNCTION note(x int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
+    $$ BEGIN PERFORM public.note(); RETURN true; END $$;
+CREATE FUNCTION note_row() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM public.note(); RETURN OLD; END $$;
+"""
+_TABLE = """
+CREATE TABLE {table} (
+    id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE);
+GRANT ALL ON {table} TO public;
+GRANT ALL ON SEQUENCE {sequence} TO public;
+"""
+#: What a stranger can give a table so that a look at its rows runs his code.
+LOOKED = {
+    "policy": "ALTER TABLE {table} ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON {table} USING (note())",
+    "index": "CREATE INDEX i ON {table} (seq) WHERE note(1)",
+    "statistics": "CREATE STATISTICS s ON (note(1)), seq FROM {table}",
+    "type": (
+        "CREATE TYPE odd AS ENUM ('1'); "
+        "CREATE FUNCTION odd_text(odd) RETURNS text LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM note(); RETURN '1'; END $$; "
+        "CREATE CAST (odd AS text) WITH FUNCTION odd_text(odd) AS IMPLICIT; "
+        "ALTER TABLE {table} DROP headers, ADD headers odd NOT NULL DEFAULT '1'"
+    ),
+}
+#: And so that only receiving from it does.
+RECEIVED = {
+    "trigger": "CREATE TRIGGER t BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION note_row()",
+    "rule": "CREATE RULE r AS ON DELETE TO {table} WHERE note() DO ALSO NOTHING",
+}
+REASONS = {
+    "policy": "its row-security policy 'p'",
+    "index": "what its index 'i' computes",
+    "statistics": "what its statistics 's' compute",
+    "type": "what converts its column 'headers'",
+    "trigger": "its trigger 't'",
+    "rule": "its rule 'r'",
+}
+
+
+class Stranger:
+    """A login that may create tables in public."""
+
+    def __init__(self, owner: PostgresEngine, name: str) -> None:
+        self.name, self._owner = name, owner
+        owner.execute(f"CREATE ROLE {name} LOGIN")
+        owner.execute(_NOTES.format(stranger=name))
+        self.execute(_CODE)
+
+    def execute(self, statements: str) -> None:
+        with psycopg.connect(self._owner.url, autocommit=True) as connection:
+            connection.execute(f"SET SESSION AUTHORIZATION {self.name}")
+            connection.execute(statements)
+
+    def create(self, name: str = "theirs", code: str | None = None) -> str:
+        """Create a queue of his, and give it code; returns what he says of it in a log."""
+        table, sequence = (f'"{each}"' for each in (name, f"{name}_seq_seq"))
+        self.execute(_TABLE.format(table=table, sequence=sequence))
+        if code is not None:
+            self.execute({**LOOKED, **RECEIVED}[code].format(table=table))
+            return f"it belongs to '{self.name}', and {REASONS[code]} would run as this login"
+        return ""
+
+    def insert(self, name: str) -> None:
+        """Insert one row; of a type of his the headers have a default."""
+        with psycopg.connect(self._owner.url) as connection:
+            found = connection.execute(
+                "SELECT count(*) FROM pg_attribute "
+                "WHERE attrelid = %s::regclass AND attname = 'headers' AND atthasdef",
+                [name],
+            ).fetchone()
+        columns = "(id) VALUES (gen_random_uuid())" if found == (1,) else (
+            "(id, headers) VALUES (gen_random_uuid(), '{}')")  # fmt: skip
+        self.execute(f"INSERT INTO {name} {columns}")
+
+    def ran(self) -> list[str]:
+        return [str(name) for (name,) in self._owner.fetch("SELECT DISTINCT ran_as FROM notes")]
+
+    def gone(self) -> None:
+        self._owner.execute(f"DROP OWNED BY {self.name} CASCADE; DROP ROLE {self.name}")
+
+
+@pytest.fixture
+def stranger(postgresql) -> Iterator[Stranger]:
+    name = "stranger_" + postgresql.url.rpartition("/")[2]
+    made = Stranger(postgresql, name)
+    yield made
+    made.gone()
+
+
+@pytest.fixture
+def logins(postgresql, guarded_url):
+    """Ours: a superuser, for whom policies do not count, and an ordinary one."""
+    return {"superuser": postgresql, "ordinary": PostgresEngine(guarded_url)}
+
+
+@pytest.fixture(autouse=True)
+def told_anew():
+    """What was told once is told again."""
+    queue_list._tell.cache_clear()
+
+
+def options(engine):
+    return ConnectionOptions.parse({"url": engine.url, "lockTimeout": "1s"})
+
+
+def name_of(engine, table):
+    return f"{table}@[public]@[{engine.url.rpartition('/')[2]}]"
+
+
+class Both:
+    """What a stream is to leave empty: ours, and a table of a stranger."""
+
+    address = ""
+
+    def __init__(self, postgresql, *names):
+        self.tables = [postgresql.queue(name) for name in names]
+
+    def count(self):
+        return sum(each.count() for each in self.tables)
+
+
+@pytest.mark.parametrize("who", ["superuser", "ordinary"])
+def test_a_list_runs_no_code_of_strangers_and_says_so(logins, stranger, who):
+    """Their tables without such code, and those of administrators, are looked at as ever."""
+    engine, codes = logins[who], [*LOOKED]
+    said = {code: (False, f"not looked at: {stranger.create(code, code)}") for code in codes}
+    stranger.create("harmless")
+    for name in (*codes, "harmless"):
+        stranger.insert(name)
+    logins["superuser"].create_queue().insert(2)
+    logins["superuser"].execute("GRANT SELECT ON orders TO guarded; DELETE FROM notes")
+    found = {each.table.partition("@")[0]: each for each in database_overview.overview(options(engine))}
+    assert stranger.ran() == []
+    free = ["harmless", "orders", *(["policy"] if who == "superuser" else [])]  # he is subject to none
+    assert {name: (each.exact, each.problem) for name, each in found.items()} == {
+        **said, **dict.fromkeys(free, (True, None)),
+    }  # fmt: skip
+    assert (found["orders"].rows, found["harmless"].rows) == (2, 1)
+    assert sorted(completion._tables(options(engine)).queues) == sorted([*codes, "harmless", "orders"])
+    assert stranger.ran() == []
+    for name in set(codes) - {*free}:  # else the test would prove nothing
+        with psycopg.connect(engine.url) as connection:
+            connection.execute(
+                sql.SQL("SELECT headers::text FROM {} WHERE seq > 0").format(sql.Identifier(name))
+            )
+        assert stranger.ran() == [{"superuser": "postgres", "ordinary": "guarded"}[who]]
+        logins["superuser"].execute("DELETE FROM notes")
+
+
+def test_triggers_do_not_count_for_a_look(logins, stranger):
+    for name, code in (("a", "trigger"), ("b", "rule")):
+        stranger.create(name, code)
+    assert {
+        (each.exact, each.problem) for each in database_overview.overview(options(logins["ordinary"]))
+    } == {(True, None)}
+
+
+def test_tables_of_subscriptions_are_looked_at_likewise(logins, stranger, caplog):
+    """The doctor finds them by itself."""
+    stranger.execute(
+        "CREATE TABLE elsewhere (queueaddress text, endpoint text, topic text); "
+        "GRANT ALL ON elsewhere TO public; "
+        + LOOKED["policy"].format(table="elsewhere")
+        + "; INSERT INTO elsewhere VALUES ('x', 'x', 'x')"
+    )
+    SubscriptionRows(logins["superuser"]).create()
+    logins["superuser"].execute('GRANT SELECT ON "SubscriptionRouting" TO guarded; DELETE FROM notes')
+    said = {each.name: each.state.name for each in checks(options(logins["ordinary"]), None, None)}
+    assert (stranger.ran(), said["database"]) == ([], "FINE")
+    why = f"it belongs to '{stranger.name}', and {REASONS['policy']} would run as this login"
+    assert caplog.messages == [f"not_looked_at table=elsewhere@[public]: {why}"]
+
+
+def receiving(engine, **more):
+    return SourceOptions.parse({"url": engine.url, "queuePattern": ".*", **more})
+
+
+@pytest.mark.parametrize("who", ["superuser", "ordinary"])
+def test_a_pattern_adopts_no_table_with_code_of_strangers(logins, stranger, caplog, who):
+    """It says so once. Ours, and theirs without code, are received from."""
+    engine, codes = logins[who], [*LOOKED, *RECEIVED]
+    said = {code: stranger.create(code, code) for code in codes}
+    stranger.create("harmless")
+    for name in (*codes, "harmless"):
+        stranger.insert(name)
+    logins["superuser"].create_queue().insert(2)
+    logins["superuser"].execute("GRANT SELECT, UPDATE, DELETE ON orders TO guarded; DELETE FROM notes")
+    free = {"harmless": [1], "orders": [1, 2], **({"policy": [1]} if who == "superuser" else {})}
+    with streaming(engine, Both(logins["superuser"], *free), queuePattern=".*") as stream:
+        stream.drain()
+        assert by_queue(stream.messages()) == free
+    assert stranger.ran() == []
+    assert sorted(each for each in caplog.messages if each.startswith("queue_left_alone")) == sorted(
+        f"queue_left_alone queue={name_of(engine, code)}: {said[code]}; to receive from it, name it in queues"
+        for code in codes
+        if code not in free
+    )
+
+
+@pytest.mark.parametrize(
+    "who, code", [("ordinary", "policy"), ("ordinary", "trigger"), ("superuser", "index")]
+)
+def test_code_that_comes_after_a_queue_was_adopted_does_not_run_either(
+    logins, stranger, caplog, monkeypatch, who, code
+):
+    """The queue is set aside; the others go on. A pattern is not looked for again meanwhile."""
+    monkeypatch.setattr(scanner, "_LIST_SECONDS", 600.0)
+    owner = logins["superuser"]
+    stranger.create()
+    owner.create_queue().insert(2)
+    owner.execute("GRANT SELECT, UPDATE, DELETE ON orders TO guarded")
+    with streaming(logins[who], Both(owner, "orders"), queuePattern=".*", claimAhead="false") as stream:
+        assert stream.trigger()
+        stream.receiver.settle(stream.end(stream.done))  # until then the claim keeps code out
+        stranger.execute({**LOOKED, **RECEIVED}[code].format(table="theirs"))
+        stranger.insert("theirs")
+        owner.execute("DELETE FROM notes")
+        owner.queue().insert(1, start=2)
+        stream.drain()
+        assert by_queue(stream.messages()) == {"orders": [1, 2, 3]}
+    assert stranger.ran() == []
+    (said,) = [each for each in caplog.messages if each.startswith("queue_set_aside")]
+    why = f"it belongs to '{stranger.name}', and {REASONS[code]} would run as this login"
+    assert f"{name_of(owner, 'theirs')} is left alone: {why}; to receive from it, name it in queues." in said
+
+
+def test_a_claim_keeps_new_code_out(logins, stranger):
+    """The lock is the one that a trigger waits for."""
+    stranger.create()
+    stranger.insert("theirs")
+    with streaming(logins["superuser"], Both(logins["superuser"]), queuePattern=".*") as stream:
+        assert stream.trigger()
+        for code in (*RECEIVED.values(), LOOKED["policy"], LOOKED["index"]):
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                stranger.execute(f"SET lock_timeout = 50; {code.format(table='theirs')}")
+
+
+def test_mode_none_adopts_no_table_of_a_stranger(logins, stranger, caplog):
+    """Its workers take rows in transactions of their own."""
+    stranger.create()
+    ours = Both(logins["superuser"], "orders")
+    logins["superuser"].create_queue().insert(2)
+    with streaming(logins["superuser"], ours, queuePattern=".*", transactionMode="none") as stream:
+        stream.drain()
+        assert by_queue(stream.messages()) == {"orders": [1, 2]}
+    (told,) = [each for each in caplog.messages if each.startswith("queue_left_alone")]
+    assert "no lock keeps new code out while workers take its rows" in told
+
+
+def test_a_table_that_a_stranger_locks_stops_no_listing(logins, stranger, monkeypatch):
+    monkeypatch.setattr(queue_list, "LOCKED_MS", 20)
+    stranger.create()
+    logins["superuser"].create_queue().insert(2)
+    with psycopg.connect(logins["superuser"].url) as connection:
+        connection.execute(f"SET SESSION AUTHORIZATION {stranger.name}")
+        connection.execute("LOCK TABLE theirs IN ACCESS EXCLUSIVE MODE")
+        with connect(Target(url=logins["superuser"].url)) as own, own.transaction():
+            found = queue_list.tables_of(own, receiving(logins["superuser"]))
+        assert [each.table for each in found] == ["orders", "theirs"]
+
+
+def test_a_queue_that_an_option_names_keeps_its_policies_and_triggers(logins, stranger):
+    """Its receiver's administrator chose that; docs/rights.md says what it means."""
+    stranger.create(code="policy")
+    stranger.execute(RECEIVED["trigger"].format(table="theirs"))
+    stranger.insert("theirs")
+    logins["superuser"].execute("DELETE FROM notes")
+    with streaming(logins["ordinary"], Both(logins["superuser"], "theirs"), queues='["theirs"]') as stream:
+        stream.drain()
+        assert by_queue(stream.messages()) == {"theirs": [1]}
+    assert stranger.ran() == ["guarded"]
+
+
+def test_the_doctor_says_to_whom_a_login_lends_its_power(logins, stranger):
+    stranger.create(code="trigger")
+    logins["superuser"].create_queue()
+    logins["superuser"].execute(
+        "GRANT INSERT, SELECT, DELETE, UPDATE ON orders TO guarded; ALTER TABLE orders OWNER TO guarded"
+    )
+    theirs = name_of(logins["superuser"], "theirs")
+
+    def said(who, queue):
+        return {each.name: each.said for each in checks(options(logins[who]), queue, "receiver")}["rights"]
+
+    why = f"it belongs to '{stranger.name}', and its trigger 't' would run as this login"
+    mighty = "; it is a superuser, as no job's login should (docs/rights.md)"
+    assert said("ordinary", "theirs") == f"guarded may receive; note of {theirs}: {why}"
+    assert said("superuser", "theirs") == f"postgres may receive{mighty}; note of {theirs}: {why}"
+    assert (
+        said("ordinary", "orders")
+        == "guarded may receive; it owns the table, as no job's login should (docs/rights.md)"
+    )
