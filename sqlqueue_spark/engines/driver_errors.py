@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, NoReturn
@@ -151,6 +152,10 @@ _ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
     Kind.SESSION_TOO_LARGE: errors.SessionTooMuch,
     Kind.OTHER: errors.SqlQueueError,
 }
+#: Secrets of fewer characters may stand in ordinary words.
+_SHORT = 6
+#: A secret behind the keyword for it, or behind the user in a url.
+_GIVEN = r"((?i:pwd|passw(?:or)?d|pass|secret|token|key)[\"']?\s*=\s*[\"'{{]?|://[^:@/\s]*:){}(?!\w)"
 #: What a database may say, while it fails over, of a login that was right before.
 _MAY_PASS = (
     *(Kind.LOGIN_REFUSED, Kind.NO_PASSWORD, Kind.TOKEN_REFUSED, Kind.NO_DATABASE, Kind.NOT_ADMITTED),
@@ -185,7 +190,16 @@ def fail(
 
 
 def _masked(text: str, secrets: Sequence[str]) -> str:
-    """The text with ``***`` in the place of each secret."""
-    for secret in secrets:
-        text = text.replace(secret, "***")
+    """The text with ``***`` in the place of each secret.
+
+    A short one, and one of letters or digits alone, may stand in ordinary words, and what is struck out of
+    these tells it. It is struck out only where a connection string or a url has it.
+    """
+    for secret in sorted(
+        secrets, key=len, reverse=True
+    ):  # a part of another one would leave the rest of that
+        if len(secret) < _SHORT or secret.isalpha() or secret.isdecimal():
+            text = re.sub(_GIVEN.format(re.escape(secret)), r"\1***", text)
+        else:
+            text = text.replace(secret, "***")
     return text

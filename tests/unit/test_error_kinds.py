@@ -2,8 +2,9 @@
 
 import pytest
 
-from sqlqueue_spark.engines.driver_errors import DriverError, Kind
+from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
 from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.errors import SqlQueueError
 
 
 @pytest.mark.parametrize(
@@ -108,3 +109,34 @@ def test_a_missing_openjson_is_no_missing_table():
 def test_errors_of_postgresql_without_a_state_have_a_kind(said, kind):
     """They are told by their words."""
     assert POSTGRESQL.kind(DriverError(None, None, said)) is kind
+
+
+SAID = (
+    'a database of role "postgres" failed; its password is a word, 1433 '
+    "(PWD=%s;Server=a) postgresql://me:%s@a/pass"
+)
+
+
+def said(text, *secrets):
+    with pytest.raises(SqlQueueError) as caught:
+        fail(RuntimeError(text), Kind.OTHER, text, where="a", user="a", secrets=secrets)
+    masked = str(caught.value.__cause__).removeprefix("RuntimeError: ")
+    assert str(caught.value) == f"The database at a refused: {masked}."
+    return masked
+
+
+@pytest.mark.parametrize("secret", ["a", "pass", "password", "postgres", "word", "1433", "p4ss"])
+def test_a_secret_that_is_an_ordinary_word_is_struck_out_only_where_a_connection_has_it(secret):
+    """The gaps in other words would tell it."""
+    assert said(SAID % (secret, secret), secret) == SAID % ("***", "***")
+
+
+def test_any_other_secret_is_struck_out_wherever_it_stands():
+    assert said("xhunter2x, 'hunter2', hunter2", "hunter2") == "x***x, '***', ***"
+
+
+def test_a_secret_that_begins_another_one_leaves_nothing_of_it():
+    assert (
+        said("the tokens hunter2 and hunter2-and-more", "hunter2", "hunter2-and-more")
+        == "the tokens *** and ***"
+    )
