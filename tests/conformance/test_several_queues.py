@@ -12,6 +12,7 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import SliceReader
+from sqlqueue_spark.receive.claiming import queue_list
 from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.tables.queues import Queue
 from tests.support.clock import Clock
@@ -137,6 +138,18 @@ def test_a_peek_shows_the_rows_of_every_queue(queues, engine):
     assert by_queue(peeked(engine, queuePattern="[bc]")) == {"b": [1, 2], "c": [1, 2, 3]}
     assert peeked(engine, queuePattern="nothing") == []
     assert queues.count() == 6
+
+
+def test_a_pattern_that_takes_for_ever_is_refused(engine, monkeypatch):
+    """A user of SQL may have written it."""
+    Queues(engine, "a" * 50)
+    monkeypatch.setattr(queue_list, "_MATCH_SECONDS", 0.5)
+    with pytest.raises(ConfigurationError) as caught:
+        peeked(engine, queuePattern="(a+)+b")
+    assert str(caught.value) == (
+        "To match the names of the queues by the option queuePattern '(a+)+b' takes longer than 0.5 s; "
+        "write it without a repetition within a repetition, or list them as queues."
+    )
 
 
 def test_a_pattern_matches_whole_names_of_queue_tables_in_the_default_schema(engine):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from sqlqueue_spark.engines.registry import dialect_of
@@ -10,6 +9,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import camel, said
+from sqlqueue_spark.receive.claiming.queue_list import of_pattern
 from sqlqueue_spark.send.compose.places import Places
 
 #: One of source and sink may say these for both.
@@ -97,7 +97,7 @@ def _check_ends(source: SourceOptions, sink: SinkOptions) -> None:
         pattern, to = source.queue_pattern, None if queue is None else there(queue)
         if to is None or to in named:
             return to
-        matches = pattern and to.schema == naming.default_schema and re.fullmatch(pattern, to.table)
+        matches = pattern and to.schema == naming.default_schema and of_pattern(pattern, (to.table,))
         return to if matches else None
 
     if source.url == sink.url and (to := own(sink.queue)):

@@ -7,7 +7,9 @@ login nor an administrator. It is looked at now, and again in each transaction t
 from __future__ import annotations
 
 import functools
-import re
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 from sqlqueue_spark.engines.connect import Connection
@@ -24,6 +26,13 @@ log = logger(__name__)
 #: How long a look at one of several queues waits for a lock, in milliseconds.
 LOCKED_MS = 500
 
+#: The program that matches names, and the seconds that it gets.
+_MATCH = (
+    "import json, re, sys; pattern, names = json.load(sys.stdin); "
+    "print(json.dumps([*filter(re.compile(pattern).fullmatch, names)]))"
+)
+_MATCH_SECONDS = 10
+
 
 def tables_of(connection: Connection, options: SourceOptions) -> list[Table]:
     """The tables that the options name now. A pattern finds only queue tables of the default schema."""
@@ -31,6 +40,32 @@ def tables_of(connection: Connection, options: SourceOptions) -> list[Table]:
     if options.queue_pattern is None:
         return [naming.table(address) for address in _listed(options)]
     return [each.table.table for each in _matching(connection, options, options.queue_pattern)]
+
+
+@functools.lru_cache(maxsize=100)
+def of_pattern(pattern: str, names: tuple[str, ...]) -> frozenset[str]:
+    """Those of the names that a pattern matches as a whole.
+
+    Another process matches them: nothing ends a pattern here that takes exponential time, and a user of SQL
+    may have written it.
+
+    :raises ConfigurationError: that takes too long.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _MATCH],
+            input=json.dumps([pattern, names]),
+            stdout=subprocess.PIPE,
+            timeout=_MATCH_SECONDS,
+            check=True,
+            text=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigurationError(
+            f"To match the names of the queues by the option queuePattern {pattern!r} takes longer than "
+            f"{_MATCH_SECONDS} s; write it without a repetition within a repetition, or list them as queues."
+        ) from None
+    return frozenset(json.loads(done.stdout))
 
 
 def opened(connection: Connection, options: SourceOptions) -> list[Queue]:
@@ -59,10 +94,11 @@ def opened(connection: Connection, options: SourceOptions) -> list[Queue]:
 
 def _matching(connection: Connection, options: SourceOptions, pattern: str) -> Iterator[FoundTable]:
     """The queue tables whose names a pattern matches, but for those that are left alone."""
-    matches = re.compile(pattern).fullmatch
-    for each in database_tables.find(connection, options.naming(connection.dialect).default_schema):
-        table = each.table.table
-        if each.kind != database_tables.QUEUE or not matches(table.table):
+    found = database_tables.find(connection, options.naming(connection.dialect).default_schema)
+    names = tuple(each.table.table.table for each in found if each.kind == database_tables.QUEUE)
+    matching = of_pattern(pattern, names)
+    for each in found:
+        if each.kind != database_tables.QUEUE or each.table.table.table not in matching:
             continue
         why = _left_alone(connection, options, each) if each.stranger else None
         if why is None:
