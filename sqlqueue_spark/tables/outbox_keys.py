@@ -20,7 +20,6 @@ fits that is too long for the column, or that has characters which a database ke
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 from collections.abc import Iterator
 
@@ -96,7 +95,6 @@ def _of_odd(ids: pa.Array, address: str) -> pa.Array:
     return pc.binary_join_element_wise(shown, pa.array(digests, pa.string()), MARK)
 
 
-@functools.cache
 def _address_digest(address: str) -> str:
     digest = base64.b32hexencode(hashlib.sha256(address.encode()).digest())
     return digest.decode().lower()[:_ADDRESS_CHARACTERS]

@@ -471,3 +471,16 @@ def test_a_second_row_in_a_later_chunk_is_refused(given, billing):
 def test_a_row_that_tells_no_origin_is_refused(given, name):
     with pytest.raises(ConfigurationError, match=f"A row has no {name}"):
         settle(given, outcome(1, **{name: None}))
+
+
+@pytest.mark.parametrize(
+    "to, known",
+    [("\0origin", f"{row_id(7)}-7"), ("orders@[{schema}]\0handled", message_id(7))],
+    ids=["row", "id"],
+)
+def test_no_address_of_a_message_is_taken_for_what_the_outbox_knows_of_a_row(given, engine, error, to, known):
+    """A message that fails, because its address cannot be read, does not say that another one is done."""
+    to = to.format(schema=engine.default_schema)
+    assert send(given, batch([1], Destination=to, MessageId=known)) == (0, 0)
+    assert error.count() == 1
+    assert settle(given, outcome(7, outgoing("billing", 7))) == (1, 0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -122,7 +123,8 @@ class Routes:
                 check_one_database(self.destinations, [address])
         except ConfigurationError as unread:
             error = self._logged(address, unread)
-            yield Addressed(positions=positions, target=home, place=None, known_as=address, error=error)
+            known_as = f"\0{json.dumps(address)}"  # no table is known so, nor with any other NUL behind it
+            yield Addressed(positions=positions, target=home, place=None, known_as=known_as, error=error)
             return
         if not stored_in:
             yield self._reached(place, address, positions, later=later)
