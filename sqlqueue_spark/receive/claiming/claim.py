@@ -9,10 +9,11 @@ from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from sqlqueue_spark.engines.connect import RECORD_BATCH_BYTES
 from sqlqueue_spark.engines.dialect import ClaimedColumns
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
-from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.row_set import RowSet, portions
 from sqlqueue_spark.tables.queues import Queue
 
 #: How many rows the first statement of a claim locks, before their sizes are known.
@@ -34,8 +35,8 @@ class Claimed:
     full: bool = False
     #: Rows of others stood between those that were locked, as far as the engine tells.
     stepped_over: bool = False
-    #: Messages in transit among the rows: they are locked, and not claimed.
-    in_transit: list[int] = field(default_factory=list)
+    #: Messages in transit among the rows, and their bytes: they are locked, and not claimed.
+    in_transit: dict[int, int] = field(default_factory=dict)
     #: Claimed rows whose headers name a way that ends here, or that they cannot go.
     kept_in_transit: list[int] = field(default_factory=list)
 
@@ -106,7 +107,7 @@ def _gather(
         columns = next_rows(after, up_to, want)
         if columns is None:
             return claimed
-        leaving = elsewhere(queue, columns[3]) if columns[3] else frozenset()
+        leaving = _leaving(queue, columns, elsewhere) if columns[3] else frozenset()
         claimed.kept_in_transit += [each for each in columns[3] if each not in leaving]
         if not _add(claimed, columns, limits.bytes, queue.table.name, leaving):
             return claimed
@@ -121,6 +122,14 @@ def _gather(
             chunk = min(queue.connection.dialect.chunk, (limits.bytes - claimed.bytes) // mean)
     claimed.full = True
     return claimed
+
+
+def _leaving(queue: Queue, columns: ClaimedColumns, elsewhere: Elsewhere) -> Collection[int]:
+    """The rows that go elsewhere, as their headers say. Long headers are read in portions."""
+    row_versions, _, sizes, maybe = columns
+    size_of = dict(zip(row_versions, sizes, strict=True)).__getitem__
+    parts = portions(maybe, size_of, len(maybe), RECORD_BATCH_BYTES)
+    return {each for part in parts for each in elsewhere(queue, part)}
 
 
 def _add(
@@ -140,7 +149,7 @@ def _add(
         return True
     for row_version, is_expired, size in zip(*columns[:3], strict=True):
         if row_version in leaving and not is_expired:
-            claimed.in_transit.append(row_version)
+            claimed.in_transit[row_version] = size
             continue
         if not is_expired and claimed.live and claimed.bytes + size > most_bytes:
             return False

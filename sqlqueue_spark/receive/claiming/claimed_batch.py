@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlqueue_spark import plain_text
@@ -31,7 +31,7 @@ class _Making:
     """What a claim has met while it is being made."""
 
     #: The messages in transit of the present turn: who moves them on, in which queue, which rows.
-    in_transit: list[tuple[Forwarder, Queue, Sequence[int]]] = field(default_factory=list)
+    in_transit: list[tuple[Forwarder, Queue, Mapping[int, int]]] = field(default_factory=list)
     #: Messages in transit that cannot be moved on, by queue: they are rows of the batch like any other.
     stay: dict[str, set[int]] = field(default_factory=dict)
     #: The rows that the present turn has locked, and the most that it has asked for.
@@ -110,14 +110,14 @@ class Claims(BatchMaker):
         parts = turn()
         if due := [each for each in making.in_transit if each[0].due]:
             session.connection.rollback()
-            for forwarder, queue, row_versions in due:  # in transactions of their own
+            for forwarder, queue, sizes in due:  # in transactions of their own
                 try:
-                    stay = forwarder.move(queue, row_versions)
+                    stay = forwarder.move(queue, sizes)
                 except (QueueError, ConfigurationError, LockTimeout) as error:
                     if not session.several:
                         raise
                     # The next turn sees a queue that fails.
-                    log.warning("not_forwarded queue=%s rows=%d: %s", queue.name, len(row_versions), error)
+                    log.warning("not_forwarded queue=%s rows=%d: %s", queue.name, len(sizes), error)
                     continue
                 making.stay.setdefault(queue.name, set()).update(stay)
             parts = turn()

@@ -8,7 +8,7 @@ appear in between are locked and not claimed, and are moved the next time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlqueue_spark import fail_points, plain_text
@@ -20,7 +20,7 @@ from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
 from sqlqueue_spark.receive.offset import Json
-from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.row_set import RowSet, portions
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.insert import Inserter, columns_of, moved, refused
@@ -28,8 +28,8 @@ from sqlqueue_spark.tables.queues import InTransit, Queue, QueueTable
 
 log = plain_text.logger(__name__)
 
-#: Most rows that are moved in one transaction.
-_CHUNK = 500
+#: Most rows and bytes that are moved in one transaction; a larger row is moved alone.
+_CHUNK, _CHUNK_BYTES = 500, 16 << 20
 #: How long a move waits for a lock at a destination, and how long its rows then stay where they are.
 _LOCKED_MS, _LATER_SECONDS = 500, 5.0
 
@@ -83,17 +83,17 @@ class Forwarder:
             and not _is_own(queue, naming, address)
         }
 
-    def move(self, queue: Queue, row_versions: Sequence[int]) -> set[int]:
-        """Move these rows to their destinations, in transactions of their own.
+    def move(self, queue: Queue, sizes: Mapping[int, int]) -> set[int]:
+        """Move rows of these sizes to their destinations, in transactions of their own.
 
         :returns: the rows that cannot go there and have no error queue to go to: they are rows of the batch
             like any other.
         """
         stay: set[int] = set()
-        for start in range(0, len(row_versions), _CHUNK):
+        for part in portions(sizes, sizes.__getitem__, _CHUNK, _CHUNK_BYTES):
             try:
                 with queue.connection.hasty(_LOCKED_MS):
-                    stays, moved = self._move(queue, row_versions[start : start + _CHUNK])
+                    stays, moved = self._move(queue, part)
                 stay |= stays
                 self.moved_on.rows += moved
                 fail_points.step(fail_points.TRANSIT_MOVED)

@@ -49,8 +49,9 @@ def among(positions: Sequence[int] | pa.Array, count: int) -> pa.Array:
 
 def grouped(values: pa.Array) -> Iterator[tuple[Any, pa.Array]]:
     """Each value with the positions at which it stands, in ascending order."""
-    for value in pc.unique(values).to_pylist():
-        yield value, pc.indices_nonzero(pc.equal(values, value))
+    distinct = values.dictionary_encode()  # long texts are compared once, and then their numbers
+    for number, value in enumerate(distinct.dictionary.to_pylist()):
+        yield value, pc.indices_nonzero(pc.equal(distinct.indices, number))
 
 
 def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
