@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from urllib.parse import unquote
 
@@ -19,18 +20,19 @@ _KEYWORD = re.compile(
     r"(?:^|;)\s*(?:server|driver|dsn|host|data source|initial catalog|pwd|password)\s*=", re.IGNORECASE
 )
 #: A login before an ``@``. A password that is not percent-encoded may hold any character.
-_LOGIN = re.compile(r"[a-z][a-z0-9+.:-]*://[^@/]*:.*@", re.IGNORECASE | re.DOTALL)
-#: A parameter or keyword whose name says that it is a secret. ``sslkey`` names a file.
-_PASSWORD = re.compile(
-    r"(?:^|[;?&])\s*(?!(?:sslkey|passfile)\s*=)"
-    r"[\w ]*(?:pwd|pass|secret|(?:client|server)_key|token)[\w ]*=\s*[^;&\s]",
-    re.IGNORECASE,
-)
+_LOGIN = re.compile(r"[a-z][a-z0-9+.:-]*://[^@/:]*:.*@", re.IGNORECASE | re.DOTALL)
+#: A parameter or keyword with a value, and the words in its name that say that it is a secret. ``sslkey``
+#: names a file. No pattern tries a character twice in a row of blanks: addresses of strangers are looked at.
+_GIVEN = re.compile(r"(?:^|[;?&])\s*+(?P<name>\w[\w ]*+)=(?=\s*+[^;&\s])")
+_SECRET = re.compile(r"pwd|pass|secret|(?:client|server)_key|token", re.IGNORECASE)
+_FILES = {"sslkey", "passfile"}
+#: Characters that are escaped together, and the most characters of a line of a log.
+_PART, _LONGEST_LINE = 1 << 16, 8_000
 
 
 def plain(text: str) -> str:
     r"""The text, with an escape such as ``\x1b`` for each character that shows nothing by itself."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+    return escaped(text, _escape)
 
 
 def age(span: timedelta) -> str:
@@ -49,7 +51,7 @@ def is_unicode(text: str) -> bool:
 
 def plain_json(text: str) -> str:
     r"""A JSON text that means the same, with an escape such as ``\u009b`` for each such character."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else _json_escape(c) for c in text)
+    return escaped(text, _json_escape)
 
 
 def for_shell(name: str) -> str:
@@ -71,7 +73,7 @@ def shell_word(text: str) -> str:
 
 
 def logger(name: str) -> logging.Logger:
-    """A module's logger, whose every record is one line, whatever names and errors are in it.
+    """A module's logger, whose every record is one line, and no long one, whatever names are in it.
 
     A stack trace has more lines; they steer no terminal either.
     """
@@ -82,12 +84,22 @@ def logger(name: str) -> logging.Logger:
 
 def _one_line(record: logging.LogRecord) -> bool:
     said = record.getMessage()
-    if not said.isprintable():
-        record.msg, record.args = plain(said), ()
+    if len(said) > _LONGEST_LINE or not said.isprintable():
+        end = "…" if len(said) > _LONGEST_LINE else ""
+        record.msg, record.args = plain(said[:_LONGEST_LINE]) + end, ()
     if record.exc_info and not record.exc_text:
         trace = logging.Formatter().formatException(record.exc_info)
         record.exc_text = "\n".join(map(plain, trace.split("\n")))
     return True
+
+
+def escaped(text: str, escape: Callable[[str], str]) -> str:
+    """The text with an escape for each character that shows nothing by itself; in parts, to save memory."""
+    parts = (text[at : at + _PART] for at in range(0, len(text), _PART))
+    return "".join(
+        part if part.isprintable() else "".join(c if c.isprintable() else escape(c) for c in part)
+        for part in parts
+    )
 
 
 def _escape(character: str) -> str:
@@ -118,8 +130,11 @@ def is_url(text: str) -> bool:
 
 def holds_password(text: str) -> bool:
     """Whether a text looks like a url or a connection string with a password in it."""
-    plain = unquote(text)  # a name can be percent-encoded, too
-    return _LOGIN.match(text.strip()) is not None or (is_url(text) and _PASSWORD.search(plain) is not None)
+    if _LOGIN.match(text.strip()):
+        return True
+    given = _GIVEN.finditer(unquote(text)) if is_url(text) else ()  # a name can be percent-encoded, too
+    names = (each["name"].strip() for each in given)
+    return any(name.lower() not in _FILES and _SECRET.search(name) for name in names)
 
 
 def splits_login(url: str) -> bool:

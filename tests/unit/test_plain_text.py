@@ -80,6 +80,11 @@ def test_a_name_forges_no_line_of_a_log(caplog):
     assert caplog.messages == [r"not_rehearsed destination=Billing\nINFO sent=7\x1b[31m", "sent=7"]
 
 
+def test_a_line_of_a_log_is_no_longer_than_people_read(caplog):
+    logger("sqlqueue_spark.of_a_test").warning("unreachable destination=%s", "\n" * 100_000)
+    assert caplog.messages == ["unreachable destination=" + r"\n" * (8_000 - 24) + "…"]
+
+
 def test_every_module_logs_through_it():
     package = Path(sqlqueue_spark.__file__).parent
     for file in package.rglob("*.py"):
