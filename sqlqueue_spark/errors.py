@@ -147,10 +147,11 @@ def type_name(error: BaseException) -> str:
 
 _OURS = re.compile(r"sqlqueue_spark\.errors\.\w+: (?P<sentence>.+)")
 _CALLING = re.compile(r"\A(py4j\.protocol\.Py4JJavaError: )?An error occurred while calling \S+\.\n: ")
-#: What a ``foreachBatch`` function raised, below the lines of its stack.
+#: What a ``foreachBatch`` function raised, below the lines of its stack. It matches these lines without an
+#: error, too, so that no line is looked at twice.
 _RAISED = re.compile(
     r"Return Message: Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*"
-    r"(?P<error>[A-Za-z_][\w.]*: .*)",
+    r"(?P<error>[A-Za-z_][\w.]*: .*)?",
     re.DOTALL,
 )
 _CAPTURED = re.compile(r"\Apyspark\.errors\.[\w.]+: ")
@@ -164,6 +165,6 @@ def sentence_of(error: BaseException) -> str:
     found = list(_OURS.finditer(text))
     if found:
         return plain(found[-1]["sentence"])
-    raised = _RAISED.search(text)
+    raised = next((each for each in _RAISED.finditer(text) if each["error"]), None)
     said = _CAPTURED.sub("", _CALLING.sub("", (raised["error"] if raised else text).strip()))
     return plain((said.splitlines() or [type(error).__name__])[0])

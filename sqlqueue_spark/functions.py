@@ -48,8 +48,8 @@ _TIMES = {
     "ProcessingStarted": "NServiceBus.ProcessingStarted",
     "ProcessingEnded": "NServiceBus.ProcessingEnded",
 }
-#: Texts that mean no headers, beside ``{}``.
-_NO_HEADERS = r"^\ufeff?\s*(?:\[\s*\]|null)?\s*\z"
+#: Texts that mean no headers, beside ``{}``. No blank is tried twice, however many a stranger has written.
+_NO_HEADERS = r"^\ufeff?\s*+(?:(?:\[\s*+\]|null)\s*+)?\z"
 
 
 def headers_map() -> Column:

@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 _QUOTED = re.compile(r'"(?P<first>(?:[^"]|"")+)"(?:\."(?P<second>(?:[^"]|"")+)")?')
 _PART = r"(\[(?:[^\]]|\]\])*\]|[^@\[\]]*)"
+#: The most characters of an address, and those that are shown of a longer one. Three names of 128 characters,
+#: each of them doubled, have fewer.
+_LONGEST, _SHOWN = 1_000, 80
 _BEHIND_TABLE = re.compile(f"{_PART}(?:@{_PART})?")
 #: What no database takes in a name: NUL, and halves of astral characters, which are no Unicode.
 _UNNAMEABLE = re.compile("[\0\ud800-\udfff]")
@@ -50,7 +53,7 @@ class Table:
         :raises ConfigurationError: the text is of some other kind.
         """
         if text.startswith("{"):
-            with contextlib.suppress(ValueError, TypeError):  # an address may begin so too
+            with contextlib.suppress(ValueError, TypeError, RecursionError):  # an address may begin so too
                 return cls(**json.loads(text))
         address = Address.parse(text)
         return cls(table=address.table, schema=address.schema or "", catalog=address.catalog)
@@ -101,6 +104,11 @@ class Address:
             raise ConfigurationError(
                 "A url with a password stands where a queue's address is expected; give it as the option "
                 "url, and write table@[schema]@[catalog] for the queue."
+            )
+        if len(text) > _LONGEST:
+            raise ConfigurationError(
+                f"The queue address that begins with {text[:_SHOWN]!r} has {len(text):,} characters, which "
+                "no table's has; write table@[schema]@[catalog]."
             )
         if _UNNAMEABLE.search(text):
             raise ConfigurationError(

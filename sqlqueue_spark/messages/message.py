@@ -59,21 +59,20 @@ ONE_HOP = frozenset({
 #: The further column of messages that go out as they once stood in a table.
 RECOVERABLE = "recoverable"
 
-_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]+")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 #: Any escape of JSON; ``digits`` are those of one that names a character by its number.
 _ESCAPE = re.compile(r"\\(?:u(?P<digits>[0-9a-fA-F]{4})|.)", re.DOTALL)
 #: Half of an astral character: an escape can name it, but no text can hold it.
 _HALF = re.compile("[\ud800-\udfff]")
-#: A member of a flat JSON object.
+#: A text of any JSON. What has matched is never tried in another way, however long a text of a stranger is.
+TEXT = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+#: A member of a flat JSON object, and an object of texts.
 _MEMBER = re.compile(
-    r'\s*(?P<name>"(?:[^"\\]|\\.)*")\s*:\s*(?P<value>"(?:[^"\\]|\\.)*"|[^\s,{}\[\]"]+)\s*(?:,|(?=\}))',
-    re.DOTALL,
+    rf"\s*+(?P<name>{TEXT})\s*+:\s*+(?P<value>{TEXT}|[^\s,{{}}\[\]\"]++)\s*+(?:,|(?=\}}))", re.DOTALL
 )
-#: A text of any JSON, and an object of these texts.
-_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _OBJECT_OF_TEXTS = re.compile(
-    rf"\s*\{{\s*(?:{_TEXT}\s*:\s*{_TEXT}\s*(?:,\s*{_TEXT}\s*:\s*{_TEXT}\s*)*)?\}}\s*"
+    rf"\s*+\{{\s*+(?:{TEXT}\s*+:\s*+{TEXT}\s*+(?:,\s*+{TEXT}\s*+:\s*+{TEXT}\s*+)*)?\}}\s*+"
 )
 #: Made once: to make one takes as long as to read the headers of a message.
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
@@ -81,6 +80,8 @@ _STRING = {str}
 _SCALARS = {str, bool, type(None)}
 _BOOLEANS: Mapping[object, str] = {True: "true", False: "false"}
 _TIME = "%Y-%m-%d %H:%M:%S:%f Z"
+#: The most characters of a text that is remembered: longer ones would fill the memory for good.
+_REMEMBERED = 1_000
 
 
 def parse_headers(text: str | None) -> dict[str, str] | None:
@@ -122,14 +123,13 @@ def is_object_of_texts(text: str) -> bool:
 
 def format_headers(headers: Mapping[str, str]) -> str:
     """Headers as the .NET senders write them: compact, with slashes and astral characters escaped."""
-    return (
-        f"{{{escaped(','.join([_member_begin(name) + _quoted(value) for name, value in headers.items()]))}}}"
-    )
+    members = [f"{_quoted(name)}:{_quoted(value)}" for name, value in headers.items()]
+    return f"{{{escaped(','.join(members))}}}"
 
 
 def format_member(name: str, value: str) -> str:
     """One header as it stands in the JSON."""
-    return escaped(_member_begin(name) + _quoted(value))
+    return escaped(f"{_quoted(name)}:{_quoted(value)}")
 
 
 def escaped(text: str) -> str:
@@ -161,14 +161,19 @@ def without_headers(text: str, names: Container[str]) -> str:
 
     :param text: a JSON object that :func:`parse_headers` can read.
     """
-    members = list(_MEMBER.finditer(text, text.index("{") + 1))
-    left, done = text[: members[0].start("name")] if members else text, 0
+    members, end = [], text.index("{") + 1
+    while member := _MEMBER.match(text, end):  # to search for the next one would try each blank as its begin
+        members.append(member)
+        end = member.end()
+    if not members:
+        return text
+    left = [text[: members[0].start("name")]]
     for number, each in enumerate(members):
-        if json.loads(each["name"]) not in names:
-            begin = members[number - 1].end("value") if done else each.start("name")
-            left += text[begin : each.end("value")]
-            done += 1
-    return left + text[members[-1].end("value") :] if members else text
+        name = each["name"]
+        if (json.loads(name) if "\\" in name else name[1:-1]) not in names:
+            begin = members[number - 1].end("value") if len(left) > 1 else each.start("name")
+            left.append(text[begin : each.end("value")])
+    return "".join([*left, text[members[-1].end("value") :]])
 
 
 def changed_headers(
@@ -193,19 +198,18 @@ def changed_headers(
     return kept.removesuffix("}").rstrip() + "," + format_headers(more)[1:] if more else kept
 
 
-@functools.lru_cache(maxsize=1000)
-def _member_begin(name: str) -> str:
-    """How a header begins in the JSON, up to its value; names repeat from message to message."""
-    return _quoted(name) + ":"
-
-
-@functools.lru_cache(maxsize=1000)
 def type_names(enclosed: str) -> tuple[str, ...]:
     """The full names of types, without their assemblies, each once, the most derived one first.
 
     :param enclosed: the header EnclosedMessageTypes as .NET writes it: assembly-qualified names with
         semicolons between them. The arguments of a generic type stand in brackets and belong to its name.
     """
+    remembered = len(enclosed) <= _REMEMBERED
+    return (_type_names if remembered else _type_names.__wrapped__)(enclosed)
+
+
+@functools.lru_cache(maxsize=1000)
+def _type_names(enclosed: str) -> tuple[str, ...]:
     names, depth, begin, end = [], 0, 0, None
     for at, character in enumerate(f"{enclosed};"):
         depth += {"[": 1, "]": -1}.get(character, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 import sys
 from array import array
@@ -90,8 +89,6 @@ _WORDS = (
 )
 #: What has the state of a refusal of all rows (42501, 0A000) and is none: others may go in, or these later.
 _SAYS_LITTLE = ("new row violates row-level security", "cached plan must not change result type")
-_NO_DATABASE = re.compile('database "[^\n]*" does not exist')
-_NO_USER = re.compile('role "[^\n]*" does not exist')
 
 
 class PostgreSQL(Dialect):
@@ -179,9 +176,9 @@ class PostgreSQL(Dialect):
     def kind(self, error: DriverError) -> Kind:
         sqlstate, _, message = error
         if sqlstate is None:  # libpq failed before the server said anything, or without it
-            if _NO_DATABASE.search(message):
+            if _is_missing("database", message):
                 return Kind.NO_DATABASE
-            if _NO_USER.search(message):
+            if _is_missing("role", message):
                 return Kind.NO_USER
             for words, kind in _WORDS:
                 if words in message:
@@ -219,6 +216,14 @@ def _arrays(messages: pa.RecordBatch) -> Iterator[bytes | memoryview]:
         head = struct.pack(">iiIii", 1, 1, type_, count, 1)
         yield (len(head) + len(elements)).to_bytes(4) + head
         yield elements
+
+
+def _is_missing(what: str, message: str) -> bool:
+    """Whether libpq says in a line that there is no database or role of a name, whatever the name is."""
+    begin = f'{what} "'
+    return any(
+        0 <= line.find(begin) <= line.rfind('" does not exist') - len(begin) for line in message.split("\n")
+    )
 
 
 def _joined(*columns: bytes | pa.Array) -> memoryview:

@@ -267,7 +267,7 @@ def _translated(
         # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208)
         # (SQLExecDirectW)". Of several errors, "; " follows the number of the first, and then come the
         # brackets, text and number of the next.
-        numbers = [int(each) for each in re.findall(r"\((\d+)\)(?=\s*\(SQL\w+\)|; \[|$)", text)]
+        numbers = [int(each) for each in re.findall(r"\((\d{1,9})\)(?=\s*\(SQL\w+\)|; \[|$)", text)]
         # The driver says first that the login failed, then why: the database is not there, or not ready.
         telling = [each for each in numbers if each != _LOGIN_FAILED] or numbers
         said = DriverError(sqlstate, telling[0] if telling else None, text)

@@ -23,7 +23,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.did_you_mean import did_you_mean
 from sqlqueue_spark.plain_text import splits_login
 
-_PART = re.compile(r"[;\s]*([^=;{}\s][^=;{}]*?)\s*=\s*(\{(?:[^}]|\}\})*\}|[^;{][^;]*?|)\s*(?:;|$)")
+_PART = re.compile(r"[;\s]*+([^=;{}\s][^=;{}]*+)=\s*+(\{(?:[^}]|\}\})*\}\s*+|[^;{][^;]*+|)(?:;|$)")
 
 #: What a URL may say after its question mark: options of Microsoft's driver. The driver itself ignores a
 #: misspelled one.
@@ -58,8 +58,8 @@ class OdbcString:
         """
         if url.lower().startswith(URL_SCHEME):
             return cls(tuple(_parts_of_url(url)))
-        parts, end = [], 0
-        while end < len(url.rstrip("; \t\n")):
+        parts, end, last = [], 0, len(url.rstrip("; \t\n"))
+        while end < last:
             match = _PART.match(url, end)
             if match is None:
                 raise ConfigurationError(
@@ -67,8 +67,8 @@ class OdbcString:
                     "Server=host,1433;Database=…;Encrypt=yes; put values that hold ; or } between braces, "
                     "with each } doubled."
                 )
-            value = match[2]
-            parts.append((match[1], value[1:-1].replace("}}", "}") if value.startswith("{") else value))
+            name, value = map(str.rstrip, match.groups())
+            parts.append((name, value[1:-1].replace("}}", "}") if value.startswith("{") else value))
             end = match.end()
         return cls(tuple(parts))
 
