@@ -212,6 +212,37 @@ def test_a_row_that_says_no_queue_goes_to_the_owner_of_the_table(engine, queue, 
     assert headers_of(error.rows())[0]["NServiceBus.FailedQ"] == full(engine, "Sales")
 
 
+@pytest.mark.parametrize(
+    "written, why",
+    [
+        (r'"\q"', "is no JSON that can be read"),
+        (r'"\u0000"', r"The queue address '\x00' holds a character that no name can have"),
+        ('"' + "a" * 5_000 + '"', "has 5,000 characters, which no table's has"),
+    ],
+    ids=["escape", "NUL", "long"],
+)
+def test_what_names_no_queue_fails_alone_and_the_others_go_on(engine, queue, error, waiting, written, why):
+    """Whatever text stands there, it is no sign of ours."""
+    odd = f'{{"a":"b","{FORWARD_DESTINATION}":{written}}}'
+    end = f',"{FORWARD_DESTINATION}":"orders"}}'
+    for headers in ('{"a":"b"' + end, odd, '{"a":"c"' + end):
+        _put(engine, waiting, headers=headers, body="NULL")
+    assert move(engine, "Sales") == (2, 1)
+    assert (waiting.count(), [row.headers for row in queue.rows()]) == (0, ['{"a":"b"}', '{"a":"c"}'])
+    (failed,) = headers_of(error.rows())
+    assert why in failed["NServiceBus.ExceptionInfo.Message"]
+
+
+def test_headers_that_are_the_end_of_others_are_poison(engine, queue, error, waiting):
+    """What is remembered of an end says nothing of a whole."""
+    end = f',"{FORWARD_DESTINATION}":"orders"}}'
+    for headers in ('{"a":"b"' + end, end):
+        _put(engine, waiting, headers=headers, body="NULL")
+    assert move(engine, "Sales") == (1, 1)
+    assert [row.headers for row in queue.rows()] == ['{"a":"b"}']
+    assert headers_of(error.rows())[0]["sqlqueue.RawHeaders"] == end
+
+
 def _put(engine, rows, *, headers, body):
     clock = "now() AT TIME ZONE 'UTC'" if engine.name == "postgresql" else "GETUTCDATE()"
     engine.execute(f"INSERT INTO {rows.quoted} (headers, body, due) VALUES ('{headers}', {body}, {clock})")

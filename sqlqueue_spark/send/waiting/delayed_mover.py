@@ -15,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 
 from sqlqueue_spark import fail_points
@@ -31,7 +32,13 @@ from sqlqueue_spark.errors import (
 )
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
-from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ascii_json, parse_headers, without_headers
+from sqlqueue_spark.messages.message import (
+    FORWARD_DESTINATION,
+    TEXT,
+    ascii_json,
+    parse_headers,
+    without_headers,
+)
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.waiting.waiting_rows import row_ids
@@ -43,8 +50,6 @@ from sqlqueue_spark.tables.queues import QueueTable
 
 log = logger(__name__)
 
-#: Stands for the address of messages whose headers name one that cannot be read.
-_UNREADABLE = "\0"
 #: Most messages that are moved in one transaction, and in the first one, which finds out where most of them
 #: go.
 _PORTION, _FIRST_PORTION = 4_000, 100
@@ -56,7 +61,17 @@ _QUIET_SECONDS, _BUSY_SECONDS = 1.0, 0.1
 _MOST_ENDS, _LONGEST_END = 10_000, 1_000
 #: The header that says where a message goes, with the comma before it. Within a value a quotation mark is
 #: escaped, so only a member can stand so.
-_MEMBER = re.compile(rf',\s*"{re.escape(FORWARD_DESTINATION)}"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")')
+_MEMBER = re.compile(rf',\s*+"{re.escape(FORWARD_DESTINATION)}"\s*+:\s*+({TEXT})')
+
+
+class _No(Enum):
+    """Stands for the address of messages whose headers name one that cannot be read. No text equals it."""
+
+    ADDRESS = 0
+
+
+#: Where a message goes; None where its headers do not say it.
+_To = str | _No | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +103,7 @@ class DelayedMover:
     _found: dict[str, _Destination] = field(default_factory=dict)
     #: What the ends of headers say: the address, and what is left of them. Most messages end in one of a few
     #: ways.
-    _ends: dict[str, tuple[str | None, str]] = field(default_factory=dict)
+    _ends: dict[str, tuple[_To, str]] = field(default_factory=dict)
     #: The end that most of the messages had which were delivered last, and the address in it.
     _usual: tuple[str, str] | None = None
     _begun: bool = False
@@ -199,21 +214,21 @@ class DelayedMover:
                 done += self._failed_part(table, address, [each.due for each in part], why)
         return done
 
-    def _remember_usual(self, address: str | None, messages: Sequence[Forwarded]) -> None:
+    def _remember_usual(self, address: _To, messages: Sequence[Forwarded]) -> None:
         """The next ones may end as most of these do: with the header that says where they go."""
         ways = Counter(each.due.rest for each in messages if each.kept and each.rest == "}")
-        if address is not None and ways:
+        if isinstance(address, str) and ways:
             self._usual = ways.most_common(1)[0][0], address
 
     def _failed_part(
-        self, table: DelayedTable, address: str | None, due: Sequence[Due], error: SqlQueueError
+        self, table: DelayedTable, address: _To, due: Sequence[Due], error: SqlQueueError
     ) -> Moved:
         """Send messages to the error queue that cannot be delivered. While that is locked they wait.
 
         A retry sends them to the queue that they could not reach.
         """
         connection = table.connection
-        if address is None or address == _UNREADABLE:
+        if not isinstance(address, str):
             queue = self.owner.full_address(quoted=connection.dialect.quoted_addresses)
             endpoint = self.owner.table
         else:
@@ -242,11 +257,11 @@ class DelayedMover:
         )
         return Moved(failed=len(due))
 
-    def _by_destination(self, due: Sequence[Due]) -> dict[str | None, list[Forwarded]]:
+    def _by_destination(self, due: Sequence[Due]) -> dict[_To, list[Forwarded]]:
         """Messages by the address that they go to; None where their headers name none, or cannot be read."""
-        found: dict[str | None, list[Forwarded]] = {}
+        found: dict[_To, list[Forwarded]] = {}
         for each in due:
-            known = self._ends.get(each.rest)
+            known = self._ends.get(each.rest) if each.before else None
             if known is None:
                 known = _read(each)
                 if each.before and len(each.rest) <= _LONGEST_END and len(self._ends) < _MOST_ENDS:
@@ -255,9 +270,9 @@ class DelayedMover:
             found.setdefault(address, []).append(Forwarded(each, each.before, rest))
         return found
 
-    def _deliver(self, table: DelayedTable, address: str | None, messages: Sequence[Forwarded]) -> None:
+    def _deliver(self, table: DelayedTable, address: _To, messages: Sequence[Forwarded]) -> None:
         """Send messages to one destination."""
-        if address == _UNREADABLE:
+        if isinstance(address, _No):
             raise ConfigurationError(
                 f"The header {FORWARD_DESTINATION} of a delayed message is no JSON that can be read; "
                 "correct it, and put the message back."
@@ -333,14 +348,14 @@ class _Destination:
         table.send(self.table.table, present_columns(self.columns), messages, ids)
 
 
-def _read(due: Due) -> tuple[str | None, str]:
+def _read(due: Due) -> tuple[_To, str]:
     """The address that a message goes to, and the rest of its headers without the one that says so."""
     member = _MEMBER.match(due.rest) if due.before else None
     if member is not None:
         try:
             return json.loads(member[1], strict=False) or None, due.rest[member.end() :]
         except ValueError:  # an escape of JSON that is none
-            return _UNREADABLE, due.rest
+            return _No.ADDRESS, due.rest
     address = None if due.before else (parse_headers(due.rest) or {}).get(FORWARD_DESTINATION)
     if not address:
         return None, due.rest
