@@ -1,0 +1,340 @@
+"""An address out of a message or a table leads to a queue, and never into code of a stranger. PostgreSQL only.
+
+A login that may send to a queue, and create tables in some schema, names a table of his own. Whatever the way:
+his code does not run, no row goes in, the message fails with a reason that names the table, all others arrive.
+"""
+
+import contextlib
+import json
+import re
+
+import pytest
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import failed_retry
+from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.messages.error_row import Selection
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.send import Destinations, Sender, Sent
+from sqlqueue_spark.tables import scripts
+from tests.support.delayed import move
+from tests.support.driver import at_step, streaming
+from tests.support.error_rows import fail
+from tests.support.every_way import BESIDE, BILLING, WAYS, on_its_way
+from tests.support.forwarding import forwarding
+from tests.support.messages import body, message_id, row_id
+from tests.support.outcomes import frame, outcome, outgoing, sent_to, settled_all
+from tests.support.sending import batch, composed, options, sent_all, steps
+from tests.support.stored import drained, running, store
+from tests.support.strangers import ARMS, ATTACKER, FEW, Scene, cast, inhabited
+from tests.support.subscriptions import SubscriptionRows
+
+EVENT = "Shop.Placed"
+
+
+@pytest.fixture(scope="module")
+def roles(server):
+    with cast(server):
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(server, roles):
+    with inhabited(server, "strangers", *ARMS) as scene:
+        yield scene
+
+
+@pytest.fixture(scope="module")
+def made_elsewhere(server, roles):
+    with inhabited(server, "strangers_elsewhere", *FEW) as scene:
+        yield scene
+
+
+@pytest.fixture
+def scene(made):
+    made.clear()
+    return made
+
+
+@pytest.fixture
+def elsewhere(made_elsewhere):
+    made_elsewhere.clear()
+    return made_elsewhere
+
+
+@pytest.fixture
+def plain(scene):
+    """A table of the stranger that is a destination like others, until a test arms it."""
+    scene.stranger.drop("plain")
+    scene.stranger.make_plain("plain")
+    return scene.stranger.address("plain")
+
+
+def assert_refused(scene: Scene, name: str, number: int = 2, *, reason: str | None = None) -> None:
+    """The stranger's code has not run, nothing went into the table, and one message has failed for that reason."""
+    assert (scene.stranger.ran(), scene.stranger.took(name)) == (False, 0)
+    failed = scene.failed()
+    assert [*failed] == [number]
+    assert_says(failed[number], name, reason)
+
+
+def assert_says(text: str, name: str, reason: str | None = None) -> None:
+    """A sentence names the table, and what is wrong with it."""
+    assert name in text
+    assert re.search(reason or ARMS[name].reason, text), text
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_a_sink_sends_into_no_code_of_a_stranger(scene, name):
+    scene.send("sink", scene.stranger.address(name))
+    assert sent_to(scene.queue("billing")) == [1, 3]
+    assert_refused(scene, name)
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "sink"])
+def test_no_way_leads_into_code_of_a_stranger(scene, way, name):
+    scene.send(way, scene.stranger.address(name))
+    assert sent_to(scene.queue("billing")) == [1, 3]
+    assert_refused(scene, name)
+
+
+@pytest.mark.parametrize("name", ["rule also", "rule instead", "policy", "default of seq", "no seq"])
+@pytest.mark.parametrize("way", ["in_transit", "delayed"])
+def test_what_a_copy_would_not_run_is_refused_too(scene, way, name):
+    """The mover inserts by another statement than the sink."""
+    scene.send(way, scene.stranger.address(name))
+    assert sent_to(scene.queue("billing")) == [1, 3]
+    assert_refused(scene, name)
+
+
+@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.parametrize("way", WAYS)
+def test_no_way_leads_into_a_table_beside_the_queues(scene, way, name):
+    """Into one of delayed messages a sender would write what else only an endpoint itself does."""
+    before = scene.admin.fetch(f'SELECT count(*) FROM "{name}"') if way == "sink" else [(0,)]
+    scene.send(way, f'"public"."{name}"')
+    assert sent_to(scene.queue("billing")) == [1, 3]
+    assert [*scene.failed()] == [2]
+    if name != "Sales_OutboxData":  # in which the sink writes its keys
+        assert scene.admin.fetch(f'SELECT count(*) FROM "{name}"') == before
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_ordinary_table_of_a_stranger_is_a_destination(scene, plain, way):
+    scene.send(way, plain)
+    assert (sent_to(scene.queue("billing")), scene.stranger.took("plain")) == ([1, 3], 1)
+    assert scene.failed() == {}
+
+
+# -- ways of their own ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_no_acknowledgement_goes_to_a_stranger(scene, caplog, name):
+    """The message is handled all the same."""
+    retried = {
+        "NServiceBus.MessageId": message_id(1),
+        "ServiceControl.Retry.AcknowledgementQueue": scene.stranger.address(name),
+        "ServiceControl.Retry.UniqueMessageId": "31ec6466-6a86-9984-a9d7-1fd6c50fdea8",
+    }
+    rows = frame([outcome(1, outgoing("billing", 10), Headers=json.dumps(retried))])
+    done = settled_all(options(scene.job, errorQueue="error"), rows)
+    assert (done.sent, done.handled, done.failed, done.acknowledged) == (1, 1, 0, 0)
+    assert (scene.stranger.ran(), scene.stranger.took(name)) == (False, 0)
+    assert sent_to(scene.queue("billing")) == [10]
+    assert_says(next(each.getMessage() for each in caplog.records if name in each.getMessage()), name)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_no_retry_puts_a_message_back_to_a_stranger(scene, name):
+    fail(scene.queue("error"), range(1, 3), BILLING)
+    fail(scene.queue("error"), range(3, 5), scene.stranger.address(name))
+    done = failed_retry.retry(ConnectionOptions.parse({"url": scene.job.url}), "error", Selection())
+    assert (scene.stranger.ran(), scene.stranger.took(name)) == (False, 0)
+    assert (sent_to(scene.queue("billing")), sent_to(scene.queue("error"))) == ([1, 2], [3, 4])
+    (reason,) = done.stayed
+    assert_says(reason, name)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_no_event_goes_to_a_stranger(scene, name):
+    subscribed = SubscriptionRows(scene.admin)
+    subscribed.add(BILLING, EVENT)
+    subscribed.add(scene.stranger.address(name), EVENT)
+    given = options(scene.job, errorQueue="error")
+    assert sent_all(given, batch([1], EventType=EVENT)).failed == 1
+    assert sent_to(scene.queue("billing")) == [1]
+    assert_refused(scene, name, 1)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_no_stored_message_goes_to_a_stranger_in_the_other_database(scene, elsewhere, name):
+    outgoing_queue = scene.queue("outgoing")
+    store(outgoing_queue, [1, 3])
+    store(outgoing_queue, [2], elsewhere.stranger.address(name))
+    with running(scene.job, outgoing_queue, elsewhere.job.url) as job:
+        assert drained(job) == Sent(sent=2, failed=1)
+    assert sorted(sent_to(elsewhere.queue("billing"))) == [1, 3]
+    assert (elsewhere.stranger.ran(), elsewhere.stranger.took(name)) == (False, 0)
+    assert_says(scene.failed()[2], name)
+
+
+# -- code that comes later than the first look ------------------------------------------------------------------------
+
+
+def test_a_sink_that_knows_the_table_looks_again(scene, plain):
+    given = options(scene.job, errorQueue="error")
+    destinations = Destinations(given)
+    for number in (1, 2):
+        with Sender(given, destinations) as sender:
+            sender.send(composed(given, batch([number], Destination=plain), destinations=destinations))
+        if number == 1:
+            assert scene.stranger.took("plain") == 1
+            scene.stranger.arm("plain")
+    assert_refused(scene, "plain", reason="trigger")
+
+
+def test_a_stream_that_has_moved_rows_on_looks_again(scene, plain):
+    orders = scene.queue("orders")
+    with streaming(scene.job, orders, errorQueue="error") as stream:
+        for number in (2, 4):
+            orders.insert_row(id=row_id(number), headers=on_its_way(number, plain), body=body(number))
+            assert not stream.trigger()
+            if number == 2:
+                assert scene.stranger.took("plain") == 1
+                scene.stranger.arm("plain")
+    assert_refused(scene, "plain", 4, reason="trigger")
+
+
+def test_a_mover_that_goes_the_quick_way_looks_again(scene, plain):
+    """Behind its first portion of a hundred."""
+    for number in range(2, 242, 2):
+        scene.wait(number, plain)
+    with steps(), at_step(fail_points.DUE_MOVED, lambda: scene.stranger.arm("plain")):
+        assert move(scene.job, "Sales") == (100, 20)
+    assert (scene.stranger.ran(), scene.stranger.took("plain")) == (False, 100)
+    failed = scene.failed()
+    assert [*failed] == [*range(202, 242, 2)]
+    assert_says(failed[202], "plain", "trigger")
+
+
+def test_a_retry_looks_again_in_each_of_its_transactions(scene, plain):
+    fail(scene.queue("error"), range(1, 4), plain)
+    given = ConnectionOptions.parse({"url": scene.job.url})
+    with steps(), at_step(fail_points.RETRY_COMMITTED, lambda: scene.stranger.arm("plain")):
+        done = failed_retry.retry(given, "error", Selection(), rate=10)
+    assert (scene.stranger.ran(), scene.stranger.took("plain"), done.count) == (False, 1, 1)
+    assert sent_to(scene.queue("error")) == [2, 3]
+    assert_says(next(iter(done.stayed)), "plain", "trigger")
+
+
+# -- an atomic pipeline -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def atomic(scene: Scene, to: str, *, errors: bool):
+    """A pipeline that sends row 2 to billing, and the rows 1 and 3 to this address."""
+    scene.queue("orders").insert(3, start=1)
+    more = {"errorQueue": "error"} if errors else {}
+    with forwarding(scene.job, scene.queue("orders"), "billing", to, **more) as stream:
+        stream.sink_says = {**more, "endpoint": "Sales"}
+        yield stream
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_an_atomic_pipeline_stages_nothing_for_a_stranger(scene, name):
+    with atomic(scene, scene.stranger.address(name), errors=True) as stream:
+        stream.drain()
+    assert (scene.stranger.ran(), scene.stranger.took(name)) == (False, 0)
+    assert (sent_to(scene.queue("billing")), scene.queue("orders").count()) == ([2], 0)
+    failed = scene.failed()
+    assert sorted(failed) == [1, 3]
+    assert_says(failed[1], name)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_an_atomic_pipeline_without_an_error_queue_sends_nothing_to_a_stranger(scene, name):
+    with (
+        atomic(scene, scene.stranger.address(name), errors=False) as stream,
+        pytest.raises(SqlQueueError) as refusal,
+    ):
+        stream.drain()
+    assert (scene.stranger.ran(), scene.stranger.took(name)) == (False, 0)
+    assert (scene.queue("billing").count(), scene.queue("orders").count()) == (0, 3)
+    assert_says(str(refusal.value), name)
+
+
+@pytest.mark.parametrize("errors", [True, False], ids=["error queue", "none"])
+@pytest.mark.parametrize("crashes", [False, True], ids=["settled", "recovered"])
+def test_a_trigger_that_comes_between_sealing_and_settling_does_not_run(scene, plain, crashes, errors):
+    with atomic(scene, plain, errors=errors) as stream:
+        assert stream.trigger()
+        scene.stranger.arm("plain")
+        if crashes:
+            stream.crash()
+        with contextlib.nullcontext() if errors else pytest.raises(SqlQueueError, match=r"plain.* trigger"):
+            stream.drain()
+    assert (scene.stranger.ran(), scene.stranger.took("plain")) == (False, 0)
+    assert (sent_to(scene.queue("billing")), scene.queue("orders").count()) == ([2] if errors else [], 0 if errors else 3)  # fmt: skip
+    assert sorted(scene.failed()) == ([1, 3] if errors else [])
+
+
+def test_a_trigger_does_not_run_for_a_batch_without_rows(scene, plain):
+    """Which waits on the stage until the source is asked for more."""
+    rows = [
+        {
+            "Headers": json.dumps({"NServiceBus.MessageId": message_id(n)}),
+            "Body": body(n),
+            "RowVersion": n,
+            "Id": str(row_id(n)),
+        }
+        for n in (1, 2, 3)
+    ]
+    with forwarding(scene.job, scene.queue("orders"), "billing", plain, errorQueue="error") as stream:
+        stream.sink_says = {"errorQueue": "error", "endpoint": "Sales"}
+        stream.construct_without_rows(rows)
+        stream.run()
+        scene.stranger.arm("plain")
+        stream.drain()
+    assert (scene.stranger.ran(), scene.stranger.took("plain")) == (False, 0)
+    assert sent_to(scene.queue("billing")) == [2]
+    assert sorted(scene.failed()) == [1, 3]
+
+
+# -- whom we trust ----------------------------------------------------------------------------------------------------
+
+
+def test_the_role_of_a_stranger_that_our_login_has_makes_him_no_friend(scene):
+    """Before version 15 each login may give its own role away."""
+    name = FEW[0]
+    scene.admin.execute(f"GRANT {ATTACKER} TO job")
+    try:
+        scene.send("sink", scene.stranger.address(name))
+    finally:
+        scene.admin.execute(f"REVOKE {ATTACKER} FROM job")
+    assert_refused(scene, name)
+
+
+@pytest.mark.parametrize("queue", ["errorQueue", "auditQueue"])
+def test_what_an_option_names_is_not_looked_at(scene, queue):
+    """The tables of those who watch a system may have triggers, and belong to another login."""
+    scene.admin.execute("CREATE SCHEMA watched AUTHORIZATION monitor")
+    try:
+        watched = scene.admin.create_queue("errors", schema="watched")
+        scene.admin.execute("ALTER TABLE watched.errors OWNER TO monitor")
+        scene.admin.execute(
+            "CREATE FUNCTION watched.seen() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN NEW.headers := replace(NEW.headers, '{', '{\"Seen\":\"yes\",'); RETURN NEW; END $$"
+        )
+        scene.admin.execute(
+            "CREATE TRIGGER seen BEFORE INSERT ON watched.errors FOR EACH ROW EXECUTE FUNCTION watched.seen()"
+        )
+        for line in scripts.grants("postgresql", "job", "sender", ["errors@[watched]"]).splitlines():
+            scene.admin.execute(line)
+        given = options(scene.job, **{"errorQueue": "error", queue: "errors@[watched]"})
+        done = settled_all(given, frame([outcome(1, outgoing("gone", 10)), outcome(2)]))
+        assert (done.sent, done.failed) == (0, 1)
+        assert [json.loads(row.headers)["Seen"] for row in watched.rows()] == ["yes"]
+    finally:
+        scene.admin.execute("DROP SCHEMA watched CASCADE")

@@ -1,0 +1,275 @@
+"""A stranger who arms his table at any moment of a transaction that sends to it: his code never runs. PostgreSQL only.
+
+He may do so before we look, while we wait for his lock, or before any of our statements. Either he comes too
+late, and the message is in his plain table, or it has failed.
+"""
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
+
+import psycopg
+import pytest
+
+from sqlqueue_spark.administration import failed_retry
+from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
+from sqlqueue_spark.messages.error_row import Selection
+from sqlqueue_spark.options import ConnectionOptions
+from tests.support.error_rows import fail
+from tests.support.every_way import WAYS
+from tests.support.outcomes import sent_to
+from tests.support.sending import batch, options, send
+from tests.support.strangers import SHOP, Scene, cast, inhabited, queue, trigger
+from tests.support.waiting import eventually
+
+LEVELS = ("readCommitted", "repeatableRead", "serializable")
+#: How a table is armed.
+HOW = {
+    "trigger": [trigger()],
+    "constraint trigger": [trigger("AFTER INSERT", more="DEFERRABLE INITIALLY DEFERRED")],
+    "rule": ["CREATE RULE evil AS ON INSERT TO {t} DO ALSO SELECT lair.ran()"],
+    "policy": [
+        "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY evil ON {t} WITH CHECK (lair.one(headers) = 1)",
+    ],
+    "default": ["ALTER TABLE {t} ALTER seq SET DEFAULT lair.ran()"],
+    "another column": ["ALTER TABLE {t} ADD extra int DEFAULT lair.ran()"],
+    "check": ["ALTER TABLE {t} ADD CHECK (lair.one(headers) = 1)"],
+    "domain": ["ALTER TABLE {t} ALTER headers TYPE lair.word"],
+    "index": ["CREATE INDEX ON {t} (lair.one(headers))"],
+    "partition": [
+        (
+            "CREATE TABLE lair.around (id uuid NOT NULL, expires timestamp, headers text NOT NULL, body bytea, "
+            "seq bigint NOT NULL) PARTITION BY LIST (lair.one(headers))"
+        ),
+        "ALTER TABLE lair.around ATTACH PARTITION {t} FOR VALUES IN (1)",
+    ],
+    "another table": [
+        "DROP TABLE {t}",
+        queue(),
+        trigger(),
+        "GRANT INSERT ON {t} TO PUBLIC",
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA lair TO PUBLIC",
+    ],
+    "a view": [
+        "ALTER TABLE {t} RENAME TO renamed",
+        "CREATE VIEW {t} AS SELECT * FROM lair.renamed",
+        trigger("INSTEAD OF INSERT"),
+        "GRANT INSERT ON {t} TO PUBLIC",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def made(server):
+    with cast(server), inhabited(server, "races") as scene:
+        scene.stranger.make_schemas()
+        yield scene
+
+
+@pytest.fixture
+def scene(made):
+    made.clear()
+    renew(made)
+    return made
+
+
+def renew(scene: Scene) -> None:
+    """Let the stranger's table be a plain one again."""
+    scene.admin.execute("DROP VIEW IF EXISTS lair.renamed; DROP TABLE IF EXISTS lair.around CASCADE")
+    for kind in ("VIEW", "TABLE"):
+        with contextlib.suppress(Exception):
+            scene.admin.execute(f"DROP {kind} IF EXISTS lair.plain CASCADE")
+    scene.admin.execute("DROP TABLE IF EXISTS lair.renamed CASCADE")
+    scene.stranger.make_plain("plain")
+
+
+def by_sink(level: str) -> Callable[[Scene, str], None]:
+    def sends(scene: Scene, to: str) -> None:
+        given = options(scene.job, errorQueue="error", isolationLevel=level)
+        send(given, batch([1, 2, 3], Destination=["billing", to, "billing"]))
+
+    return sends
+
+
+def by_way(way: str) -> Callable[[Scene, str], None]:
+    return lambda scene, to: scene.send(way, to)
+
+
+def by_retry(scene: Scene, to: str) -> None:
+    fail(scene.queue("error"), range(2, 3), to)
+    failed_retry.retry(ConnectionOptions.parse({"url": scene.job.url}), "error", Selection())
+
+
+SENDING: dict[str, Callable[[Scene, str], None]] = {
+    **{level: by_sink(level) for level in LEVELS},
+    **{way: by_way(way) for way in WAYS if way != "sink"},
+    "retry": by_retry,
+}
+
+
+def assert_safe(scene: Scene, table: str = "lair.plain") -> None:
+    """No code has run, and the message is in the stranger's plain table or in the error queue."""
+    assert not scene.stranger.ran()
+    took = scene.admin.fetch(f"SELECT count(*) FROM {table}")
+    failed = [number for number in sent_to(scene.queue("error")) if number == 2]
+    assert (took, failed) in (([(1,)], []), ([(0,)], [2])), (took, failed)
+
+
+# -- he has armed it before us, and commits while we wait ------------------------------------------------------------
+
+
+def send_while_he_commits(scene: Scene, how: str, way: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with scene.stranger.arming("plain", *HOW[how]):
+            sending = pool.submit(SENDING[way], scene, '"lair"."plain"')
+            eventually(lambda: scene.stranger.blocked() or sending.done())
+        sending.result()
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_what_he_commits_while_we_wait_is_seen(scene, how):
+    send_while_he_commits(scene, how, "readCommitted")
+    assert not scene.stranger.ran()
+    assert (sent_to(scene.queue("billing")), sent_to(scene.queue("error"))) == ([1, 3], [2])
+
+
+@pytest.mark.parametrize("way", [way for way in SENDING if way != "readCommitted"])
+def test_every_way_sees_what_he_commits_while_it_waits(scene, way):
+    """At every level of isolation, although a transaction has a snapshot from before."""
+    send_while_he_commits(scene, "trigger", way)
+    assert not scene.stranger.ran()
+    assert sent_to(scene.queue("error")) == [2]
+
+
+# -- he comes before one of our statements ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def before_statement(number: int, act: Callable[[], object]) -> Iterator[list[int]]:
+    """Do something before the statement of this number, of all that our connections run. Yields whether it was done."""
+    count, done = itertools.count(1), list[int]()
+    translated = PostgresConnection.translated
+
+    def acting(self: PostgresConnection, doing: str) -> contextlib.AbstractContextManager[None]:
+        if next(count) == number:
+            done.append(number)
+            act()
+        return translated(self, doing)
+
+    with mock.patch.object(PostgresConnection, "translated", acting):
+        yield done
+
+
+def at_every_statement(scene: Scene, way: str, to: str, act: Callable[[], object], renewed: Callable[[], object], table: str) -> int:  # fmt: skip
+    """Send again and again, and let him act before the first, the second, … statement."""
+    for number in itertools.count(1):
+        renewed()
+        scene.clear()
+        with before_statement(number, act) as done:
+            SENDING[way](scene, to)
+        if not done:
+            return number - 1
+        assert_safe(scene, table)
+    raise AssertionError("there is always one statement more")
+
+
+@pytest.mark.parametrize("way", SENDING)
+def test_a_trigger_that_comes_before_any_of_our_statements_does_not_run(scene, way):
+    came = list[bool]()
+    statements = at_every_statement(
+        scene,
+        way,
+        '"lair"."plain"',
+        lambda: came.append(scene.stranger.arm("plain", most_ms=20)),
+        lambda: renew(scene),
+        "lair.plain",
+    )
+    assert statements > 5
+    assert {True, False} == set(came), "he must come in time for some, and too late for others"
+
+
+@pytest.mark.tier("all")
+@pytest.mark.parametrize("how", [how for how in HOW if how != "trigger"])
+def test_whatever_comes_before_any_of_our_statements_does_not_run(scene, how):
+    at_every_statement(
+        scene,
+        "readCommitted",
+        '"lair"."plain"',
+        lambda: scene.stranger.arm("plain", *HOW[how], most_ms=20),
+        lambda: renew(scene),
+        "lair.plain",
+    )
+
+
+@pytest.mark.parametrize("way", ["readCommitted", "in_transit", "delayed"])
+def test_a_schema_that_gets_the_name_of_another_one_leads_nowhere(scene, way):
+    """Its owner may rename it while we hold a lock on a table in it."""
+    at_every_statement(
+        scene, way, f'"{SHOP}"."t"', scene.stranger.swap_schemas, scene.stranger.make_schemas, "shop.t"
+    )
+
+
+# -- an index that becomes ready while we hold our lock ---------------------------------------------------------------
+
+_SLOW = """
+CREATE OR REPLACE FUNCTION lair.slow(text) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+    IF current_setting('application_name') = 'builder' THEN
+        PERFORM pg_advisory_xact_lock_shared(4711);
+        RETURN 1;
+    END IF;
+    RETURN lair.one($1);
+END $$
+"""
+_STATE = """
+SELECT bool_and(i.indisready) FROM pg_index AS i
+WHERE i.indrelid = 'lair.plain'::regclass AND i.indexprs IS NOT NULL
+"""
+
+
+class _Builder:
+    """Builds an index on an expression, which is there but not ready, until it is let go."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._gate = scene, psycopg.connect(scene.admin.url, autocommit=True)
+        self._gate.execute("SELECT pg_advisory_lock(4711)")
+        scene.stranger.run(_SLOW, "INSERT INTO lair.plain (id, headers) VALUES (gen_random_uuid(), '{}')")
+        self._thread = threading.Thread(target=self._build)
+        self._thread.start()
+        eventually(lambda: scene.admin.fetch(_STATE) == [(False,)])
+
+    def _build(self) -> None:
+        with psycopg.connect(
+            self._scene.admin.url, autocommit=True, application_name="builder"
+        ) as connection:
+            connection.execute("SET ROLE attacker")
+            connection.execute("CREATE INDEX CONCURRENTLY ON lair.plain (lair.slow(headers))")
+
+    def let_go(self) -> None:
+        """Return when the index is ready; it is valid only when all who hold the table have ended."""
+        self._gate.close()
+        eventually(lambda: self._scene.admin.fetch(_STATE) == [(True,)])
+
+    def end(self) -> None:
+        self._gate.close()
+        self._thread.join()
+
+
+@pytest.mark.tier("all")
+def test_an_index_that_is_built_beside_us_runs_no_code(scene):
+    """The server builds it under a lock that lets inserts pass, and uses it before all who insert have ended."""
+    for number in itertools.count(1):
+        renew(scene)
+        scene.clear()
+        builder = _Builder(scene)
+        try:
+            with before_statement(number, builder.let_go) as done:
+                by_sink("readCommitted")(scene, '"lair"."plain"')
+        finally:
+            builder.end()
+        assert (scene.stranger.ran(), sent_to(scene.queue("error"))) == (False, [2])
+        if not done:
+            return
