@@ -242,7 +242,7 @@ def atomic(scene: Scene, to: str, *, errors: bool):
         yield stream
 
 
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", [*FEW, "rule also", "rule instead"])
 def test_an_atomic_pipeline_stages_nothing_for_a_stranger(scene, name):
     with atomic(scene, scene.stranger.address(name), errors=True) as stream:
         stream.drain()

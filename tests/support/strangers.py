@@ -106,7 +106,7 @@ ARMS = {
     "default of another column": _default("lair.ran()"),
     "default by an operator": _default("'a'::text OPERATOR(lair.@@@) 'b'::text"),
     "default by a domain": _default("'a'::text::lair.word"),
-    "default by a cast to json": _default("to_json(ROW('a')::lair.pair)"),
+    "default by a cast to json": _default("to_json('red'::lair.colour)"),
     "default that rewrites a query": _default(
         "ts_rewrite('a'::tsquery, 'SELECT ''a''::tsquery, lair.ran()::text::tsquery')"
     ),
@@ -138,7 +138,7 @@ ARMS = {
     # -- types
     "domain": Arm([queue(headers="lair.word NOT NULL")], "type|domain"),
     "domain of a domain": Arm([queue(headers="lair.longer_word NOT NULL")], "type|domain"),
-    "array of a domain": Arm([queue(extra="lair.word[] DEFAULT '{a}'")], "type|domain"),
+    "array of a domain": Arm([queue(extra="lair.word[] DEFAULT ARRAY['a'::text]::lair.word[]")], "type|domain"),
     "enum": Arm([queue(extra="lair.colour DEFAULT 'red'")], "type"),
     "composite": Arm([queue(extra="lair.pair")], "type"),
     # -- what is no table
@@ -251,8 +251,8 @@ _OF_ATTACKER = (
     "CREATE DOMAIN lair.longer_word AS lair.word",
     "CREATE TYPE lair.colour AS ENUM ('red')",
     "CREATE TYPE lair.pair AS (a text)",
-    _FUNCTION.format("shown(lair.pair) RETURNS json", "PERFORM lair.ran(); RETURN '{}';"),
-    "CREATE CAST (lair.pair AS json) WITH FUNCTION lair.shown(lair.pair)",
+    _FUNCTION.format("shown(lair.colour) RETURNS json", "PERFORM lair.ran(); RETURN '{}';"),
+    "CREATE CAST (lair.colour AS json) WITH FUNCTION lair.shown(lair.colour)",
 )
 #: Two schemas of his own: into ``shop`` leads an address, and ``trap`` takes its name when he likes.
 SHOP, TRAP = "shop", "trap"
