@@ -22,6 +22,7 @@ from sqlqueue_spark.administration.error_queue import BATCH_ROWS, opened
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.options.own_file import opened as opened_file
 from sqlqueue_spark.tables.queues import InTransit
 
 
@@ -87,7 +88,7 @@ def discard(
 def _appended(file: Path) -> Iterator[BinaryIO]:
     """Open a file for appending. If an earlier process died in the middle of a line, end that line first."""
     with _told(file):
-        out = os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "ab+", buffering=0)
+        out = os.fdopen(opened_file(file, os.O_RDWR | os.O_CREAT | os.O_APPEND), "ab+", buffering=0)
     with out:
         with _told(file):
             size = out.seek(0, os.SEEK_END)

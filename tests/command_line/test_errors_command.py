@@ -1,6 +1,7 @@
 """``sqlqueue errors`` on a real error queue: what it prints and asks, and its exit codes."""
 
 import json
+import os
 import re
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConnectionLost
 from tests.support.error_rows import ACKNOWLEDGEMENT, fail, failed, failure, full
 from tests.support.messages import body, message_id, row_id
+from tests.support.other_user import STRANGER
 
 
 @pytest.fixture
@@ -269,6 +271,31 @@ def test_a_discard_asks_and_keeps(postgresql, error, tmp_path):
     rest = said(postgresql, "discard", "--to-file", str(file), "--yes", "--json")
     assert json.loads(rest) == {"queue": where(postgresql), "discarded": 3, "held": 0}
     assert (error.ids(), len(file.read_text().splitlines())) == ([row_id(4)], 4)
+
+
+def test_a_discard_follows_no_link_and_writes_into_no_file_of_another_user(postgresql, error, tmp_path):
+    """They could be in a folder that is shared, and lead to a file of ours, or show what failed."""
+    fill(postgresql, error)
+    important, file = tmp_path / "important", tmp_path / "kept.jsonl"
+    important.write_text("kept")
+    file.symlink_to(important)
+    reasons = ["it is a link, which is not followed"]
+    if os.geteuid() == 0:
+        reasons.append("it belongs to the user with the number 65534")
+    for reason in reasons:
+        refused = run(postgresql, "discard", "--to-file", str(file), "--yes")
+        assert (refused.exit_code, refused.stderr) == (
+            1,
+            (
+                f"Error: The file '{file}' cannot be written ({reason}); nothing more is discarded. "
+                "Name another one with --to-file.\n"
+            ),
+        )
+        assert (error.count(), important.read_text()) == (5, "kept")
+        file.unlink()
+        file.touch()
+        if os.geteuid() == 0:
+            os.chown(file, STRANGER, STRANGER)
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,17 @@ def test_catching_up_tells_the_source_nothing_old(told):
     assert said(told) == [json.loads(end(2))]
 
 
+def test_no_link_beside_the_file_is_followed(told, tmp_path_factory):
+    """Another user may have made one in a folder that is shared."""
+    important = tmp_path_factory.mktemp("ours") / "important"
+    important.write_text("kept")
+    for each in ("done", "done.new"):
+        told.done_file.with_name(each).symlink_to(important)
+    heard(told.listen(), progress(0, ends=[end(1)]))
+    assert json.loads(told.done_file.read_text()) == [json.loads(end(1))]
+    assert (told.done_file.is_symlink(), important.read_text()) == (False, "kept")
+
+
 def test_an_end_that_cannot_be_told_costs_no_line(told):
     """It is no object, or the file that it goes to cannot be written."""
     listener = told.listen()

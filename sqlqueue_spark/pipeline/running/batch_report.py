@@ -22,6 +22,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sqlqueue_spark.options.own_file import OwnFile
 from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)
@@ -142,9 +143,7 @@ class BatchReport(StreamingQueryListener):
             return
         self._ends = ends
         try:
-            new = self._done_file.with_name(self._done_file.name + ".new")
-            new.write_text(json.dumps(ends), encoding="utf-8")
-            new.replace(self._done_file)
+            OwnFile(self._done_file).write(json.dumps(ends))
         except OSError as error:  # the source settles when Spark asks for the next batch
             log.warning("done_file_not_written file=%s: %s", self._done_file, error)
 

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,8 @@ def run_until_stopped(
             try:
                 while not query.awaitTermination(1):
                     if asked.is_set() or stop_file.exists():
-                        stop_file.touch()
+                        with suppress(FileExistsError):  # where it is a link, that is not followed
+                            stop_file.touch(exist_ok=False)
                         query.processAllAvailable()
                         batches.catch_up(query)  # tells the source of its last batch before it is closed
                         query.stop()

@@ -6,12 +6,14 @@ Spark itself says so only when it asks for the next batch, which may be an hour 
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.options.own_file import opened
 from sqlqueue_spark.receive.offset import Offset
 
 log = plain_text.logger(__name__)
@@ -50,9 +52,10 @@ class DoneFile:
         if self._thread is None or version == self._seen:
             return
         try:
-            said = json.loads(self._path.read_text(encoding="utf-8"))
+            with os.fdopen(opened(self._path, os.O_RDONLY), encoding="utf-8") as file:
+                said = json.load(file)
         except (OSError, ValueError, RecursionError):
-            return  # not there yet, or not readable: the next trigger settles
+            return  # not there yet, not readable, or another user's: the next trigger settles
         self._seen = version
         for end in map(Offset.if_ours, said if isinstance(said, list) else []):
             if end is not None:
