@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlqueue_spark.embedded.login import PasswordFile
+from sqlqueue_spark.embedded.data_folder import make_way
 from sqlqueue_spark.embedded.programs import binary, opened_lock
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.machine_checks import java, spark
+from sqlqueue_spark.options.own_file import OwnFile
 
 
 def check_parts() -> None:
@@ -28,7 +29,7 @@ def check_parts() -> None:
 def alone(folder: Path) -> Iterator[None]:
     """Let one demo run in a folder: two jobs on one checkpoint would stop each other."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_way(folder.absolute())
         lock = opened_lock(folder / "lock")
     except OSError as error:
         raise ConfigurationError(
@@ -46,7 +47,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 def url_file(file: Path, variable: str, url: str) -> str:
     """Write a url into a file that only we can read; returns what sets a variable from it in a shell."""
-    PasswordFile(file).write(url)
+    OwnFile(file).write(url)
     return f'{variable}="$(cat {shlex.quote(short(file))})"'
 
 

@@ -14,10 +14,11 @@ from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 
-from sqlqueue_spark.embedded.login import PasswordFile
+from sqlqueue_spark.embedded.data_folder import check_way, make_way
 from sqlqueue_spark.embedded.programs import binary, one_at_a_time
 from sqlqueue_spark.embedded.server import EmbeddedServer
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options.own_file import OwnFile
 from sqlqueue_spark.plain_text import shell_word
 
 _DATABASE = "database"
@@ -56,7 +57,7 @@ class KeptServer:
         with self._alone():
             ran = self._server.running_port() is not None
             self._server.start()
-            PasswordFile(self.url_file).write(self._server.url())
+            OwnFile(self.url_file).write(self._server.url())
         return not ran
 
     def stop(self) -> bool:
@@ -88,8 +89,12 @@ class KeptServer:
     def size(self) -> int:
         """The bytes of its data."""
         self._check_there()
-        walk = os.walk(self.folder / _DATABASE)
-        return sum(Path(at, each).lstat().st_size for at, _, files in walk for each in files)
+        walk = os.fwalk(self.folder / _DATABASE)
+        return sum(
+            os.stat(each, dir_fd=at, follow_symlinks=False).st_size
+            for _, _, files, at in walk
+            for each in files
+        )
 
     def remove(self) -> list[str]:
         """Stop it and delete its data; returns the names of what else is in the folder, which stays."""
@@ -125,15 +130,16 @@ class KeptServer:
     def _take_folder(self) -> None:
         """Make the folder, or take an empty one; one of other things is refused."""
         with _said(f"No server can be started in {self.folder}"):
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            others = sorted(each.name for each in self.folder.iterdir())
+            check_way(self.folder)
             if self._is_there():
                 return
+            others = sorted(each.name for each in self.folder.iterdir()) if self.folder.exists() else []
             if others:
                 raise ConfigurationError(
                     f"The folder {self.folder} holds other things ({', '.join(others[:3])}) and no server; "
                     "name an empty one with --folder."
                 )
+            make_way(self.folder)
             text = _WORDS.format(start=self.command("start"), remove=self.command("remove"))
             (self.folder / _MARK).write_text(text, encoding="utf-8")
 
@@ -142,6 +148,7 @@ class KeptServer:
         """Let one command at a time work on the server."""
         with ExitStack() as stack:
             with _said(f"The folder {self.folder} cannot be used"):
+                check_way(self.folder)
                 stack.enter_context(one_at_a_time(self.folder / _LOCK))
             yield
 

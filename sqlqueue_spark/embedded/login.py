@@ -9,11 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 import secrets
-import stat
-from contextlib import suppress
-from pathlib import Path
 
 SUPERUSER = "postgres"
 
@@ -23,28 +19,6 @@ host all all 127.0.0.1/32 scram-sha-256
 """
 #: Many iterations make a login dear, for a password that can be guessed. Ours has 192 random bits.
 _ITERATIONS = 1
-
-
-class PasswordFile:
-    """A file that only its owner reads, such as the one with the superuser's password."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def read(self) -> str | None:
-        """What is in it; None where there is no such file, or others may have read it."""
-        with suppress(OSError), os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
-            of = os.fstat(file.fileno())
-            if of.st_uid == os.geteuid() and not stat.S_IMODE(of.st_mode) & 0o077:
-                return file.read().strip() or None
-        return None
-
-    def write(self, password: str) -> None:
-        """Write it anew, as a file that only we read from its first moment on."""
-        new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(password + "\n")
-        new.replace(self.path)
 
 
 def verifier(password: str) -> str:

@@ -10,7 +10,6 @@ import functools
 import os
 import pwd
 import re
-import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options.own_file import opened
 
 FOLDER_VARIABLE = "SQLQUEUE_POSTGRESQL_BIN"
 #: What the server's programs may know of our environment.
@@ -94,29 +94,9 @@ def run(program: Path, *arguments: str | Path, said: str = "") -> None:
         raise ConfigurationError(f"{program.name} failed with code {result.returncode}: {told}")
 
 
-def take_over(data_directory: Path) -> None:
-    """Refuse a directory that another user has filled: its settings name libraries that the server loads.
-
-    :raises ConfigurationError: it is not empty, and belongs to another user.
-    """
-    owners = {os.geteuid()}
-    if os.geteuid() == 0:
-        with suppress(KeyError):
-            owners.add(pwd.getpwnam(_USER).pw_uid)
-    owner = data_directory.stat().st_uid
-    if owner not in owners and any(data_directory.iterdir()):
-        raise ConfigurationError(
-            f"The folder {data_directory} belongs to the user with the number {owner}, and a server in it "
-            "would run what he has put there; name a folder of your own."
-        )
-    if os.geteuid() == 0:
-        hand_over(data_directory)
-
-
 def opened_lock(path: Path) -> IO[str]:
-    """A file to lock. It is neither emptied nor followed: another user may have put a link there."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.fdopen(os.open(path, flags, 0o600), "r+")
+    """A file to lock. It is not emptied."""
+    return os.fdopen(opened(path, os.O_RDWR | os.O_CREAT), "r+")
 
 
 @contextmanager
@@ -127,21 +107,10 @@ def one_at_a_time(path: Path) -> Iterator[None]:
         yield
 
 
-def hand_over(data_directory: Path) -> None:
-    """As root: give the directory to the server's user, and let that user pass through to it and the
-    binaries.
-    """
-    user = _server_user()
-    for path in (data_directory, binary("postgres")):
-        for folder in path.parents:
-            mode = folder.stat().st_mode
-            if not mode & stat.S_IXOTH:
-                folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
-    os.chown(data_directory, user.pw_uid, user.pw_gid, follow_symlinks=False)
-
-
-def _server_user() -> pwd.struct_passwd:
-    """As root: the server's user, made if it is missing."""
+def server_user() -> pwd.struct_passwd | None:
+    """For root the server's user, made if it is missing; else None, as the server runs as we do."""
+    if os.geteuid() != 0:
+        return None
     # Two programs that do it at once make two users of one name.
     with _USERS.open() as users:
         fcntl.flock(users, fcntl.LOCK_EX)

@@ -24,9 +24,11 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from sqlqueue_spark.embedded.login import RULES, SUPERUSER, PasswordFile, verifier
-from sqlqueue_spark.embedded.programs import as_child, binary, locale, one_at_a_time, run, take_over
+from sqlqueue_spark.embedded.data_folder import DataFolder, check_way, make_way
+from sqlqueue_spark.embedded.login import RULES, SUPERUSER, verifier
+from sqlqueue_spark.embedded.programs import as_child, binary, locale, one_at_a_time, run
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options.own_file import OwnFile
 
 GUARDED_ROLE = "guarded"
 _PATIENCE = 60  # seconds
@@ -59,14 +61,15 @@ class EmbeddedServer:
         keep_running: bool = False,
         keep_url: bool = False,
     ) -> None:
-        self.data_directory = data_directory.expanduser().resolve()
+        self.data_directory = data_directory.expanduser().absolute()
         self.log = self.data_directory / "server.log"
         self.settings = dict(settings or {})
         self.keep_running = keep_running
+        self._data = DataFolder(self.data_directory)
         self.port: int | None = None
         self._keeps_url = keep_url
-        self._port_file = PasswordFile(self._beside("port"))
-        self._password_file = PasswordFile(self._beside("password"))
+        self._port_file = OwnFile(self._beside("port"))
+        self._password_file = OwnFile(self._beside("password"))
         self._password: str | None = None
         self._started_by: int | None = None  # our process id, once the server is ours to stop
         self._watcher: subprocess.Popen[bytes] | None = None
@@ -77,9 +80,12 @@ class EmbeddedServer:
         :raises ConfigurationError: it does not start, such as when another program has the port that it
             keeps.
         """
-        self.data_directory.parent.mkdir(parents=True, exist_ok=True)
+        user = make_way(self.data_directory.parent)
         with one_at_a_time(self._beside("lock")):  # initdb wants the directory empty
-            self._prepare()
+            self._data.take(user)
+            if self._data.read("PG_VERSION") is None:
+                arguments = (f"--username={SUPERUSER}", "--auth=reject", "--encoding=UTF8", *locale())
+                run(binary("initdb"), "-D", self.data_directory, *arguments)
             running = self.running_port()
             if running is None and self.port is None:
                 self.port = self._kept_port()
@@ -104,22 +110,21 @@ class EmbeddedServer:
 
     def running_port(self) -> int | None:
         """The port of the server that runs on the directory, once it is neither starting nor stopping."""
-        pid_file = self.data_directory / "postmaster.pid"
+        check_way(self.data_directory.parent)
         deadline = time.monotonic() + _PATIENCE
-        while pid_file.exists():
-            with suppress(FileNotFoundError):
-                # Process id, directory, start time, port, socket directory, address, shared memory, state.
-                lines = [line.strip() for line in pid_file.read_text().splitlines()]
-                processes = _servers_on(self.data_directory)
-                if not processes:  # it died without a word
-                    pid_file.unlink()
-                elif len(lines) >= 8 and lines[7] == "ready" and int(lines[0]) in processes:
-                    if lines[5] == "127.0.0.1":
-                        return int(lines[3])
-                    raise ConfigurationError(
-                        f"The server on {self.data_directory} does not listen on 127.0.0.1; stop process "
-                        f"{lines[0]}."
-                    )
+        while (said := self._data.read("postmaster.pid")) is not None:
+            # Process id, directory, start time, port, socket directory, address, shared memory, state.
+            lines = [line.strip() for line in said.decode(errors="replace").splitlines()]
+            processes = _servers_on(self.data_directory)
+            if not processes:  # it died without a word
+                self._data.remove("postmaster.pid")
+            elif len(lines) >= 8 and lines[7] == "ready" and lines[0] in processes:
+                if lines[5] == "127.0.0.1" and lines[3].isdecimal():
+                    return int(lines[3])
+                raise ConfigurationError(
+                    f"The server on {self.data_directory} does not listen on 127.0.0.1; stop process "
+                    f"{lines[0]}."
+                )
             if time.monotonic() > deadline:
                 raise ConfigurationError(
                     f"The server on {self.data_directory} is neither up nor down; stop its processes."
@@ -165,23 +170,16 @@ class EmbeddedServer:
     def _beside(self, suffix: str) -> Path:
         return self.data_directory.with_name(f"{self.data_directory.name}.{suffix}")
 
-    def _prepare(self) -> None:
-        self.data_directory.mkdir(exist_ok=True)
-        take_over(self.data_directory)
-        if not (self.data_directory / "PG_VERSION").exists():
-            arguments = (f"--username={SUPERUSER}", "--auth=reject", "--encoding=UTF8", *locale())
-            run(binary("initdb"), "-D", self.data_directory, *arguments)
-
     def _guard(self, *, running: bool) -> None:
         """Ask everybody for a password, also where an earlier version of this package asked for none.
 
         A server that begins anew gets a new password: another program may have listened on its port, and may
         have been told the old one. The file is written last: until it is there, this is done again.
         """
-        rules = self.data_directory / "pg_hba.conf"
         self._password = self._password_file.read()
         begins_anew = not running and self.port is None
-        if self._password is not None and rules.read_text() == RULES and not begins_anew:
+        guarded = self._data.read("pg_hba.conf") == RULES.encode()
+        if self._password is not None and guarded and not begins_anew:
             return
         if running:
             raise ConfigurationError(
@@ -193,7 +191,7 @@ class EmbeddedServer:
         statement = (resources.files(__package__) / "superuser.sql").read_text(encoding="utf-8")
         said = statement.format(verifier=verifier(password))
         run(binary("postgres"), *_ALONE, self.data_directory, SUPERUSER, said=said)
-        rules.write_text(RULES)
+        self._data.write("pg_hba.conf", RULES)
         self._password_file.write(password)
         self._password = password
 
@@ -230,14 +228,14 @@ class EmbeddedServer:
             "password_encryption": "scram-sha-256",
         }
         settings = [f"-c {shlex.quote(f'{name}={value}')}" for name, value in (fixed | self.settings).items()]
-        logged = self.log.stat().st_size if self.log.exists() else 0
+        logged = self._data.size(self.log.name)
         try:
             run(
                 *(binary("pg_ctl"), "start", "-w", "-t", str(_PATIENCE)),
                 *("-D", self.data_directory, "-l", self.log, "-o", " ".join(settings)),
             )
         except ConfigurationError as error:
-            said = self.log.read_bytes()[logged:] if self.log.exists() else b""
+            said = self._data.read(self.log.name, after=logged) or b""
             fatal = re.findall(r"FATAL: *(.*\S)", said.decode(errors="replace"))
             return fatal[-1] if fatal else str(error)
         return ""
@@ -264,10 +262,11 @@ class EmbeddedServer:
             self._watcher = None
 
 
-def _servers_on(data_directory: Path) -> set[int]:
+def _servers_on(data_directory: Path) -> set[str]:
     """The server processes that work in this directory. A process id alone proves nothing: it may be used
     again.
     """
+    folder = str(data_directory.resolve())
     try:
         import psutil
     except ModuleNotFoundError as error:
@@ -276,9 +275,9 @@ def _servers_on(data_directory: Path) -> set[int]:
             "'sqlqueue_spark[demo]'."
         ) from error
     return {
-        process.pid
+        str(process.pid)
         for process in psutil.process_iter(["name", "cwd"])
-        if "postgres" in (process.info["name"] or "") and process.info["cwd"] == str(data_directory)
+        if "postgres" in (process.info["name"] or "") and process.info["cwd"] == folder
     }
 
 

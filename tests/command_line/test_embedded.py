@@ -19,6 +19,7 @@ import pytest
 
 from sqlqueue_spark.embedded import EmbeddedServer, programs
 from sqlqueue_spark.errors import ConfigurationError
+from tests.support.other_user import STRANGER, as_root, as_user
 from tests.support.postgresql import restart
 from tests.support.waiting import eventually
 
@@ -26,6 +27,7 @@ from tests.support.waiting import eventually
 @pytest.fixture
 def directory():
     folder = Path(tempfile.mkdtemp(prefix="sqlqueue-embedded-"))
+    folder.chmod(0o711)  # for root PostgreSQL runs as another user
     yield folder / "data"
     shutil.rmtree(folder)
 
@@ -255,11 +257,11 @@ def test_a_server_is_left_running_once_all_is_well(directory):
     server.stop()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of somebody else's")
+@as_root
 def test_what_somebody_else_has_put_into_the_folder_is_not_run(directory):
     directory.mkdir()
     (directory / "PG_VERSION").write_text("18")
-    os.chown(directory, 65534, 65534)
+    os.chown(directory, STRANGER, STRANGER)
     with pytest.raises(
         ConfigurationError, match=r"belongs to the user with the number 65534, and a server in it"
     ):
@@ -267,11 +269,62 @@ def test_what_somebody_else_has_put_into_the_folder_is_not_run(directory):
     assert directory.stat().st_uid == 65534
 
 
+@as_root
+def test_a_link_that_a_query_makes_leads_root_nowhere(directory, tmp_path):
+    """Its superuser runs programs as the server's user, who owns the folder."""
+    important = tmp_path / "important"
+    important.write_text("kept")
+    with EmbeddedServer(directory) as server, psycopg.connect(server.url()) as connection:
+        connection.execute("CREATE TABLE asked AS SELECT 1 AS one")
+        connection.commit()
+        connection.execute(f"COPY asked TO PROGRAM 'ln -sf {important} {directory}/pg_hba.conf'")
+    assert (directory / "pg_hba.conf").readlink() == important
+    with EmbeddedServer(directory) as server:
+        assert ask(server.url(), "SELECT one FROM asked") == 1
+    assert important.read_text() == "kept"
+    rules = (directory / "pg_hba.conf").lstat()
+    assert (stat.S_IFMT(rules.st_mode), pwd.getpwuid(rules.st_uid).pw_name) == (stat.S_IFREG, "pgserver")
+
+
+@as_root
+def test_nothing_is_read_where_a_link_of_the_servers_user_leads(directory, tmp_path):
+    """A running server says its port there, among other things."""
+    important = tmp_path / "important"
+    with EmbeddedServer(directory) as server:
+        port, pid_file = server.port, directory / "postmaster.pid"
+        important.write_text(pid_file.read_text())
+        important.chmod(0o600)
+        assert server.running_port() == port
+        as_user("pgserver", lambda: (pid_file.rename(directory / "kept"), pid_file.symlink_to(important)))
+        assert server.running_port() is None
+        as_user("pgserver", lambda: (directory / "kept").rename(pid_file))
+
+
+def test_a_folder_that_is_a_link_is_refused(directory, tmp_path):
+    directory.symlink_to(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"data is a link, which is not followed; name the folder"):
+        EmbeddedServer(directory).start()
+    assert list(tmp_path.iterdir()) == []
+
+
+@as_root
+def test_a_folder_of_other_things_is_not_given_away(directory):
+    directory.mkdir()
+    (directory / "mine").touch()
+    with pytest.raises(ConfigurationError) as caught:
+        EmbeddedServer(directory).start()
+    assert str(caught.value) == (
+        f"The folder {directory} holds other things, and PostgreSQL's user pgserver would own it; "
+        "name an empty one."
+    )
+    assert directory.stat().st_uid == 0
+
+
 def test_a_link_in_the_place_of_the_lock_empties_no_file(directory, tmp_path):
     important = tmp_path / "important"
     important.write_text("kept")
     directory.with_name("data.lock").symlink_to(important)
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(OSError, match="it is a link, which is not followed"):
         EmbeddedServer(directory).start()
     assert important.read_text() == "kept"
 
@@ -345,16 +398,13 @@ def test_a_login_is_percent_encoded(directory):
         assert ask(server.url(user="m/e@", password="open:se/s@me %"), "SELECT current_user") == "m/e@"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes the server's user")
-def test_servers_that_start_at_once_on_a_fresh_machine_make_their_user_together(tmp_path, monkeypatch):
+@as_root
+def test_servers_that_start_at_once_on_a_fresh_machine_make_their_user_together(monkeypatch):
     user = f"sqlqueue{os.getpid()}"
     monkeypatch.setattr(programs, "_USER", user)
-    folders = [tmp_path / str(number) for number in range(8)]
-    for folder in folders:
-        folder.mkdir()
     try:
-        with ThreadPoolExecutor(len(folders)) as pool:
-            list(pool.map(programs.hand_over, folders))
-        assert {folder.stat().st_uid for folder in folders} == {pwd.getpwnam(user).pw_uid}
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda _: programs.server_user(), range(8)))
+        assert set(found) == {pwd.getpwnam(user)}
     finally:
         subprocess.run(["userdel", user], check=True)

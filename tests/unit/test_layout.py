@@ -14,9 +14,9 @@ ROOT = Path(sqlqueue_spark.__file__).parent
 # A module imports modules of its own room and of rooms of lower rank.
 RANKS = {
     **dict.fromkeys(("errors", "row_set", "fail_points", "plain_text", "version"), 0),
-    **dict.fromkeys(("messages", "embedded"), 1),
+    "messages": 1,
     "options": 2,
-    "engines": 3,
+    **dict.fromkeys(("engines", "embedded"), 3),
     **dict.fromkeys(("tables", "functions"), 4),
     **dict.fromkeys(("receive", "send", "inspection"), 5),
     **dict.fromkeys(("administration", "spark"), 6),
@@ -116,6 +116,72 @@ def test_the_modules_of_a_room_import_each_other_in_no_circle(room):
     }
     order = graphlib.TopologicalSorter({name: below & names.keys() - {name} for name, below in found.items()})
     assert set(order.static_order()) == names.keys()
+
+
+#: Calls that touch files. Those of these modules are in folders of ours, or in the package.
+_TOUCHES = {
+    *(
+        "open",
+        "fdopen",
+        "opened",
+        "replace",
+        "read_text",
+        "read_bytes",
+        "write_text",
+        "write_bytes",
+        "touch",
+        "unlink",
+    ),
+    *(
+        "exists",
+        "is_file",
+        "is_dir",
+        "is_symlink",
+        "stat",
+        "lstat",
+        "iterdir",
+        "chmod",
+        "chown",
+        "rename",
+        "mkdir",
+    ),
+    *("rmdir", "rmtree", "fwalk", "walk", "listdir", "OwnFile"),
+}
+_TOUCHED = {
+    "__init__": [],
+    "kept_server": [
+        *(
+            "OwnFile",
+            "exists",
+            "fwalk",
+            "is_dir",
+            "is_file",
+            "is_symlink",
+            "iterdir",
+            "rmdir",
+            "rmtree",
+            "stat",
+        ),
+        *("unlink", "write_text"),
+    ],
+    "login": [],
+    "programs": ["exists", "fdopen", "open", "opened"],
+    "server": ["OwnFile", "read_text"],
+}
+
+
+def test_one_module_alone_touches_the_files_that_the_servers_user_may_make_a_link_of():
+    """``rmtree`` and ``fwalk`` follow no link, and ``server`` reads a file of the package."""
+    found = {
+        file.stem: {
+            name
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.Call)
+            and (name := getattr(node.func, "attr", getattr(node.func, "id", ""))) in _TOUCHES
+        }
+        for file in (ROOT / "embedded").glob("*.py")
+    }
+    assert {name: sorted(calls) for name, calls in found.items() if name != "data_folder"} == _TOUCHED
 
 
 def test_no_two_files_have_the_same_name():

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.embedded import programs
 from sqlqueue_spark.embedded.kept_server import KeptServer, default_folder
+from tests.support.other_user import STRANGER, as_root
 
 
 @pytest.fixture
@@ -112,6 +113,56 @@ def test_a_folder_of_other_things_is_refused(folder):
         f"Error: The folder {folder} holds other things (a, b, c) and no server; name an empty one with --folder.\n",
     )
     assert sorted(each.name for each in folder.iterdir()) == ["a", "b", "c", "d"]
+
+
+@as_root
+def test_root_follows_no_other_user_and_opens_no_folder_for_others(folder):
+    """He has put a link into his folder, to give away a folder of root's."""
+    theirs, ours = folder.parent / "theirs", folder.parent / "ours"
+    for each in (theirs, ours):
+        each.mkdir(mode=0o700)
+    (theirs / "database").symlink_to(ours)
+    os.chown(theirs, STRANGER, STRANGER)
+    assert run(theirs, "start") == (
+        1,
+        "",
+        (
+            f"Error: A server in {theirs} could be led elsewhere, because {theirs} belongs to the user with "
+            "the number 65534; name a folder of your own that others may not change.\n"
+        ),
+    )
+    (theirs / "sqlqueue-server.txt").touch()
+    for name in ("start", "stop", "url"):
+        code, said, complained = run(theirs, name)
+        assert (code, said) == (1, "")
+        assert f"because {theirs} belongs to the user with the number 65534" in complained
+    assert run(folder, "start") == (
+        1,
+        "",
+        (
+            f"Error: The folder {folder.parent} does not let PostgreSQL's user pgserver through to {folder}; "
+            f"use a path outside of it, or type: chmod o+x '{folder.parent}'\n"
+        ),
+    )
+    found = [each.stat() for each in (theirs, ours, folder.parent)]
+    assert [each.st_uid for each in found] == [STRANGER, 0, 0]
+    assert {stat.S_IMODE(each.st_mode) for each in found} == {0o700}
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_folder_into_which_others_may_write_is_refused(folder, mode):
+    folder.mkdir()
+    folder.chmod(mode)
+    assert run(folder, "start") == (
+        1,
+        "",
+        (
+            f"Error: A server in {folder} could be led elsewhere, because {folder} may be written by other "
+            "users; name a folder of your own that others may not change.\n"
+        ),
+    )
+    assert list(folder.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_said(folder):
