@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from sqlqueue_spark.options.own_file import OwnFile, changed_by_others, opened
+from sqlqueue_spark.pipeline.running.delta_lake import fetched, remember
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped
 from sqlqueue_spark.receive.holding.done_file import DoneFile
 from tests.support.other_user import STRANGER, as_root
@@ -151,3 +152,21 @@ def test_a_stop_makes_no_file_where_a_link_leads(tmp_path):
     query.stop.side_effect = lambda: made.append(elsewhere.exists())
     run_until_stopped(mock.Mock(_jvm=None), query, stop_file)
     assert made == [False]
+
+
+@as_root
+@pytest.mark.parametrize("whose", ["folder", "jar", "jar that others may write"])
+def test_a_note_or_a_jar_of_another_user_is_not_used(tmp_path, monkeypatch, whose):
+    """Spark runs what is in a jar."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    jar = tmp_path / "delta.jar"
+    jar.touch(mode=0o644)
+    remember("delta", jar.as_uri())
+    assert fetched("delta") == jar.as_uri()
+    if whose == "jar that others may write":
+        jar.chmod(0o666)
+    else:
+        os.chown(jar if whose == "jar" else tmp_path / "sqlqueue", STRANGER, STRANGER)
+    assert fetched("delta") is None
+    remember("other", jar.as_uri())
+    assert (tmp_path / "sqlqueue" / "other.jars").exists() == (whose != "folder")

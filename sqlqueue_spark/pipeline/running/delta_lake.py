@@ -7,7 +7,6 @@ repository: to ask costs each start a second, ninety lines on stderr and, withou
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -22,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options.own_file import OwnFile, changed_by_others
 from sqlqueue_spark.pipeline.running.spark_defaults import CONF, settings_in, spark_home
 
 JARS, PACKAGES = "spark.jars", "spark.jars.packages"
@@ -120,10 +120,15 @@ def _delta_version() -> str | None:
 
 
 def fetched(package: str) -> str | None:
-    """The urls of a package's jars, as in the setting spark.jars; None where they must be fetched."""
+    """The urls of a package's jars, as in the setting spark.jars; None where they must be fetched.
+
+    A jar, or a note, that another user could have written is not used: Spark runs what is in a jar.
+    """
     with suppress(OSError, RuntimeError, ValueError):
-        jars = _note(package).read_text(encoding="utf-8").strip()
-        if jars and all(Path(unquote(urlsplit(each).path)).is_file() for each in jars.split(",")):
+        note = _note(package)
+        jars = note.read_text(encoding="utf-8").strip() if changed_by_others(note.parent) is None else ""
+        files = [Path(unquote(urlsplit(each).path)) for each in jars.split(",")]
+        if all(each.is_file() and changed_by_others(each) is None for each in files):
             return jars
     return None
 
@@ -135,9 +140,8 @@ def remember(package: str, jars: str) -> None:
     with suppress(OSError, RuntimeError):
         note = _note(package)
         note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        begun = note.with_name(f"{note.name}.{secrets.token_hex(4)}")
-        begun.write_text(jars + "\n", encoding="utf-8")
-        begun.replace(note)
+        if changed_by_others(note.parent) is None:
+            OwnFile(note).write(jars)
 
 
 def _note(package: str) -> Path:
