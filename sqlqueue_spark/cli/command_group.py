@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -93,9 +92,6 @@ class Job(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        here = str(Path.cwd())
-        if here not in sys.path:  # so that modules with a user's functions are found, as with python -m
-            sys.path.append(here)
         return self._command().make_context(info_name, args, parent, **extra)
 
     def _command(self) -> click.Command:

@@ -31,6 +31,7 @@ def child_environment(**more: str) -> Mapping[str, str]:
     return {
         **own,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONSAFEPATH": "1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "JDK_JAVA_OPTIONS": f"{own.get('JDK_JAVA_OPTIONS', '')} {_QUICK}".strip(),

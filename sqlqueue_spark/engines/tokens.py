@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from typing import Any
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import AZURE_IDENTITY
+from sqlqueue_spark.options.named_module import imported
 
 
 def token_of(provider: str, scope: str) -> str:
@@ -53,7 +53,7 @@ def _credential() -> Any:
 def _loaded(provider: str, place: str, remedy: str) -> Any:
     module, _, name = place.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
+        return getattr(imported(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(
             f"The accessTokenProvider {provider} cannot be loaded ({error}); {remedy}"

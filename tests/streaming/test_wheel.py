@@ -1,5 +1,6 @@
 """What people install: the wheel holds all of the package, and each of its commands runs outside the clone."""
 
+import colorsys
 import json
 import os
 import shutil
@@ -20,16 +21,29 @@ from tests.support.wheel import ROOT
 JOBS = [
     "archive failed --into delta/failed --take --checkpoint c/archive --available-now",
     "drain orders --into delta/drained --available-now",
-    "forward returns --to Billing --endpoint F --create --checkpoint c/forward --available-now",
+    (
+        "forward returns --to Billing --function shop:routed --endpoint F "
+        "--create --checkpoint c/forward --available-now"
+    ),
     "handle claims --handler shop:handle --endpoint H --error-queue error --create --checkpoint c/handle --available-now",
     "store-and-forward outgoing --endpoint S --error-queue error --create --checkpoint c/store --available-now",
 ]
+#: Workers import a handler, and what a function of Spark's calls, by name from the working folder.
 SHOP = """
+from pyspark.sql import functions as F
 from sqlqueue_spark.handling import Send
 
 def handle(message):
-    return Send("Shipping", message.type, message.body)
-"""
+    import colorsys
+    return Send("Shipping", message.type, colorsys.__file__.encode())
+
+def place(id):
+    import colorsys
+    return "Billing" if colorsys.__file__ == "{python}" else "nowhere"
+
+def routed(messages):
+    return messages.withColumn("Destination", F.udf(place, "string")("Id"))
+""".replace("{python}", colorsys.__file__)
 STORED = ("--type", "T", "--header", "$.store-and-forward.destination=Remote")
 QUEUES = ("failed", "orders", "returns", "claims", "Shipping", "outgoing", "error")
 #: One process after the other would start Spark five times.
@@ -46,8 +60,9 @@ PROGRAM = textwrap.dedent("""
 
 @pytest.fixture
 def folder(tmp_path):
-    """Where the commands run, with a handler of somebody's."""
+    """Where the commands run: with a module of the user's, and one that another user has put there."""
     (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "colorsys.py").touch()
     return tmp_path
 
 
@@ -115,6 +130,7 @@ def test_each_job_runs_from_the_wheel(installed, folder, postgresql, remote):
     left = {name: postgresql.queue(name).count() for name in QUEUES}
     assert left == {**dict.fromkeys(QUEUES, 0), "Shipping": 2}
     assert {name: remote.queue(name).count() for name in ("Billing", "Remote")} == {"Billing": 3, "Remote": 1}
+    assert {bytes(row.body).decode() for row in postgresql.queue("Shipping").rows()} == {colorsys.__file__}
     homes = complained.splitlines()[-1].split()
     assert all(Path(each).is_relative_to(installed.folder) for each in homes), homes
     # The log is that of the wheel: with its own one Spark says so, and what it does.

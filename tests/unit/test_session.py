@@ -33,7 +33,11 @@ SHARED = {
     "spark.driver.extraJavaOptions": JAVA,
 }
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
-WITHOUT_DELTA = {**SHARED, "spark.sql.shuffle.partitions": "4"}
+WITHOUT_DELTA = {
+    **SHARED,
+    "spark.sql.shuffle.partitions": "4",
+    "spark.python.daemon.module": "sqlqueue_spark.spark.worker_daemon",
+}
 WITH_DELTA = {
     **WITHOUT_DELTA,
     "spark.jars.packages": DELTA,
@@ -43,7 +47,7 @@ WITH_DELTA = {
 }
 VARIABLES = (
     "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", *module._JAVA_VARIABLES,
-    "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP",
+    "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "PYTHONSAFEPATH",
 )  # fmt: skip
 
 
@@ -247,13 +251,15 @@ def test_java_is_tuned_beside_an_archive_of_classes(builder, monkeypatch):
 
 
 def test_workers_run_in_the_python_of_the_job(builder, monkeypatch):
-    """Unless another one is named."""
+    """And import nothing from its folder first. Unless another one is named."""
     started(builder)
     told = [os.environ[each] for each in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")]
     assert told == [sys.executable, sys.executable, "127.0.0.1"]
+    assert os.environ["PYTHONSAFEPATH"] == "1"
     monkeypatch.setenv("PYSPARK_PYTHON", "mine")
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
     started(builder)
-    assert os.environ["PYSPARK_PYTHON"] == "mine"
+    assert (os.environ["PYSPARK_PYTHON"], os.environ["PYTHONSAFEPATH"]) == ("mine", "")
 
 
 @pytest.mark.parametrize(

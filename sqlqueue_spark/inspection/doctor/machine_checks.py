@@ -27,8 +27,9 @@ _SPARKS = ("pyspark", "pyspark-client", "databricks-connect")
 _SECONDS = 30
 #: Prints the version of a worker's Python and the packages that it lacks. Its working folder does not count.
 _ASKED = """
-import importlib.util, sys
+import sys
 sys.path[:] = [each for each in sys.path if each]
+import importlib.util
 packages = ("sqlqueue_spark", "pyarrow")
 print(*sys.version_info[:2], *(each for each in packages if importlib.util.find_spec(each) is None))
 """

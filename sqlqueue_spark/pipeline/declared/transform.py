@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options.fields import option, text
+from sqlqueue_spark.options.named_module import imported
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
 
@@ -95,7 +95,7 @@ def load_function(name: str) -> Callable[..., object]:
     """
     module_name, _, attribute = name.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = imported(module_name)
     except Exception as error:  # likewise
         raise ConfigurationError(
             f"The module of the function {name} cannot be imported ({type(error).__name__}: "

@@ -33,7 +33,8 @@ _NOT_FETCHED = (
     " The first time it fetches {} from Maven's repository; where there is no way to that, name a mirror in "
     "the file of the setting spark.jars.ivySettings, or bring the jars with spark.jars."
 )
-_ONE_MACHINE = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions", _JAVA)
+_DAEMON = "spark.python.daemon.module"
+_ONE_MACHINE = (_DAEMON, "spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions", _JAVA)
 
 
 def check_machine(*, delta: bool = True) -> None:
@@ -79,6 +80,7 @@ def session(name: str, *, delta: bool = True, settings: Mapping[str, str] | None
 def missing_settings(theirs: Mapping[str, str], *, delta: bool) -> dict[str, str]:
     """What a session that this process starts is given: our settings that the user's leave open."""
     ours = delta_lake.with_delta(settings_in(CONF), theirs, wanted=delta)
+    ours[_DAEMON] = "sqlqueue_spark.spark.worker_daemon"
     # Settings for one machine stay out of a cluster's way.
     if not theirs.get("spark.master", "local").startswith("local"):
         ours = {key: value for key, value in ours.items() if key not in _ONE_MACHINE}
@@ -122,6 +124,9 @@ def _fetches_delta_alone(ours: Mapping[str, str], theirs: Mapping[str, str]) -> 
 def _set_environment(theirs: Mapping[str, str]) -> None:
     """Let Spark run its workers in this Python and listen on this machine alone, unless that is set."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts no threads in each Python process
+    os.environ.setdefault(
+        "PYTHONSAFEPATH", "1"
+    )  # no file of the working folder is imported in a module's place
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
     if "spark.master" not in theirs:

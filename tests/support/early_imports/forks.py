@@ -65,7 +65,12 @@ def stand_in() -> NoReturn:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, __file__], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    unsafe = {
+        name: each for name, each in os.environ.items() if name != "PYTHONSAFEPATH"
+    }  # else no folder is first on its path
+    return subprocess.Popen(
+        [sys.executable, __file__], env=unsafe, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
 
 
 def _address() -> str:
@@ -209,7 +214,7 @@ def _run(order: Order) -> None:
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
-    sys.path[0] = order["folder"]
+    sys.path[:1] = [] if "PYTHONSAFEPATH" in os.environ else [order["folder"]]
     sys.argv[:] = order["arguments"]
     runpy.run_module(order["arguments"][0], run_name="__main__", alter_sys=True)
 
