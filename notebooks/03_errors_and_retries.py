@@ -13,6 +13,7 @@
 # COMMAND ----------
 
 import os
+from pathlib import Path
 
 
 def parameter(name: str, default: str = "") -> str:
@@ -25,6 +26,15 @@ def parameter(name: str, default: str = "") -> str:
     return widgets.get(name)
 
 
+def own_folder() -> str:
+    """Your folder: in your home, closed to others. On Databricks below /Users; a volume is safer there."""
+    if "dbutils" in globals():
+        return f"/Users/{spark.sql('SELECT current_user()').first()[0]}/sqlqueue"
+    made = Path.home() / "sqlqueue"
+    made.mkdir(mode=0o700, exist_ok=True)
+    return str(made)
+
+
 def password() -> str:
     """The secret that the widget password_secret names as scope/key, else SQLQUEUE_PASSWORD."""
     scope, _, key = parameter("password_secret").partition("/")
@@ -32,7 +42,7 @@ def password() -> str:
 
 
 orders, error = parameter("orders", "NotebookOrders"), parameter("error", "NotebookError")
-folder, unit = parameter("folder", "/tmp/sqlqueue"), parameter("unit", "minute")
+unit = parameter("unit", "minute")
 given = {"url": parameter("url"), "user": parameter("user"), "password": password()}
 connection = {name: value for name, value in given.items() if value}
 
@@ -40,6 +50,7 @@ if "spark" not in globals():  # outside of Databricks there is no session yet
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
+folder = parameter("folder") or own_folder()
 
 # COMMAND ----------
 

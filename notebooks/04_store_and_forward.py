@@ -17,6 +17,7 @@
 # COMMAND ----------
 
 import os
+from pathlib import Path
 
 
 def parameter(name: str, default: str = "") -> str:
@@ -27,6 +28,15 @@ def parameter(name: str, default: str = "") -> str:
         return os.environ.get(f"SQLQUEUE_{name.upper()}", default)
     widgets.text(name, default)
     return widgets.get(name)
+
+
+def own_folder() -> str:
+    """Your folder: in your home, closed to others. On Databricks below /Users; a volume is safer there."""
+    if "dbutils" in globals():
+        return f"/Users/{spark.sql('SELECT current_user()').first()[0]}/sqlqueue"
+    made = Path.home() / "sqlqueue"
+    made.mkdir(mode=0o700, exist_ok=True)
+    return str(made)
 
 
 def password(of: str = "") -> str:
@@ -44,12 +54,13 @@ def database(of: str = "") -> dict[str, str]:
 shop, billing = database(), database("billing_")
 nowhere = parameter("nowhere", "postgresql://nobody@127.0.0.1:1/nowhere")
 outgoing, orders = parameter("outgoing", "NotebookOutgoing"), parameter("orders", "NotebookOrders")
-error, folder = parameter("error", "NotebookError"), parameter("folder", "/tmp/sqlqueue")
+error = parameter("error", "NotebookError")
 
 if "spark" not in globals():  # outside of Databricks there is no session yet
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
+folder = parameter("folder") or own_folder()
 
 # COMMAND ----------
 

@@ -1,6 +1,8 @@
 """The notebooks run from start to end, with widgets as on Databricks and with environment variables elsewhere."""
 
+import ast
 import re
+import stat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,6 +125,22 @@ def test_the_fourth_notebook_stores_and_forwards(spark, engine, elsewhere, tmp_p
         "60 messages in NotebookOrders, 60 different ones",
     ]
     assert (elsewhere.queue("NotebookOrders").count(), engine.queue("NotebookError").count()) == (60, 0)
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.py")), ids=lambda file: file.stem)
+def test_a_notebook_writes_into_a_folder_of_the_user_who_runs_it(file, tmp_path, monkeypatch):
+    """Another user may have made one in a folder that is shared. On Databricks each user has his own."""
+    text = file.read_text(encoding="utf-8")
+    assert '\nfolder = parameter("folder") or own_folder()\n' in text
+    (own,) = [each for each in ast.parse(text).body if getattr(each, "name", "") == "own_folder"]
+    names: dict[str, Any] = {"Path": Path}
+    exec(compile(ast.Module([own], []), file, "exec"), names)  # noqa: S102 -- what a user would run
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = Path(names["own_folder"]())
+    assert (made, stat.S_IMODE(made.stat().st_mode)) == (tmp_path / "sqlqueue", 0o700)
+    user = SimpleNamespace(first=lambda: ("me@here",))
+    names |= {"dbutils": None, "spark": SimpleNamespace(sql={"SELECT current_user()": user}.__getitem__)}
+    assert names["own_folder"]() == "/Users/me@here/sqlqueue"
 
 
 @pytest.mark.parametrize(
