@@ -1,5 +1,5 @@
 BEGIN;
-SELECT pg_advisory_xact_lock(hashtextextended('"public"."Shop_Sales_OutboxData"', 0));
+SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('"public"."Shop_Sales_OutboxData"', 0));
 CREATE TABLE IF NOT EXISTS "public"."Shop_Sales_OutboxData" (
     "MessageId" varchar(200) PRIMARY KEY,
     "Dispatched" boolean NOT NULL DEFAULT false,
