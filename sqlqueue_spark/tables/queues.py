@@ -219,14 +219,23 @@ def left_alone(connection: Connection, table: Table, *, looking: bool = False) -
 
     :param looking: rows are only looked at; else they are deleted too.
     """
-    dialect = connection.dialect
-    doing = f"looking whose code {table} runs"
-    for lock in ("table_lock", "table_look_lock") if dialect.statement("table_lock") else ():
-        with contextlib.suppress(NoRight), connection.attempt(hurried=True):
-            connection.execute(dialect.render(lock, queue=dialect.table(table)), doing=doing)
-            break
+    if connection.dialect.statement("table_lock"):
+        for lock in ("table_lock", "table_look_lock"):
+            with contextlib.suppress(NoRight), connection.attempt(hurried=True):
+                _lock(connection, table, lock)
+                break
+    return _code_of_strangers(connection, table, looking=looking)
+
+
+def _lock(connection: Connection, table: Table, name: str = "table_lock") -> None:
+    statement = connection.dialect.render(name, queue=connection.dialect.table(table))
+    connection.execute(statement, doing=f"keeping new code out of {table}")
+
+
+def _code_of_strangers(connection: Connection, table: Table, *, looking: bool = False) -> str | None:
+    statement = connection.dialect.statement("code_of_strangers")
     names = {"schema": table.schema, "name": table.table}
-    found = connection.execute(dialect.statement("code_of_strangers"), names, doing=doing)
+    found = connection.execute(statement, names, doing=f"looking whose code {table} runs")
     for reason, name, looked, owner in found:
         if looked or not looking:
             code = _CODE[reason].format(name=name)
@@ -465,10 +474,12 @@ class Queue:
         """
         if not self.guarded or self._guarded_since == self.connection.freed:
             return
-        if why := left_alone(self.connection, self.table.table):
-            raise QueueError(f"{self.name} is left alone: {why}; to receive from it, name it in queues.")
         if self.connection.dialect.statement("table_lock"):
+            _lock(self.connection, self.table.table)
             self._guarded_since = self.connection.freed
+        if why := _code_of_strangers(self.connection, self.table.table):
+            self._guarded_since = None
+            raise QueueError(f"{self.name} is left alone: {why}; to receive from it, name it in queues.")
 
     def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[Row]:
         self._guard()

@@ -12,8 +12,11 @@ from psycopg import sql
 from sqlqueue_spark.administration import completion, database_overview
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.inspection.doctor.database_checks import checks
-from sqlqueue_spark.options import ConnectionOptions, SourceOptions
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline.running import delayed_delivery
 from sqlqueue_spark.receive.claiming import queue_list, scanner
+from sqlqueue_spark.receive.reading.peek import plan_peek
+from sqlqueue_spark.send.compose.places import Places
 from tests.support.driver import streaming
 from tests.support.postgresql import PostgresEngine
 from tests.support.several import by_queue
@@ -275,6 +278,35 @@ def test_mode_none_adopts_no_table_of_a_stranger(logins, stranger, caplog):
         assert by_queue(stream.messages()) == {"orders": [1, 2]}
     (told,) = [each for each in caplog.messages if each.startswith("queue_left_alone")]
     assert "no lock keeps new code out while workers take its rows" in told
+
+
+def test_a_job_over_a_pattern_moves_nothing_out_of_a_delayed_table_with_code_of_strangers(
+    logins, stranger, caplog
+):
+    engine = logins["superuser"]
+    for name in ("theirs", "harmless"):
+        stranger.create(name)
+        stranger.execute(
+            f'CREATE TABLE "{name}.Delayed" (headers text, body bytea, due timestamptz, id bigserial)'
+        )
+    stranger.execute(RECEIVED["trigger"].format(table='"theirs.Delayed"'))
+    sink = SinkOptions.parse({"url": engine.url, "endpoint": "Sales", "errorQueue": "error"})
+    owners = delayed_delivery._owners(receiving(engine), Places(sink, sink))
+    assert [each.table.table for each in owners] == ["harmless"]
+    why = f"it belongs to '{stranger.name}', and {REASONS['trigger']} would run as this login"
+    assert caplog.messages == [f"delayed_left_alone table=theirs.Delayed@[public]: {why}"]
+
+
+def test_a_peek_by_a_pattern_takes_no_right_but_select(logins, stranger):
+    """Triggers and rules do not count for it; a policy does."""
+    for code in ("policy", "trigger", "rule"):
+        stranger.create(code, code)
+        stranger.insert(code)
+        stranger.execute(f"REVOKE ALL ON {code} FROM public; GRANT SELECT ON {code} TO public")
+    logins["superuser"].execute("DELETE FROM notes")
+    tasks = plan_peek(receiving(logins["ordinary"]))
+    assert [part.queue.partition("@")[0] for task in tasks for part in task] == ["rule", "trigger"]
+    assert stranger.ran() == []
 
 
 def test_a_table_that_a_stranger_locks_stops_no_listing(logins, stranger, monkeypatch):

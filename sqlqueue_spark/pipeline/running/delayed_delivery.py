@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from sqlqueue_spark.engines.connect import connect, one_each
+from sqlqueue_spark.engines.connect import Connection, connect, one_each
 from sqlqueue_spark.errors import ConnectionLost
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import RECEIVE_ONLY, SourceOptions
 from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.receive.claiming.queue_list import tables_of
@@ -16,6 +17,7 @@ from sqlqueue_spark.send import Destinations, RemoteDatabases
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover, Moved
 from sqlqueue_spark.tables import delayed
+from sqlqueue_spark.tables.queues import left_alone
 
 log = logger(__name__)
 
@@ -152,6 +154,18 @@ def waiting_for(source: SourceOptions, places: Places) -> RemoteDatabases | None
     return None
 
 
+def _received(connection: Connection, source: SourceOptions) -> list[Table]:
+    """The job's queues, but for those found by a pattern whose delayed table has code of strangers."""
+    owners = [each for each in tables_of(connection, source) if delayed.find(connection, each)]
+    if source.queue_pattern is None:
+        return owners
+    alone = {each: left_alone(connection, delayed.table_of(each)) for each in owners}
+    for owner, why in alone.items():
+        if why is not None:
+            log.warning("delayed_left_alone table=%s: %s", delayed.table_of(owner), why)
+    return [owner for owner, why in alone.items() if why is None]
+
+
 def _owners(source: SourceOptions, places: Places) -> list[Place]:
     """The owners of delayed tables: the job's queues, and the sink in each of its databases."""
     found: list[Place] = []
@@ -163,7 +177,7 @@ def _owners(source: SourceOptions, places: Places) -> list[Place]:
                 log.debug("no_movers_yet database=%s: %s", places.option_of(target), error)
                 continue
             with connection.transaction():
-                owners = [] if target != places.at_home else tables_of(connection, source)
+                owners = [] if target != places.at_home else _received(connection, source)
                 owners = [*owners, Destinations(places.home, places.away).sends_later(target).table]
                 found += [
                     Place(target, each) for each in dict.fromkeys(owners) if delayed.find(connection, each)

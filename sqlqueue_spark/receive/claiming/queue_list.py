@@ -68,16 +68,17 @@ def of_pattern(pattern: str, names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(json.loads(done.stdout))
 
 
-def opened(connection: Connection, options: SourceOptions) -> list[Queue]:
+def opened(connection: Connection, options: SourceOptions, *, looking: bool = False) -> list[Queue]:
     """The queues that the options name now.
 
+    :param looking: their rows are only looked at, in the open transaction.
     :raises QueueError: a queue of a list is not there.
     :raises ConfigurationError: a list names one queue twice.
     """
     if options.queue_pattern is not None:
         found = [
-            queues.at(connection, each.table.table, guarded=bool(each.stranger))
-            for each in _matching(connection, options, options.queue_pattern)
+            queues.at(connection, each.table.table, guarded=bool(each.stranger) and not looking)
+            for each in _matching(connection, options, options.queue_pattern, looking=looking)
         ]
         return [queue for queue in found if queue is not None]  # one may have gone between two statements
     naming = options.naming(connection.dialect)
@@ -92,7 +93,9 @@ def opened(connection: Connection, options: SourceOptions) -> list[Queue]:
     return list(listed.values())
 
 
-def _matching(connection: Connection, options: SourceOptions, pattern: str) -> Iterator[FoundTable]:
+def _matching(
+    connection: Connection, options: SourceOptions, pattern: str, *, looking: bool = False
+) -> Iterator[FoundTable]:
     """The queue tables whose names a pattern matches, but for those that are left alone."""
     found = database_tables.find(connection, options.naming(connection.dialect).default_schema)
     names = tuple(each.table.table.table for each in found if each.kind == database_tables.QUEUE)
@@ -100,19 +103,21 @@ def _matching(connection: Connection, options: SourceOptions, pattern: str) -> I
     for each in found:
         if each.kind != database_tables.QUEUE or each.table.table.table not in matching:
             continue
-        why = _left_alone(connection, options, each) if each.stranger else None
+        why = _left_alone(connection, options, each, looking=looking) if each.stranger else None
         if why is None:
             yield each
         else:
             _tell(each.table.name, why)
 
 
-def _left_alone(connection: Connection, options: SourceOptions, found: FoundTable) -> str | None:
-    if options.transaction_mode == NO_TRANSACTION:
+def _left_alone(
+    connection: Connection, options: SourceOptions, found: FoundTable, *, looking: bool
+) -> str | None:
+    if options.transaction_mode == NO_TRANSACTION and not looking:
         return f"it belongs to {found.stranger!r}, and no lock keeps new code out while workers take its rows"
     connection.hurry(LOCKED_MS)
     try:
-        return queues.left_alone(connection, found.table.table)
+        return queues.left_alone(connection, found.table.table, looking=looking)
     except LockTimeout:  # its queue looks again before it is received from
         return None
     finally:

@@ -76,7 +76,9 @@ def plan_rows(options: SourceOptions, rows: RowSet) -> list[Task]:
 def plan_peek(options: SourceOptions) -> list[Task]:
     """Ranges of similar width that cover what is in each queue now; none for a queue that is empty."""
     with connect(Target.of(options)) as connection, connection.transaction():
-        return [task for queue in opened(connection, options) for task in _ranges(queue, options)]
+        return [
+            task for queue in opened(connection, options, looking=True) for task in _ranges(queue, options)
+        ]
 
 
 def _ranges(queue: Queue, options: SourceOptions) -> list[Task]:
