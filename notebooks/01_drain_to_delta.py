@@ -5,10 +5,11 @@
 # MAGIC Look at the messages that wait, drain them into a Delta table, and see what they were. Each arrives
 # MAGIC once, whatever process dies, and at whatever moment.
 # MAGIC
-# MAGIC The cluster needs Spark 4.2 and this package with its extras, `sqlqueue_spark[sqlserver,notebooks]` or
-# MAGIC `[postgresql,notebooks]`. Parameters are widgets; outside of Databricks they are environment
-# MAGIC variables, for example `SQLQUEUE_URL`. The password is a secret (`scope/key`), or `SQLQUEUE_PASSWORD`.
-# MAGIC It is given as an option alone, so it stands in no url, no Spark setting and no output.
+# MAGIC The cluster needs Spark 4.2 and the wheel of this package with its extras `[sqlserver,notebooks]` or
+# MAGIC `[postgresql,notebooks]`: `%pip install '/path/to/sqlqueue_spark-….whl[…]'`, for it is
+# MAGIC on no index. Parameters are widgets; outside of Databricks they are environment variables, for example
+# MAGIC `SQLQUEUE_URL`. The password is a secret (`scope/key`), or `SQLQUEUE_PASSWORD`. It is given as an
+# MAGIC option alone, so it stands in no url, no Spark setting and no output.
 
 # COMMAND ----------
 

@@ -5,10 +5,11 @@
 # MAGIC Rows become messages in a queue table. Sending them again sends nothing. Then the messages go to
 # MAGIC another queue, in the transaction in which they are received.
 # MAGIC
-# MAGIC The cluster needs Spark 4.2 and this package with its extra, `sqlqueue_spark[sqlserver]` or
-# MAGIC `[postgresql]`. Parameters are widgets; outside of Databricks they are environment variables, for
-# MAGIC example `SQLQUEUE_URL`. The password is a secret (`scope/key`), or `SQLQUEUE_PASSWORD`. It is given as
-# MAGIC an option alone, so it stands in no url, no Spark setting and no output.
+# MAGIC The cluster needs Spark 4.2 and the wheel of this package with its extra `[sqlserver]` or
+# MAGIC `[postgresql]`: `%pip install '/path/to/sqlqueue_spark-….whl[…]'`, for it is on no
+# MAGIC index. Parameters are widgets; outside of Databricks they are environment variables, for example
+# MAGIC `SQLQUEUE_URL`. The password is a secret (`scope/key`), or `SQLQUEUE_PASSWORD`. It is given as an
+# MAGIC option alone, so it stands in no url, no Spark setting and no output.
 
 # COMMAND ----------
 

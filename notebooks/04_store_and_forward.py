@@ -5,9 +5,10 @@
 # MAGIC A sender commits to its own database alone. A job carries its messages to the other database, each
 # MAGIC once. While that one is down, they wait.
 # MAGIC
-# MAGIC The cluster needs Spark 4.2 and this package with its extras, `sqlqueue_spark[sqlserver]` or
-# MAGIC `[postgresql]`. Parameters are widgets; outside of Databricks they are environment variables, for
-# MAGIC example `SQLQUEUE_URL`. The passwords are secrets (`scope/key`), or `SQLQUEUE_PASSWORD` and
+# MAGIC The cluster needs Spark 4.2 and the wheel of this package with its extra `[sqlserver]` or
+# MAGIC `[postgresql]`: `%pip install '/path/to/sqlqueue_spark-….whl[…]'`, for it is on no
+# MAGIC index. Parameters are widgets; outside of Databricks they are environment variables, for example
+# MAGIC `SQLQUEUE_URL`. The passwords are secrets (`scope/key`), or `SQLQUEUE_PASSWORD` and
 # MAGIC `SQLQUEUE_BILLING_PASSWORD`. They are given as options alone, so they stand in no url, no Spark
 # MAGIC setting and no output.
 # MAGIC

@@ -17,6 +17,7 @@ import click
 from sqlqueue_spark.cli import output, shells
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.plain_text import holds_password, is_unicode, plain
+from sqlqueue_spark.version import pip_install
 
 #: The key in a click context that says whether errors are shown with a traceback.
 DEBUG = "sqlqueue_spark.debug"
@@ -112,7 +113,7 @@ def needing_spark(extra: str = "spark") -> Iterator[None]:
         if (error.name or "").partition(".")[0] not in _SPARK:
             raise
         raise click.ClickException(
-            f"Spark is not installed ({error}); install it with: pip install 'sqlqueue_spark[{extra}]'."
+            f"Spark is not installed ({error}); install it with: {pip_install(extra)}."
         ) from error
 
 

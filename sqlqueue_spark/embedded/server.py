@@ -29,6 +29,7 @@ from sqlqueue_spark.embedded.login import RULES, SUPERUSER, verifier
 from sqlqueue_spark.embedded.programs import as_child, binary, locale, one_at_a_time, run
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.own_file import OwnFile
+from sqlqueue_spark.version import pip_install
 
 GUARDED_ROLE = "guarded"
 _PATIENCE = 60  # seconds
@@ -271,8 +272,8 @@ def _servers_on(data_directory: Path) -> set[str]:
         import psutil
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "Whether the server runs cannot be seen, because psutil is not installed; run: pip install "
-            "'sqlqueue_spark[demo]'."
+            "Whether the server runs cannot be seen, because psutil is not installed; run: "
+            f"{pip_install('demo')}."
         ) from error
     return {
         str(process.pid)

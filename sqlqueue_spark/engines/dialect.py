@@ -26,7 +26,7 @@ class Dialect(Database):
     """One full engine: it keeps queues, and not only outboxes."""
 
     default_schema: ClassVar[str]
-    #: What pip installs its drivers as: ``sqlqueue-spark[…]``.
+    #: The extra of this package that names its drivers.
     extra: ClassVar[str]
     #: Most rows that one statement locks or deletes.
     chunk: ClassVar[int]

@@ -16,6 +16,7 @@ from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of, find_driver
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.version import pip_install
 
 
 class NeededDriver(NamedTuple):
@@ -86,7 +87,7 @@ def check_opens(driver: Driver, installed: Sequence[str]) -> None:
         remedy = (
             f"name one that is ({', '.join(installed)})"
             if installed
-            else "install Microsoft's (pip install 'sqlqueue-spark[mssql]')"
+            else f"install Microsoft's ({pip_install(SQLSERVER.extra)})"
         )
         raise ConfigurationError(
             f"The url names the ODBC driver {driver.name!r}, which is not installed; {remedy}, or leave "
@@ -106,7 +107,7 @@ def remedy(engine: Dialect, error: ImportError) -> str:
     if "libodbc" in str(error):
         return "does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
     why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be loaded ({error})"
-    return f"{why}; install it with: pip install 'sqlqueue-spark[{engine.extra}]'."
+    return f"{why}; install it with: {pip_install(engine.extra)}."
 
 
 #: What each engine needs.

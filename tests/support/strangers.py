@@ -138,7 +138,9 @@ ARMS = {
     # -- types
     "domain": Arm([queue(headers="lair.word NOT NULL")], "type|domain"),
     "domain of a domain": Arm([queue(headers="lair.longer_word NOT NULL")], "type|domain"),
-    "array of a domain": Arm([queue(extra="lair.word[] DEFAULT ARRAY['a'::text]::lair.word[]")], "type|domain"),
+    "array of a domain": Arm(
+        [queue(extra="lair.word[] DEFAULT ARRAY['a'::text]::lair.word[]")], "type|domain"
+    ),
     "enum": Arm([queue(extra="lair.colour DEFAULT 'red'")], "type"),
     "composite": Arm([queue(extra="lair.pair")], "type"),
     # -- what is no table

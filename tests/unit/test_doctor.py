@@ -19,6 +19,7 @@ from sqlqueue_spark.inspection.doctor import Check, State, machine_checks
 from sqlqueue_spark.inspection.doctor.checks import checked
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support import recording
+from tests.support.installing import OF_MSSQL, OF_POSTGRESQL
 
 SECRET = "hunter2"
 PYODBC_MISSING = recording.pyodbc_missing()
@@ -100,7 +101,7 @@ def test_an_old_python_is_named(monkeypatch):
         ),
         (
             None,
-            (State.WRONG, "Spark is not installed; install it with: pip install 'sqlqueue-spark[spark]'."),
+            (State.WRONG, "Spark is not installed; install it with: pip install 'pyspark==4.2.0'."),
         ),
     ],
 )
@@ -187,8 +188,8 @@ def test_the_drivers_of_the_tests_are_there():
 
 
 def test_a_missing_driver_is_wrong_only_if_needed(without_drivers):
-    of_postgresql = "It is not installed; install it with: pip install 'sqlqueue-spark[postgresql]'."
-    of_sqlserver = "It is not installed; install it with: pip install 'sqlqueue-spark[mssql]'."
+    of_postgresql = f"It is not installed; install it with: {OF_POSTGRESQL}."
+    of_sqlserver = f"It is not installed; install it with: {OF_MSSQL}."
     assert list(machine_checks.drivers_of(POSTGRESQL, "postgresql://db")) == [
         Check(name="psycopg", state=State.WRONG, said=of_postgresql),
         Check(name="adbc", state=State.WRONG, said=of_postgresql),
@@ -208,7 +209,11 @@ def test_a_missing_driver_is_wrong_only_if_needed(without_drivers):
 
 def test_without_a_url_one_engine_must_be_complete(without_drivers, monkeypatch):
     (*_, last) = machine_checks.drivers_of(None, None)
-    assert (last.name, last.state) == ("drivers", State.WRONG)
+    assert last == Check(
+        name="drivers",
+        state=State.WRONG,
+        said=f"No engine has all its drivers; install those of one with: {OF_POSTGRESQL}, or: {OF_MSSQL}.",
+    )
     looking(monkeypatch, psycopg=lambda _: "3", adbc=lambda _: "1")
     assert State.WRONG not in [each.state for each in machine_checks.drivers_of(None, None)]
 
@@ -254,7 +259,7 @@ def test_a_driver_that_a_url_names_must_load(url, complaint, look):
 @pytest.mark.parametrize(
     "installed,remedy",
     [
-        ([], "install Microsoft's (pip install 'sqlqueue-spark[mssql]')"),
+        ([], f"install Microsoft's ({OF_MSSQL})"),
         (["FreeTDS", "Other"], "name one that is (FreeTDS, Other)"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from sqlqueue_spark.engines import connect as connecting
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
+from tests.support.installing import OF_MSSQL, OF_POSTGRESQL
 
 ROOT = Path(__file__).parents[2]
 NO_UNIXODBC = "libodbc.so.2: cannot open shared object file: No such file or directory"
@@ -27,14 +28,14 @@ MSSQL = "mssql://me@127.0.0.1:1/shop"
         (
             MSSQL,
             ModuleNotFoundError("No module named 'pyodbc'"),
-            "The driver for SQL Server is not installed; install it with: pip install 'sqlqueue-spark[mssql]'.",
+            f"The driver for SQL Server is not installed; install it with: {OF_MSSQL}.",
         ),
         (
             "postgresql://me@127.0.0.1:1/shop",
             ImportError("no pq wrapper available"),
             (
-                "The driver for PostgreSQL cannot be loaded (no pq wrapper available); install it with: pip install "
-                "'sqlqueue-spark[postgresql]'."
+                "The driver for PostgreSQL cannot be loaded (no pq wrapper available); install it with: "
+                f"{OF_POSTGRESQL}."
             ),
         ),
     ],

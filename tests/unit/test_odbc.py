@@ -10,6 +10,7 @@ from sqlqueue_spark.engines.sqlserver import odbc
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of, find_driver
 from sqlqueue_spark.engines.sqlserver.tds import tls_by_default
 from sqlqueue_spark.errors import ConfigurationError
+from tests.support.installing import OF_MSSQL
 
 
 @pytest.mark.parametrize(
@@ -173,8 +174,7 @@ def test_a_missing_driver_is_told_with_the_remedy(wheel):
     with pytest.raises(ConfigurationError) as caught:
         find_driver(["PostgreSQL", "ODBC Driver 13 for SQL Server"])
     assert str(caught.value) == (
-        "There is no ODBC driver for SQL Server; install Microsoft's with: pip install 'sqlqueue-spark[mssql]', or its "
-        "package msodbcsql18."
+        f"There is no ODBC driver for SQL Server; install Microsoft's with: {OF_MSSQL}, or its package msodbcsql18."
     )
 
 

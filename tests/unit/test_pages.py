@@ -131,7 +131,7 @@ def test_every_file_is_there():
 def test_the_extras_that_are_installed_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     texts = [each.text for each in TO_TYPE]
-    found = [name for text in texts for name in re.findall(r"'(?:\.|sqlqueue[-_]spark)\[([^\]]+)\]'", text)]
+    found = [name for text in texts for name in re.findall(r"'(?:\.|[\w./-]+\.whl)\[([^\]]+)\]'", text)]
     named = {name.strip() for each in found for name in each.split(",")}
     assert {"postgresql", "sqlserver", "spark", "demo", "notebooks", "mssql"} <= named <= extras.keys()
 

@@ -15,6 +15,7 @@ from sqlqueue_spark.pipeline.declared import jobs
 from sqlqueue_spark.pipeline.delta.delta_stream import with_checkpoint
 from sqlqueue_spark.pipeline.running import program
 from sqlqueue_spark.pipeline.running.configuration import configuration
+from tests.support.installing import OF_SPARK
 from tests.support.jobs import ROOT
 
 SECRET = "hunter2"
@@ -299,7 +300,7 @@ def test_a_job_without_spark_says_what_to_install(monkeypatch):
     result = CliRunner().invoke(main, ["archive", "--queue", "error"])
     assert (result.exit_code, result.stderr) == (
         1,
-        "Error: Spark is not installed (No module named 'pyspark'); install it with: pip install 'sqlqueue_spark[spark]'.\n",
+        f"Error: Spark is not installed (No module named 'pyspark'); install it with: {OF_SPARK}.\n",
     )
 
 

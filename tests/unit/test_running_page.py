@@ -43,8 +43,8 @@ def test_every_job_and_every_command_of_the_server_is_shown():
 
 def test_the_extras_and_files_that_it_names_are_there():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = {name for each in re.findall(r"sqlqueue_spark\[([\w,]+)\]", PAGE) for name in each.split(",")}
-    assert named <= extras.keys()
+    named = {name for each in re.findall(r"(?:'\.|\.whl|or )\[([\w,]+)\]", PAGE) for name in each.split(",")}
+    assert {"postgresql", "sqlserver", "spark", "demo"} <= named <= extras.keys()
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", PAGE)
     assert [each for each in links if not (ROOT / "docs" / each).is_file()] == []
 

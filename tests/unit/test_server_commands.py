@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.embedded import programs
 from sqlqueue_spark.embedded.kept_server import KeptServer, default_folder
+from tests.support.installing import OF_DEMO
 from tests.support.other_user import STRANGER, as_root
 
 
@@ -183,7 +184,7 @@ def test_what_is_not_installed_is_said_before_anything_is_made(folder, monkeypat
     assert run(folder, "start") == (
         1,
         "",
-        "Error: The embedded PostgreSQL server is not installed; run: pip install 'sqlqueue_spark[demo]'.\n",
+        f"Error: The embedded PostgreSQL server is not installed; run: {OF_DEMO}.\n",
     )
     assert not folder.exists()
 

@@ -18,6 +18,7 @@ from sqlqueue_spark.pipeline.running import delta_lake, spark_defaults
 from sqlqueue_spark.pipeline.running import session as module
 from sqlqueue_spark.pipeline.running.delta_lake import fetched, remember
 from sqlqueue_spark.pipeline.running.session import check_machine, session
+from tests.support.installing import OF_SPARK
 from tests.support.jobs import ROOT
 from tests.support.sparks import DELTA
 
@@ -286,7 +287,7 @@ def test_without_deltas_wheel_the_remedy_is_said(builder, monkeypatch):
     with pytest.raises(ConfigurationError) as caught:
         check_machine()
     assert str(caught.value) == (
-        "Delta Lake is not installed (there is no package delta-spark); install it with: pip install 'sqlqueue_spark[spark]'."
+        f"Delta Lake is not installed (there is no package delta-spark); install it with: {OF_SPARK}."
     )
     check_machine(delta=False)
     assert started(builder, delta=False) == {"name": "job", **WITHOUT_DELTA, **LOGGED}

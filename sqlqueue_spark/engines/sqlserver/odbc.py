@@ -22,6 +22,7 @@ from sqlqueue_spark.engines.sqlserver.dialect import URL_SCHEME
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.did_you_mean import did_you_mean
 from sqlqueue_spark.plain_text import splits_login
+from sqlqueue_spark.version import pip_install
 
 _PART = re.compile(r"[;\s]*+([^=;{}\s][^=;{}]*+)=\s*+(\{(?:[^}]|\}\})*\}\s*+|[^;{][^;]*+|)(?:;|$)")
 
@@ -144,8 +145,8 @@ def find_driver(installed: Iterable[str]) -> Driver:
     free = next((name for name in names if name.lower() == "freetds"), None)
     if free is None:
         raise ConfigurationError(
-            "There is no ODBC driver for SQL Server; install Microsoft's with: pip install "
-            "'sqlqueue-spark[mssql]', or its package msodbcsql18."
+            "There is no ODBC driver for SQL Server; install Microsoft's with: "
+            f"{pip_install('mssql')}, or its package msodbcsql18."
         )
     return Driver(name=free, origin="installed")
 

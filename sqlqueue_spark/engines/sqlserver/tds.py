@@ -18,6 +18,7 @@ from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.sqlserver.odbc import NEWEST, Driver, OdbcString, driver_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.version import pip_install
 
 log = logger(__name__)
 
@@ -135,7 +136,7 @@ def _warn(driver: Driver, text: OdbcString) -> None:
     if driver.is_freetds:
         _warn_once(
             "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better "
-            "is Microsoft's: pip install 'sqlqueue-spark[mssql]'."
+            f"is Microsoft's: {pip_install('mssql')}."
         )
     if (text.get("Encrypt") or "").lower() in ("no", "false", "optional"):
         _warn_once("The url says Encrypt=no: messages and password cross the network in the clear.")

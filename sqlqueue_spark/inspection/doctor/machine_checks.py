@@ -18,6 +18,7 @@ from sqlqueue_spark.engines import drivers
 from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked
+from sqlqueue_spark.version import pip_install, requirements
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_JAVA = 17
@@ -68,7 +69,7 @@ def spark() -> str:
     """Check which Spark is installed, and compare it with the tested one."""
     found = _installed()
     if found is None:
-        raise Wrong("Spark is not installed; install it with: pip install 'sqlqueue-spark[spark]'.")
+        raise Wrong(f"Spark is not installed; install it with: {pip_install('spark')}.")
     name, version = found
     tested = _tested()
     if tested is None or version == tested:
@@ -121,8 +122,8 @@ def drivers_of(needed: Dialect | None, url: str | None) -> Iterator[Check]:
         yield from made.values()
         complete |= all(check.state is State.FINE for driver, check in made.items() if driver.without is None)
     if needed is None and not complete:
-        extras = " or ".join(f"'sqlqueue-spark[{engine.extra}]'" for engine in drivers.NEEDED_DRIVERS)
-        said = f"No engine has all its drivers; install those of one with: pip install {extras}."
+        commands = ", or: ".join(pip_install(engine.extra) for engine in drivers.NEEDED_DRIVERS)
+        said = f"No engine has all its drivers; install those of one with: {commands}."
         yield Check(name="drivers", state=State.WRONG, said=said)
 
 
@@ -158,11 +159,7 @@ def _installed() -> tuple[str, str] | None:
 
 def _tested() -> str | None:
     """Return the version of Spark that this package's metadata pins; None if the package is not installed."""
-    try:
-        required = importlib.metadata.requires("sqlqueue_spark") or []
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    pins = (re.match(r"pyspark\s*==\s*([\w.]+)", each) for each in required)
+    pins = (re.match(r"pyspark\s*==\s*([\w.]+)", each) for each in requirements("spark"))
     return next((pin[1] for pin in pins if pin), None)
 
 

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.own_file import OwnFile, changed_by_others
 from sqlqueue_spark.pipeline.running.spark_defaults import CONF, settings_in, spark_home
+from sqlqueue_spark.version import pip_install
 
 JARS, PACKAGES = "spark.jars", "spark.jars.packages"
 #: Without these Delta's own jar refuses to write. https://docs.delta.io/latest/quick-start.html
@@ -45,7 +46,7 @@ def delta_package() -> str:
     if delta is None:
         raise ConfigurationError(
             "Delta Lake is not installed (there is no package delta-spark); "
-            "install it with: pip install 'sqlqueue_spark[spark]'."
+            f"install it with: {pip_install('spark')}."
         )
     spark = ".".join(pyspark.__version__.split(".")[:2])
     scala = "2.13"
