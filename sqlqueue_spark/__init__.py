@@ -42,10 +42,11 @@ def register(spark: SparkSession, *, allowed: Collection[str] = ()) -> None:
     allow code.
 
     :param allowed: what options of this session may name of this machine, those in SQL too: an
-        ``accessTokenProvider``, the file of an ODBC driver or a certificate, a login of the machine. Without
-        it they may name what the environment of Spark's driver allows (``SQLQUEUE_ALLOWED``, with commas
-        between), which is nothing by default.
+        ``accessTokenProvider`` by its name, a parameter of a url as ``keyword=value``
+        (``sslrootcert=/etc/ca.pem``, ``Trusted_Connection=yes``), a login that a driver takes from the
+        machine by its variable (``PGSSLCERT``). Without it they may name what the environment of Spark's
+        driver allows (``SQLQUEUE_ALLOWED``, with commas between), which is nothing by default.
     """
-    from sqlqueue_spark.spark.datasource import SqlQueueDataSource, allowing
+    from sqlqueue_spark.spark.datasource import allow
 
-    spark.dataSource.register(allowing(allowed) if allowed else SqlQueueDataSource)
+    allow(spark, allowed)

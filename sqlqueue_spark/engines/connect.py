@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -24,6 +24,7 @@ __all__ = [
     "Connection",
     "Reader",
     "Target",
+    "confined",
     "connect",
     "local_access",
     "one_each",
@@ -92,11 +93,21 @@ def open_reader(target: Target) -> Reader:
 def local_access(target: Target) -> list[tuple[str, str]]:
     """What the target's url does beyond naming server and login: files, code, logins of this machine.
 
-    :returns: what each of these is, and its value.
+    :returns: what each of these is, and its name: ``keyword=value``, or a variable of the environment.
     :raises ConfigurationError: the url cannot be read, or the driver is missing.
     """
     secret = bool(target.password or target.by_token)
-    return list(_module(target, "local_access").local_access(target.url, password=secret))
+    return list(_module(target, "local_access").local_access(target.url, secret=secret))
+
+
+def confined(target: Target, allowed: Collection[str]) -> str:
+    """The target's url, with which a driver takes no login or file of a machine that is not allowed.
+
+    :param allowed: names as :func:`local_access` gives them; what the url says itself is allowed.
+    :raises ConfigurationError: the url cannot be read, or the driver is missing.
+    """
+    made = _module(target, "local_access").confined(target.url, allowed, by_token=target.by_token)
+    return str(made)
 
 
 def _driver(target: Target) -> ModuleType:

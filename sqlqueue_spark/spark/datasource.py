@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -65,14 +67,13 @@ class SqlQueueDataSource(DataSource):
         return SqlQueueStreamWriter(self._sink_options(), schema, overwrite)
 
     def _source_options(self) -> SourceOptions:
-        options = SourceOptions.parse(with_password(_with_queue(self.options)))
-        check(options, self.allowed)
-        return options
+        return check(SourceOptions.parse(with_password(_with_queue(self.options))), self.allowed)
 
     def _sink_options(self) -> dict[str, str]:
         given = with_password(_with_queue(self.options))
-        check(SinkOptions.parse(given), self.allowed)
-        return given
+        checked = check(SinkOptions.parse(given), self.allowed)
+        urls = {"url": checked.url} | {f"endpoint.{n}.url": url for n, url in checked.endpoint_urls.items()}
+        return {name: value for name, value in given.items() if name.lower() not in urls} | urls
 
 
 def _with_queue(options: Mapping[str, str]) -> dict[str, str]:
@@ -91,10 +92,26 @@ def _with_queue(options: Mapping[str, str]) -> dict[str, str]:
     return {**given, "queue": path}
 
 
+#: What each session allows.
+_SESSIONS: WeakKeyDictionary[SparkSession, frozenset[str]] = WeakKeyDictionary()
+
+
+def allow(spark: SparkSession, names: Collection[str], *, also: bool = False) -> None:
+    """Register the data source of a session, whose options may name these on this machine.
+
+    :param also: they may name what the session allows already, too.
+    """
+    before = _SESSIONS.get(spark)
+    allowed = frozenset(names) | (before or frozenset() if also else frozenset())
+    if not also or allowed != before:
+        _SESSIONS[spark] = allowed
+        spark.dataSource.register(allowing(allowed) if allowed else SqlQueueDataSource)
+
+
 def allowing(names: Collection[str]) -> type[SqlQueueDataSource]:
-    """The data source for a session in which options may name this code."""
+    """The data source for a session in which options may name these on this machine."""
 
     class Allowing(SqlQueueDataSource):
-        allowed = tuple(names)
+        allowed = tuple(sorted(names))
 
     return Allowing

@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.row_set import RowSet
-from sqlqueue_spark.spark.allowed_code import named
+from sqlqueue_spark.spark.allowed_code import these
 from sqlqueue_spark.spark.datasource import SqlQueueDataSource
 from sqlqueue_spark.spark.readers import SqlQueuePeekReader, check_schema
 
@@ -49,7 +48,7 @@ class SomeRows:
         class Allowing(
             SomeRowsSource
         ):  # within the function, so that it travels to Spark's processes by value
-            allowed = tuple(name for _, name in named(SourceOptions.parse(with_password(options))))
+            allowed = (these(SourceOptions.parse(options)),)
 
         self._spark = spark
         self._options = dict(options)

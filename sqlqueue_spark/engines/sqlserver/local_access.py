@@ -1,46 +1,79 @@
 """What a url of SQL Server does beyond saying where the server is and which login is used.
 
-A driver can be a file, which is loaded; some keywords name files that are read or written; and some logins
-are those of this machine: https://learn.microsoft.com/sql/connect/odbc/dsn-connection-string-attribute
+A driver can be a file, which is loaded, or reach anything else than SQL Server; a server can be a pipe, to
+which Windows logs in as this machine; some keywords name files that are read or written; and some logins are
+those of this machine: https://learn.microsoft.com/sql/connect/odbc/dsn-connection-string-attribute
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
 
 #: Keywords that can do no more than that, in lower case, without blanks and underscores.
 _HARMLESS = frozenset(
     """
-    addr address ansinpw app applicationintent applicationname clientcharset connectiontimeout
-    connectretrycount connectretryinterval database encrypt encryption hostnameincertificate keepalive
-    keepaliveinterval language logintimeout marsconnection multisubnetfailover network packetsize password
-    port pwd quotedid regional server tdsversion timeout transparentnetworkipresolution
-    trustservercertificate uid user userid wsid
+    ansinpw app applicationintent applicationname connectiontimeout connectretrycount connectretryinterval
+    database encrypt encryption hostnameincertificate keepalive keepaliveinterval language logintimeout
+    marsconnection multisubnetfailover packetsize password port pwd quotedid regional tdsversion timeout
+    transparentnetworkipresolution trustservercertificate uid user userid wsid
     """.split()
 )
-#: Logins whose secret stands in the url.
-_OWN_LOGINS = ("sqlpassword", "activedirectorypassword", "activedirectoryserviceprincipal")
-_NO = ("no", "false", "0", "")
+#: A host, and perhaps an instance and a port: reached by TCP, and by no pipe or shared memory.
+_BY_TCP = r"(tcp:)?\s*([\w.-]+|\(local\)|\[?[\da-f]*:[\da-f:.]+(%\w+)?\]?)\s*(\\[\w$#-]+)?\s*(,\s*\d+)?\s*"
+#: The values of other keywords that can do no more.
+_HARMLESS_VALUES = {
+    **dict.fromkeys(("server", "address", "addr"), _BY_TCP),
+    "network": "dbmssocn",
+    "driver": r"ODBC Driver \d+ for SQL Server|FreeTDS",
+    # Logins whose secret stands in the url.
+    "authentication": "SqlPassword|ActiveDirectoryPassword|ActiveDirectoryServicePrincipal",
+    "trustedconnection": "no|false|0|",
+    "clientcharset": r"UTF-?8",
+}
+#: Keywords that bring a login of this machine, or may.
+_LOGINS = {"authentication", "dsn", "filedsn", "trustedconnection"}
+#: The login where none is named. Without one FreeTDS takes the Kerberos ticket of this machine.
+_NO_LOGIN = "none"
 
 
 def local_access(
     url: str,
     *,
-    password: bool,  # noqa: ARG001 -- no driver keeps passwords
+    secret: bool,  # noqa: ARG001 -- no driver keeps passwords
 ) -> Iterator[tuple[str, str]]:
-    """The keywords that do more, each with its value.
+    """The keywords that do more: what each is, and its name and value.
 
     :raises ConfigurationError: the url cannot be read. The message never shows it.
     """
     for keyword, value in OdbcString.of(url).parts:
-        name = keyword.lower().replace(" ", "").replace("_", "")
-        harmless = (
-            name in _HARMLESS
-            or (name == "driver" and "/" not in value and "\\" not in value)
-            or (name == "authentication" and value.lower() in _OWN_LOGINS)
-            or (name == "trustedconnection" and value.lower() in _NO)
-        )
-        if not harmless:
-            yield f"{keyword} of the url", value
+        if not _is_harmless(keyword, value):
+            yield "keyword of the url", f"{keyword}={value}"
+
+
+def confined(url: str, allowed: Collection[str], *, by_token: bool) -> str:
+    """The url with all of this machine switched off that is not allowed. It also holds on other machines.
+
+    :param allowed: the names of what is allowed; what the url says itself is.
+    :param by_token: whether a token is the login, beside which no other may stand.
+    :raises ConfigurationError: the url cannot be read. The message never shows it.
+    """
+    text = OdbcString.of(url)
+    said = {_plain(keyword) for keyword, value in text.parts if not _is_harmless(keyword, value)}
+    if by_token or said & _LOGINS or "KRB5CCNAME" in allowed:
+        return url
+    return str(text.replaced({"UID": text.get("UID") or _NO_LOGIN}))
+
+
+def _is_harmless(keyword: str, value: str) -> bool:
+    name = _plain(keyword)
+    values = _HARMLESS_VALUES.get(name)
+    return name in _HARMLESS or (
+        values is not None and re.fullmatch(values, value, re.IGNORECASE) is not None
+    )
+
+
+def _plain(keyword: str) -> str:
+    return keyword.lower().replace(" ", "").replace("_", "")

@@ -12,10 +12,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlqueue_spark import functions
 from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import said
-from sqlqueue_spark.spark.allowed_code import named
-from sqlqueue_spark.spark.datasource import allowing
+from sqlqueue_spark.spark.allowed_code import these
+from sqlqueue_spark.spark.datasource import allow
 
 #: Columns that belong to the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
@@ -25,15 +24,15 @@ _ORIGIN = ("Id", "RowVersion")
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """A stream of a queue table's messages; the options are those of ``format("sqlqueue")``.
 
-    They come from a program, and not from SQL, so the session allows what they name of this machine (a token
-    provider, for example). On one machine (``local[…]``) a batch has at most as many slices as there are
-    cores, unless the options say ``maxConcurrency``: a slice has a fixed cost.
+    They come from a program, and not from SQL, so the session allows what these options name of the machine
+    (a token provider, for example), and what a driver takes from it. On one machine (``local[…]``) a batch
+    has at most as many slices as there are cores, unless the options say ``maxConcurrency``: a slice has a
+    fixed cost.
     """
     cores = _local_cores(spark)
     if cores is not None and said(options, "maxConcurrency") is None:
         options = {**options, "maxConcurrency": str(min(cores, SourceOptions.max_concurrency))}
-    if names := [name for _, name in named(SourceOptions.parse(with_password(options)))]:
-        spark.dataSource.register(allowing(names))
+    allow(spark, [these(SourceOptions.parse(options))], also=True)
     return spark.readStream.format("sqlqueue").options(**options).load()
 
 
