@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from sqlqueue_spark.administration.completion import CONNECTION, endpoint_names, queue_names
+from sqlqueue_spark.administration.typed_login import checked
 from sqlqueue_spark.cli.command_group import DEBUG
-from sqlqueue_spark.engines.hosts import hosts, same_server
+from sqlqueue_spark.engines.hosts import hosts
 from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, NoPassword
 from sqlqueue_spark.messages.outgoing import COMPLETED
@@ -126,16 +125,6 @@ def _names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",") if name.strip()]
 
 
-def _goes_with_the_url(ctx: click.Context, parameter: click.Parameter, password: str | None) -> str | None:
-    """Return the password, or None if it is that of the environment and ``--url`` leads to another server.
-
-    Click parses the parameters that are typed before those of the environment, so ``--url`` is known here.
-    """
-    url, kept = ctx.params.get("url"), os.environ.get("SQLQUEUE_URL")
-    told = ctx.get_parameter_source(parameter.name or "") is ParameterSource.ENVIRONMENT
-    return None if told and url and kept and not same_server(url, kept) else password
-
-
 def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.meta[DEBUG] = value
 
@@ -238,6 +227,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             required=required,
             envvar="SQLQUEUE_URL",
             show_envvar=True,
+            callback=checked,
             help="postgresql://…; for SQL Server mssql://… or an ODBC connection string.",
         ),
         option("--user NAME", some_text, "Login, kept out of the url."),
@@ -250,7 +240,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             "--password",
             envvar="SQLQUEUE_PASSWORD",
             show_envvar=True,
-            callback=_goes_with_the_url,
+            callback=checked,
             help="Password; better in the environment than here.",
         ),
         debug,

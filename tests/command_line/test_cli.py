@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
@@ -11,6 +13,8 @@ from click.testing import CliRunner
 from sqlqueue_spark.cli import main
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.messages import headers, message_id, row_id
+from tests.support.terminal import COMMAND
+from tests.support.waiting import eventually
 
 
 def run(engine, *arguments, **more):
@@ -210,6 +214,27 @@ def test_a_wrong_password_is_one_sentence_without_it(guarded_url):
             r"Error: The database at \S+ refused the login of user 'guarded'; check user and password\.\n",
             result.stderr,
         )
+
+
+def test_a_typed_password_leaves_the_list_of_processes(postgresql):
+    postgresql.create_queue()
+    password = str(urlsplit(postgresql.url).password)
+    command = [COMMAND, "peek", "orders", "--follow", f"--url={postgresql.url}", "--password", password]
+    hidden = [
+        "peek",
+        "orders",
+        "--follow",
+        "--url=" + len(postgresql.url) * "x",
+        "--password",
+        len(password) * "x",
+        "",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        try:
+            shown = Path(f"/proc/{running.pid}/cmdline")
+            eventually(lambda: shown.read_text().split("\0")[-len(hidden) :] == hidden)
+        finally:
+            running.terminate()
 
 
 def test_credentials_may_be_kept_out_of_the_url(postgresql, guarded_url):

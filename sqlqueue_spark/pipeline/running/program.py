@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships neither
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.administration.completion import queue_names
-from sqlqueue_spark.engines.hosts import same_server
+from sqlqueue_spark.administration.typed_login import checked
 from sqlqueue_spark.errors import SqlQueueError, sentence_of
 from sqlqueue_spark.pipeline.running.configuration import configuration
 from sqlqueue_spark.pipeline.running.session import check_machine, session
@@ -51,7 +50,7 @@ class Flag(click.Option):
 
     def __init__(self, names: str, keys: str, help_: str, *, variable: str | None = None, **how: Any) -> None:
         if variable is not None:
-            how |= {"envvar": variable, "callback": _check_secret}
+            how |= {"envvar": variable, "callback": partial(checked, refusal=_ON_THE_COMMAND_LINE)}
         super().__init__(names.split(), help=help_, **how)
         self.keys = keys.split()
 
@@ -153,20 +152,6 @@ def _common_params(own: str, example: str, checkpoint: str) -> list[click.Parame
         Flag("--set settings", "", "Any key of the configuration.", **sets),
         Flag("--debug", "", "Show the stack trace of an error.", is_flag=True),
     ]
-
-
-def _check_secret(ctx: click.Context, flag: click.Parameter, value: str | None) -> str | None:
-    """Refuse a typed password, and drop one of the environment that was given for another server."""
-    name, variable = flag.opts[0], str(flag.envvar)
-    is_password = name.endswith("password")
-    typed = ctx.get_parameter_source(flag.name or "") is ParameterSource.COMMANDLINE
-    if value and typed and (is_password or holds_password(value)):
-        raise click.UsageError(_ON_THE_COMMAND_LINE.format(name=name, variable=variable))
-    if not is_password:
-        return value
-    url = ctx.params.get((flag.name or "").replace("password", "url"))  # it was read before
-    kept = os.environ.get(variable.replace("PASSWORD", "URL"))
-    return None if url and kept and not same_server(url, kept) else value
 
 
 def _check_settings(_: click.Context, __: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,0 +1,55 @@
+"""A password reaches the server alone that it was given for, and stands in no list of processes.
+
+All users of a machine can read the command lines there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from sqlqueue_spark.engines.hosts import same_server
+from sqlqueue_spark.plain_text import holds_password
+
+
+def checked(
+    ctx: click.Context, flag: click.Parameter, value: str | None, refusal: str | None = None
+) -> str | None:
+    """Return the url or the password of an option, or None for the password of the environment if the url
+    leads to another server than that of the environment.
+
+    Click parses the options that are typed before those of the environment, so a typed url is known here.
+
+    :param flag: has a variable, of a name such as ``SQLQUEUE_URL`` or ``SQLQUEUE_PASSWORD``.
+    :param refusal: says why a typed password is refused; without it the list of processes forgets it.
+    """
+    name, variable = flag.opts[0], str(flag.envvar)
+    is_password = name.endswith("password")
+    if ctx.get_parameter_source(flag.name or "") is ParameterSource.COMMANDLINE:
+        if value and (is_password or holds_password(value)):
+            if refusal is not None:
+                raise click.UsageError(refusal.format(name=name, variable=variable))
+            _overwrite(value)
+        return value
+    url = ctx.params.get((flag.name or "").replace("password", "url")) if is_password else None
+    kept = os.environ.get(variable.replace("PASSWORD", "URL"))
+    return None if url and kept and not same_server(url, kept) else value
+
+
+def _overwrite(secret: str) -> None:
+    """Overwrite a word of this process's command line where Linux reads it, as MySQL's client does.
+
+    The fields: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        at, end = int(after_name[45]), int(after_name[46])
+        for word in ctypes.string_at(at, end - at).split(b"\0"):
+            if word.endswith(os.fsencode(secret)):
+                ctypes.memset(at + len(word) - len(os.fsencode(secret)), ord("x"), len(os.fsencode(secret)))
+            at += len(word) + 1
