@@ -25,7 +25,9 @@ _ROOT = Path(__file__).parents[2]
 _JARS = Path(sys.prefix) / f"spark-jars-{pyspark.__version__}"
 
 
-def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None = None) -> SparkSession:
+def start_spark(
+    folder: Path, *, master: str = "local[2]", events: Path | None = None, ui: bool = False
+) -> SparkSession:
     """:param events: where Spark is to write its event log, as text."""
     settings = {
         "spark.databricks.delta.snapshotPartitions": "1",
@@ -38,7 +40,8 @@ def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None =
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.ui.enabled": "false",
+        "spark.ui.enabled": str(ui).lower(),
+        "spark.ui.port": "0",
         "spark.ui.showConsoleProgress": "false",
     }
     if events is not None:
