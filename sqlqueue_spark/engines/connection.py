@@ -109,8 +109,8 @@ class Connection(ABC):
     ) -> contextlib.AbstractContextManager[Any]:
         """Run a statement; gives the driver's cursor."""
 
-    #: Whether a block of :meth:`transaction` is open.
-    _within = False
+    #: Whether a block of :meth:`transaction` is open, and how many of :meth:`attempt`.
+    _within, _attempts = False, 0
 
     @abstractmethod
     def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
@@ -186,13 +186,22 @@ class Connection(ABC):
         :param hurried: they may not, and the attempt itself takes no snapshot of the database.
         :raises ConnectionLost: the server ended the whole transaction, or the server answers no more.
         """
-        self._say("attempt_begin")
+        self._attempts += 1
         try:
-            with contextlib.nullcontext() if hurried else self.unhurried():
+            self._say("attempt_begin")
+            with self._undone(), contextlib.nullcontext() if hurried else self.unhurried():
                 if not hurried:
                     self._say("attempt_unhurried")
                 yield
                 self._say("attempt_check")
+        finally:
+            self._attempts -= 1
+
+    @contextlib.contextmanager
+    def _undone(self) -> Iterator[None]:
+        """In this block an error undoes the attempt, but for one that has ended the whole transaction."""
+        try:
+            yield
         except ConnectionLost:
             raise
         except Exception as error:
@@ -219,7 +228,7 @@ class Connection(ABC):
 
     def _say(self, name: str) -> list[Row]:
         """Run a statement of the dialect without parameters; an empty one does nothing."""
-        statement = self.dialect.statement(name)
+        statement = self.dialect.render(name, attempt=self.dialect.quote(f"attempt {self._attempts}"))
         return self.execute(statement, doing="settling") if statement else []
 
     @contextlib.contextmanager

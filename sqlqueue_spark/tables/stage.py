@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connection import rows_awaited
@@ -159,9 +158,11 @@ class Stage(StageTable):
         :raises QueueError: the destination is not there any more, or refuses a message.
         """
         staged = [task for task, count in tasks.items() if count]
-        with nullcontext() if received is None else self.entered(destination, received) as barred:
-            if barred is not None:
+        with self.entered(destination, received) as barred:
+            if barred is not None and self.error_queue is None:
                 raise barred
+            if barred is not None:
+                return  # to settle sends these messages to the error queue
             if whole:
                 self.move_rows(destination, staged, LOWEST, self.staged(staged, LOWEST), settling=False)
             else:
@@ -268,7 +269,7 @@ class Stage(StageTable):
             )
         moved = 0
         for each in sorted(mark.destinations):
-            with self.entered(each, mark.queue) if each in mark.named else nullcontext() as barred:
+            with self.entered(each, mark.queue if each in mark.named else None) as barred:
                 if barred is None:
                     moved += self.move_rows(each, tasks, mark.after, staged)
                 else:

@@ -22,7 +22,7 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
 from sqlqueue_spark.tables.insert import Inserter, columns_of, filled, moved
 from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.queues import InTransit
@@ -67,6 +67,11 @@ class StageTable(OpenTable):
         """:param options: those of its stream, where messages leave the stage."""
         super().__init__(connection, table)
         self._options = options
+
+    @property
+    def error_queue(self) -> str | None:
+        """Where messages go that cannot be sent any more."""
+        return None if self._options is None else self._options.error_queue
 
     def name_of_lock(self) -> str:
         """The table's name as the database spells it; on SQL Server an option may spell it otherwise."""
@@ -121,21 +126,22 @@ class StageTable(OpenTable):
             return check_went_in(rows, wanted, destination)
 
     @contextlib.contextmanager
-    def entered(self, destination: str, queues_: str) -> Iterator[SqlQueueError | None]:
-        """Gives why an address out of a message may not lead to a destination; None where it may.
+    def entered(self, destination: str, received: str | None) -> Iterator[SqlQueueError | None]:
+        """Gives why nothing may be sent to a destination; None where it may be, within the block.
 
-        :param queues_: the names of the queues in which messages were received, a line each.
+        :param received: where a message has named it, and no option: the names of the queues in which messages
+            were received, a line each.
         """
         found = queues.find(self.connection, Table.from_text(destination))
-        if found is None:  # to move rows there says so
-            yield None
+        if found is None or received is None:
+            yield self._gone(destination) if found is None else None
             return
         assert self._options is not None, "who sends what is staged knows its stream's options"
-        received = []
-        for each in queues_.splitlines():
+        trusted = []
+        for each in received.splitlines():
             with contextlib.suppress(ConfigurationError):  # a name with an @ in it; its owner is not trusted
-                received.append(queues.find(self.connection, Table.from_text(each)))
-        allowed = AllowedDestinations(self._options, tuple(filter(None, received)))
+                trusted.append(queues.find(self.connection, Table.from_text(each)))
+        allowed = AllowedDestinations(self._options, tuple(filter(None, trusted)))
         with allowed.entered(self.connection, [found]) as barred:
             yield barred.get(found.address)
 
@@ -144,17 +150,19 @@ class StageTable(OpenTable):
 
         :raises QueueError: there is no error queue, or it refuses a message.
         """
-        dialect, which, rows = self.connection.dialect, self._which(destination, tasks), 0
-        with self._refusals_told(destination, settling=True):
-            assert self._options is not None, "they were needed to look at the destination"
-            name = self._options.error_queue
-            to = name and queues.find(self.connection, self._options.naming(dialect).table(name))
-            if not to:
+        options = self._options
+        if options is None or options.error_queue is None:
+            if not isinstance(error, NotAllowed):
                 raise error
-            inserter = Inserter(self.connection, to, columns_of(self.connection, to))
-            table = Table.from_text(destination)
-            queue = table.full_address(quoted=dialect.quoted_addresses)
-            failure = Failure.of(error)
+            with self._refusals_told(destination, settling=True):
+                raise error
+        naming = options.naming(self.connection.dialect)
+        to = queues.get(self.connection, options.error_queue, naming).table
+        inserter = Inserter(self.connection, to, columns_of(self.connection, to))
+        table, failure = Table.from_text(destination), Failure.of(error)
+        queue = table.full_address(quoted=self.connection.dialect.quoted_addresses)
+        which, rows = self._which(destination, tasks), 0
+        with self._refusals_told(options.error_queue, settling=True):
             while (up_to := self._next(which, after)) is not None:
                 found = self.execute("stage_rows", **which, after=after, up_to=up_to)
                 failed = [
@@ -171,7 +179,7 @@ class StageTable(OpenTable):
                 ]
                 rows += inserter.insert(moved(failed))
                 after = up_to
-        log.warning("not_sent destination=%s rows=%d error_queue=%s: %s", destination, rows, name, error)
+        log.warning("not_sent destination=%s rows=%d error_queue=%s: %s", destination, rows, to.name, error)
         return rows
 
     def try_row(self, destination: str, tasks: Sequence[str]) -> None:
@@ -205,12 +213,16 @@ class StageTable(OpenTable):
         table = Table.from_text(destination)
         found = queues.find(self.connection, table)
         if found is None:
-            pasted = for_shell(table.to_address(quoted=dialect.quoted_addresses))
-            raise QueueError(
-                f"The destination {destination} is not there any more, and its messages wait on the stage "
-                f"{self.table}; create it again with: sqlqueue create {pasted}, and start the stream."
-            )
+            raise self._gone(destination)
         return {"queue": dialect.table(table), **filled(dialect, columns_of(self.connection, found))}
+
+    def _gone(self, destination: str) -> QueueError:
+        quoted = self.connection.dialect.quoted_addresses
+        pasted = for_shell(Table.from_text(destination).to_address(quoted=quoted))
+        return QueueError(
+            f"The destination {destination} is not there any more, and its messages wait on the stage "
+            f"{self.table}; create it again with: sqlqueue create {pasted}, and start the stream."
+        )
 
     @contextlib.contextmanager
     def _refusals_told(self, destination: str, *, settling: bool) -> Iterator[None]:

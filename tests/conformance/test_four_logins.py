@@ -110,7 +110,12 @@ KINDS = {
         ]
     ),
     "replicated": Kind(
-        [queue(), "ALTER TABLE {t} REPLICA IDENTITY FULL", "CREATE PUBLICATION ours FOR TABLE {t}"]
+        [
+            queue(),
+            "ALTER TABLE {t} REPLICA IDENTITY FULL",
+            "SET ROLE postgres",
+            "CREATE PUBLICATION ours FOR TABLE {t}",
+        ]
     ),
     "unlogged": Kind([queue().replace("TABLE", "UNLOGGED TABLE", 1)]),
     "longer headers": Kind([queue(headers="character varying NOT NULL")]),
@@ -159,7 +164,6 @@ def inhabited(server, name) -> Iterator[EveryWay]:
         ways.admin.execute("GRANT USAGE, CREATE ON SCHEMA shipping TO owner, boss, job")
         ((database,),) = ways.admin.fetch("SELECT current_database()")
         ways.admin.execute(f'ALTER DATABASE "{database}" OWNER TO boss')
-        ways.admin.execute(f'GRANT CREATE ON DATABASE "{database}" TO shipping')  # publications
         for each in KINDS:
             _make(ways, each)
         ways.admin.execute("REVOKE CREATE ON SCHEMA shipping FROM owner, boss, job")

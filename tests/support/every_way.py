@@ -43,9 +43,9 @@ class EveryWay:
         return self.admin.queue(name)
 
     def clear(self) -> None:
-        more = ("Forward_OutboxData", "outgoing.Delayed")
-        tables = ", ".join(f'"{name}"' for name in (*QUEUES, *BESIDE, *more))
-        self.admin.execute(f"TRUNCATE {tables} RESTART IDENTITY")
+        tables = (*QUEUES, *BESIDE, "Forward_OutboxData", "outgoing.Delayed")
+        statements = [f'DELETE FROM "{name}"' for name in tables]
+        self.admin.execute("; ".join([*statements, "SELECT setval('orders_seq_seq', 1, false)"]))
 
     def failed(self) -> dict[int, str]:
         """The reasons of the messages in the error queue, by their numbers."""
@@ -128,6 +128,7 @@ def furnished(server: EmbeddedServer, name: str) -> Iterator[EveryWay]:
             outbox_tables.create(said, endpoint)
         for queue in WAITING:
             DelayedRows(admin, queue).create()
+            admin.execute(f'ALTER TABLE "{queue}.Delayed" OWNER TO {OWNER}')
         event_subscriptions.create(said)
         for part in 2 * scripts.create("postgresql", [], stream=NAME).split("\nGO\n"):
             if part.strip():

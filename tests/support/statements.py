@@ -583,6 +583,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
             DATABASE,
             IDENTITY,
             TABLE_COLUMNS,
+            STORAGE,
             TABLE_COLUMNS,
             Answer("SELECT MAX(RowVersion)", "i", [[9]]),
             Answer("SELECT CAST(Id", "wwx", [[ID, "{}", "body"]]),

@@ -1,8 +1,8 @@
 """A stranger's tables: of a queue's shape, and each runs code of his when a row goes in. PostgreSQL only.
 
 The stranger is the login ``attacker``. He may create tables in the schema ``lair`` and lets every login insert
-into them. His code counts each time that it runs in a session that is not his: by a sequence, which keeps its
-number when the transaction is rolled back.
+into them. His code counts each time that it runs in a session of the login ``job``: by a sequence, which keeps
+its number when the transaction is rolled back.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from tests.support.kept_connections import connection_to
 from tests.support.logins import logins
 from tests.support.postgresql import PostgresEngine
 
-ATTACKER, GANG, LAIR = "attacker", "gang", "lair"
+ATTACKER, GANG, TEAM, LAIR = "attacker", "gang", "team", "lair"
 #: The columns of a queue.
 _COLUMNS = {
     "id": "uuid PRIMARY KEY",
@@ -39,7 +39,7 @@ class Arm:
     """
 
     making: Sequence[str]
-    reason: str = "function"
+    reason: str = "may run anything as this login"
     schema: str = LAIR
 
 
@@ -89,7 +89,7 @@ ARMS = {
             "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY",
             "CREATE POLICY evil ON {t} WITH CHECK (lair.one(headers) = 1)",
         ],
-        "row security|polic",
+        "row-security polic",
     ),
     "forced policy": Arm(
         [
@@ -98,7 +98,7 @@ ARMS = {
             "ALTER TABLE {t} FORCE ROW LEVEL SECURITY",
             "CREATE POLICY evil ON {t} FOR INSERT WITH CHECK (lair.one(headers) = 1)",
         ],
-        "row security|polic",
+        "row-security polic",
     ),
     # -- defaults
     "default of seq": Arm([queue(seq="bigint NOT NULL DEFAULT lair.ran() UNIQUE")]),
@@ -114,6 +114,7 @@ ARMS = {
     "default that shows a view": _default("table_to_xml(('lair.' || 'looks')::regclass, false, false, '')"),
     "default that reads a word": _default("pg_input_is_valid('a', 'lair.word')"),
     "default that sets the path": _default("set_config('search_path', 'lair, pg_catalog', false)"),
+    "default that takes another's number": _default("nextval('public.billing_seq_seq')"),
     "default that takes a lock": _default("pg_try_advisory_lock(4711)"),
     "default that ends sessions": _default("pg_terminate_backend(0)"),
     "default that waits": _default("pg_sleep(0.001)"),
@@ -136,11 +137,9 @@ ARMS = {
     "index on some rows": Arm([queue(), "CREATE INDEX ON {t} (seq) WHERE lair.one(headers) = 1"]),
     "exclusion": Arm([queue("EXCLUDE USING btree ((lair.one(headers) + seq) WITH =)")]),
     # -- types
-    "domain": Arm([queue(headers="lair.word NOT NULL")], "type|domain"),
-    "domain of a domain": Arm([queue(headers="lair.longer_word NOT NULL")], "type|domain"),
-    "array of a domain": Arm(
-        [queue(extra="lair.word[] DEFAULT ARRAY['a'::text]::lair.word[]")], "type|domain"
-    ),
+    "domain": Arm([queue(headers="lair.word NOT NULL")], "column headers"),
+    "domain of a domain": Arm([queue(headers="lair.longer_word NOT NULL")], "column headers"),
+    "array of a domain": Arm([queue(extra="lair.word[] DEFAULT ARRAY['a'::text]::lair.word[]")], "type"),
     "enum": Arm([queue(extra="lair.colour DEFAULT 'red'")], "type"),
     "composite": Arm([queue(extra="lair.pair")], "type"),
     # -- what is no table
@@ -194,7 +193,7 @@ ARMS = {
             "CREATE TABLE lair.parent (headers text NOT NULL, CHECK (lair.one(headers) = 1))",
             f"{queue(headers='')} INHERITS (lair.parent)",
         ],
-        "function|inherit|partition",
+        "constraint",
     ),
     # -- tables of others
     "trigger on the owner's table": Arm(
@@ -210,7 +209,7 @@ ARMS = {
                 "WHEN (lair.one(NEW.headers) = 0) EXECUTE FUNCTION public.by_owner()"
             ),
         ],
-        "trigger|function",
+        "trigger",
         "public",
     ),
     "a group's table": Arm(["SET ROLE gang", queue(), _OTHERS, trigger()], "trigger"),
@@ -240,7 +239,7 @@ _OF_ATTACKER = (
     "GRANT USAGE ON SEQUENCE lair.runs TO PUBLIC",
     _FUNCTION.format(
         "ran() RETURNS int",
-        "IF session_user = 'attacker' THEN RETURN 0; END IF; RETURN nextval('lair.runs');",
+        "IF session_user <> 'job' THEN RETURN 0; END IF; RETURN nextval('lair.runs');",
     ),
     _FUNCTION.format("one(text) RETURNS int IMMUTABLE", "PERFORM lair.ran(); RETURN 1;"),
     _FUNCTION.format("both(text, text) RETURNS int IMMUTABLE", "RETURN lair.one($1);"),
@@ -283,22 +282,25 @@ class Stranger:
         self._run(ATTACKER, *_OPEN)
         self.ran()
 
-    def make_schemas(self) -> None:
-        """Create :data:`SHOP` with a plain table ``t``, and :data:`TRAP` with one that has a trigger."""
+    def make_schemas(self, owner: str = ATTACKER) -> None:
+        """Create :data:`SHOP` with a plain table ``t``, and :data:`TRAP` with one that has a trigger.
+
+        :param owner: the stranger, or a group of his.
+        """
         ((database,),) = self._asked("SELECT current_database()")
-        self._run("postgres", f'GRANT CREATE ON DATABASE "{database}" TO attacker')
+        made = [f'GRANT CREATE ON DATABASE "{database}" TO attacker']
         for schema in (SHOP, TRAP):
-            self._run(
-                ATTACKER,
+            made += [
                 f"DROP SCHEMA IF EXISTS {schema} CASCADE",
-                f"CREATE SCHEMA {schema}",
+                f"CREATE SCHEMA {schema} AUTHORIZATION {owner}",
                 f"GRANT USAGE ON SCHEMA {schema} TO PUBLIC",
+                f"SET ROLE {owner}",
                 queue().replace("{t}", f"{schema}.t"),
                 f"GRANT INSERT ON {schema}.t TO PUBLIC",
                 f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO PUBLIC",
-            )
-        self._run(ATTACKER, trigger().replace("{t}", f"{TRAP}.t"))
-        self.ran()
+                "RESET ROLE",
+            ]
+        self._run("postgres", *made, f"SET ROLE {ATTACKER}", trigger().replace("{t}", f"{TRAP}.t"))
 
     def swap_schemas(self) -> None:
         """Let each of the two schemas have the name of the other. That waits for no lock on a table."""
@@ -347,7 +349,7 @@ class Stranger:
         return f'"{ARMS[name].schema if name in ARMS else LAIR}"."{name}"'
 
     def ran(self) -> bool:
-        """Whether code of the attacker has run in a session of another login since this was last asked."""
+        """Whether code of the attacker has run in a session of the job since this was last asked."""
         found = self._asked("SELECT is_called FROM lair.runs")
         self._asked("SELECT setval('lair.runs', 1, false)")
         return found != [(False,)]
@@ -383,9 +385,9 @@ class Scene(EveryWay):
 
 @contextlib.contextmanager
 def cast(server: EmbeddedServer) -> Iterator[None]:
-    """Within the block the logins of all are there; the group ``gang`` has the stranger's and the job's."""
-    with logins(server, ATTACKER, GANG, "monitor", OWNER, JOB):
-        PostgresEngine(server.url()).execute(f"GRANT {GANG} TO {ATTACKER}, {JOB}")
+    """Within the block all logins are there; ``gang`` is a group of stranger and job, ``team`` the stranger's own."""
+    with logins(server, ATTACKER, GANG, TEAM, "monitor", OWNER, JOB):
+        PostgresEngine(server.url()).execute(f"GRANT {GANG} TO {ATTACKER}, {JOB}; GRANT {TEAM} TO {ATTACKER}")
         yield
 
 

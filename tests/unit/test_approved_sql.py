@@ -74,6 +74,7 @@ def rendered(engine: str, name: str) -> Statement:
         user=quote("shop"),
         index=quote("Index_RowVersion"),
         mark=quote("billing.Outgoing_task_idx"),
+        attempt=quote("attempt 1"),
         subscriptions=dialect.table(Table(table="SubscriptionRouting", schema=schema)),
         sequence=dialect.table(Table(table="orders_seq_seq", schema=schema)),
         columns=", ".join(quote(column) for column in ("Id", "Recoverable", "Expires", "Headers", "Body")),

@@ -52,9 +52,10 @@ LOCK TABLE ONLY {queue} IN ROW EXCLUSIVE MODE
 -- them may have code. But the right to create a trigger can be given away, so what it calls must be theirs
 -- too. A table of anyone else may run no code: what an expression calls must be the server's own, and either
 -- depend on nothing but its arguments or be named here, because query_to_xml and others run any text as a
--- query. Such a function stands in no dependency, so it is read out of the expression's tree. A tree of more
--- than 64 kB is not read. Who owns a schema and may create schemas can rename it, and put another in its
--- place, which no lock on the table prevents.
+-- query. Such a function stands in no dependency, so it is read out of the expression's tree, where all of
+-- them together are not too large. A sequence belongs to the table's owner, or this login would use up the
+-- numbers of another queue; 2205 is regclass, by which a text could name one. Who owns a schema and may
+-- create schemas can rename it, and put another in its place, which no lock on the table prevents.
 WITH trusted AS (
     SELECT r.oid
     FROM pg_catalog.pg_roles AS r
@@ -107,8 +108,12 @@ WHERE f.relispartition AND NOT f.own
 UNION ALL
 SELECT 'schema', pg_catalog.pg_get_userbyid(f.nspowner)::text, f.owner
 FROM found AS f
-WHERE f.nspowner NOT IN (SELECT t.oid FROM trusted AS t)
-  AND pg_catalog.has_database_privilege(f.nspowner, current_database(), 'CREATE')
+WHERE f.nspowner NOT IN (SELECT t.oid FROM trusted AS t) AND EXISTS (
+    SELECT FROM pg_catalog.pg_roles AS r
+    WHERE pg_catalog.pg_has_role(r.oid, f.nspowner, 'MEMBER')
+      AND pg_catalog.has_database_privilege(r.oid, current_database(), 'CREATE')
+      AND r.oid NOT IN (SELECT t.oid FROM trusted AS t)
+)
 UNION ALL
 SELECT DISTINCT 'column', split_part(w.typed, ' ', 1), f.owner
 FROM found AS f
@@ -124,7 +129,7 @@ SELECT 'type', a.attname::text, f.owner
 FROM found AS f
 JOIN pg_catalog.pg_attribute AS a ON a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_catalog.pg_type AS y ON y.oid = a.atttypid
-WHERE y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace
+WHERE NOT f.own AND (y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace)
 UNION ALL
 SELECT 'rule', r.rulename::text, f.owner
 FROM found AS f
@@ -142,15 +147,21 @@ WHERE (e.kind = 'trigger' AND NOT f.own) OR EXISTS (
     SELECT FROM pg_catalog.pg_depend AS d
     LEFT JOIN pg_catalog.pg_proc AS p ON d.refclassid = 'pg_catalog.pg_proc'::regclass AND p.oid = d.refobjid
     LEFT JOIN pg_catalog.pg_type AS y ON d.refclassid = 'pg_catalog.pg_type'::regclass AND y.oid = d.refobjid
-    WHERE d.classid = e.catalog AND d.objid = e.oid AND d.refclassid IN ('pg_catalog.pg_proc'::regclass,
-        'pg_catalog.pg_type'::regclass, 'pg_catalog.pg_operator'::regclass,
-        'pg_catalog.pg_opclass'::regclass)
+    LEFT JOIN pg_catalog.pg_class AS c ON d.refclassid = 'pg_catalog.pg_class'::regclass AND c.oid = d.refobjid
+    WHERE d.classid = e.catalog AND d.objid = e.oid
+      AND (c.relkind = 'S' AND c.relowner <> f.relowner OR d.refclassid IN ('pg_catalog.pg_proc'::regclass,
+          'pg_catalog.pg_type'::regclass, 'pg_catalog.pg_operator'::regclass,
+          'pg_catalog.pg_opclass'::regclass))
       AND NOT (f.own AND coalesce(p.proowner, y.typowner, 0) IN (SELECT t.oid FROM trusted AS t))
-) OR CASE WHEN octet_length(e.tree::text) > 65536 THEN true ELSE EXISTS (
-    SELECT FROM regexp_matches(e.tree::text, '[:][a-z]*funcid (\d+)', 'g') AS m (ids)
-    JOIN pg_catalog.pg_proc AS p ON p.oid = m.ids[1]::oid
-    WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.provolatile <> 'i'
-      AND p.proname NOT IN ('nextval', 'now', 'clock_timestamp', 'statement_timestamp',
-          'transaction_timestamp', 'timezone', 'timestamp', 'timestamptz', 'gen_random_uuid', 'uuidv4',
-          'uuidv7', 'random', 'pg_trigger_depth')
-) END
+) OR CASE
+    WHEN (SELECT sum(pg_column_size(m.tree)) FROM code AS m) > 16384 THEN true
+    WHEN e.tree::text ~ '[:]\w*resulttype 2205\M' THEN true
+    ELSE EXISTS (
+        SELECT FROM regexp_matches(e.tree::text, '[:][a-z]*funcid (\d+)', 'g') AS m (ids)
+        JOIN pg_catalog.pg_proc AS p ON p.oid = m.ids[1]::oid
+        WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.provolatile <> 'i'
+          AND p.proname NOT IN ('nextval', 'now', 'clock_timestamp', 'statement_timestamp',
+              'transaction_timestamp', 'timezone', 'timestamp', 'timestamptz', 'gen_random_uuid', 'uuidv4',
+              'uuidv7', 'random', 'pg_trigger_depth')
+    )
+END

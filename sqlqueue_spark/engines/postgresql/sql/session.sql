@@ -83,8 +83,9 @@ SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('sqlqueue.session
 
 -- name: attempt_begin
 -- Begins a part of the transaction that can be undone alone.
--- An error behind a savepoint leaves the locks that were taken before it.
-SAVEPOINT attempt
+-- An error behind a savepoint leaves the locks that were taken before it. {attempt} tells attempts apart of
+-- which one is part of another.
+SAVEPOINT {attempt}
 
 -- name: attempt_unhurried
 -- Lets the statements of an attempt take as long as they need.
@@ -102,4 +103,4 @@ SET CONSTRAINTS ALL IMMEDIATE
 -- name: attempt_undo
 -- Undoes an attempt that failed.
 -- Rows that were locked before the attempt stay locked.
-ROLLBACK TO SAVEPOINT attempt
+ROLLBACK TO SAVEPOINT {attempt}

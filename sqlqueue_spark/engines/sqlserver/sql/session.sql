@@ -35,7 +35,7 @@ SET LOCK_TIMEOUT :lock_timeout
 -- needs an open transaction. The SELECT begins one where the driver waits with that for a look at a table.
 SET XACT_ABORT OFF;
 IF @@TRANCOUNT = 0 SELECT TOP (0) name FROM sys.tables;
-SAVE TRANSACTION attempt
+SAVE TRANSACTION {attempt}
 
 -- name: attempt_unhurried
 -- Nothing to do: the driver decides how long a statement may take.
@@ -55,5 +55,5 @@ SELECT CAST(XACT_STATE() AS int)
 -- name: attempt_undo
 -- Undoes an attempt that failed.
 -- Rows that were locked before the attempt stay locked. XACT_ABORT is on again for what follows.
-ROLLBACK TRANSACTION attempt;
+ROLLBACK TRANSACTION {attempt};
 SET XACT_ABORT ON
