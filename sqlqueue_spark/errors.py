@@ -59,6 +59,10 @@ class LockTimeout(TryAgain):
     """A statement that should not wait did: another session held a lock for longer than ``lockTimeout``."""
 
 
+class StatementTimeout(TryAgain):
+    """A statement took longer than ``commandTimeout``."""
+
+
 class RowsHeld(TryAgain):
     """A statement waited on purpose, and another session kept its lock for longer than ``lockTimeout``."""
 

@@ -197,6 +197,12 @@ class Connection(ABC):
         finally:
             self._attempts -= 1
 
+    def hurry_attempt(self) -> None:
+        """From here on the statements of a hurried attempt take no longer than ``commandTimeout``."""
+        if statement := self.dialect.statement("attempt_hurried"):
+            timeout = {"statement_timeout": self.target.timeouts[1]}
+            self.execute(statement.with_numbers(timeout), doing="setting how long statements take")
+
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:
         """In this block an error undoes the attempt, but for one that has ended the whole transaction."""

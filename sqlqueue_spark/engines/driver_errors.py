@@ -145,7 +145,7 @@ _ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
     Kind.TAKES_NOTHING: errors.DatabaseTakesNothing,
     Kind.READ_ONLY: errors.DatabaseReadOnly,
     Kind.LOCK_TIMEOUT: errors.LockTimeout,
-    Kind.TIMED_OUT: errors.TryAgain,
+    Kind.TIMED_OUT: errors.StatementTimeout,
     Kind.GAVE_WAY: errors.TryAgain,
     Kind.DUPLICATE: errors.Duplicate,
     Kind.TOO_LARGE: errors.TooMuch,

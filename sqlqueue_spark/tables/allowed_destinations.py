@@ -46,12 +46,12 @@ class NotAllowed(QueueError):
 class AllowedDestinations:
     """Which tables an address out of a message may lead to, by the options of a connection.
 
-    :param receiving: the queues in which messages are received, in the connection's database: their owners
-        are trusted.
+    :param trusted: tables in the connection's database whose owners are trusted: the queues in which messages
+        are received, and the error queue.
     """
 
     options: ConnectionOptions
-    receiving: tuple[QueueTable, ...] = ()
+    trusted: tuple[QueueTable, ...] = ()
 
     @contextlib.contextmanager
     def entered(
@@ -129,7 +129,7 @@ class AllowedDestinations:
         lists = {
             "event": _DELETE if deleting else _INSERT,
             "columns": dialect.bind_texts(columns if shaped else []),
-            "trusted": dialect.bind_texts([str(each.object_id) for each in self.receiving]),
+            "trusted": dialect.bind_texts([str(each.object_id) for each in self.trusted]),
         }
         refused: dict[str, NotAllowed] = {}
         for address, table in tables.items():

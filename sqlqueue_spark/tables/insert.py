@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.dialect import Dialect
-from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, StatementTimeout, TryAgain
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.message import ascii_json, parse_headers
@@ -87,24 +87,35 @@ class Inserter:
 
 
 def refused(
-    connection: Connection, insert: Callable[[Sequence[T]], object], messages: Sequence[T]
+    connection: Connection,
+    insert: Callable[[Sequence[T]], object],
+    messages: Sequence[T],
+    *,
+    hurried: bool = False,
 ) -> list[Why[T]]:
     """Insert messages in the open transaction; halve them while the table refuses some, and return these.
 
     What refuses all of them is not halved: no table, no right, or a table that keeps none of its rows.
+
+    :param hurried: whether a message has named the table: its checks must not take for ever.
     """
     try:
-        with connection.attempt():
+        with connection.attempt(hurried=hurried):
+            if hurried:
+                connection.hurry_attempt()
             insert(messages)
     except SqlQueueError as error:
-        if isinstance(error, TryAgain):
+        slow = hurried and isinstance(error, StatementTimeout)
+        if isinstance(error, TryAgain) and not slow:
             raise
         some = isinstance(error, Swallowed) and error.took
-        if len(messages) == 1 or (isinstance(error, QueueError | ConfigurationError) and not some):
+        if len(messages) == 1 or slow or (isinstance(error, QueueError | ConfigurationError) and not some):
             return [(messages, error)]
         half = len(messages) // 2
         return [
-            each for part in (messages[:half], messages[half:]) for each in refused(connection, insert, part)
+            each
+            for part in (messages[:half], messages[half:])
+            for each in refused(connection, insert, part, hurried=hurried)
         ]
     return []
 

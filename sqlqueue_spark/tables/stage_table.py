@@ -68,6 +68,10 @@ class StageTable(OpenTable):
         super().__init__(connection, table)
         self._options = options
 
+    def _named(self, address: str) -> Table:
+        assert self._options is not None, "the address is one of its options"
+        return self._options.naming(self.connection.dialect).table(address)
+
     @property
     def error_queue(self) -> str | None:
         """Where messages go that cannot be sent any more."""
@@ -137,7 +141,9 @@ class StageTable(OpenTable):
             yield self._gone(destination) if found is None else None
             return
         assert self._options is not None, "who sends what is staged knows its stream's options"
-        trusted = []
+        trusted = (
+            [] if self.error_queue is None else [queues.find(self.connection, self._named(self.error_queue))]
+        )
         for each in received.splitlines():
             with contextlib.suppress(ConfigurationError):  # a name with an @ in it; its owner is not trusted
                 trusted.append(queues.find(self.connection, Table.from_text(each)))
@@ -156,8 +162,7 @@ class StageTable(OpenTable):
                 raise error
             with self._refusals_told(destination, settling=True):
                 raise error
-        naming = options.naming(self.connection.dialect)
-        to = queues.get(self.connection, options.error_queue, naming).table
+        to = queues.get(self.connection, options.error_queue, options.naming(self.connection.dialect)).table
         inserter = Inserter(self.connection, to, columns_of(self.connection, to))
         table, failure = Table.from_text(destination), Failure.of(error)
         queue = table.full_address(quoted=self.connection.dialect.quoted_addresses)

@@ -38,7 +38,7 @@ TYPES = (
 #: Of functions with two and with three arguments.
 FEWER = ("name", "varchar", "text", "integer", "bigint", "oid", "smallint", "interval", "anyelement")
 FEWEST = ("name", "varchar", "text", "integer", "boolean")
-OPERATORS = ("=", "<>", "<", "<=", ">", ">=", "||", "+", "-", "*", "/", "&", ">>", "~~")
+OPERATORS = ("=", "<>", "<", "<=", ">", ">=", "||", "+", "-", "*", "/", "&", ">>", "~~", "~")
 #: Of arguments that are named: no other function has any.
 NAMED = [f"make_interval(secs {type_})" for type_ in ("smallint", "integer", "bigint", "numeric")]
 LOGIN = "sqlqueue_beside_others"
@@ -54,6 +54,7 @@ VALUES = {
     "rows": '{"(0,1)"}', "kept": '{"0"}', "rests": '{"x"}', "ids": IDS,
     "dues": [datetime(2026, 1, 2, tzinfo=UTC).replace(tzinfo=None)],
     "expires": [None], "headers": [HEADERS], "bodies": [b"{}"],
+    "trusted": "{}", "event": 4, "columns": '{"id uuid"}',
 }  # fmt: skip
 NO_ROWS = (b"PGCOPY\n\xff\r\n\x00" + bytes(8), b"\xff\xff")
 #: They create what the others look at.
@@ -70,6 +71,7 @@ def rendered(name: str) -> Statement:
         **dict.fromkeys(("in_transit", "CorrelationId", "ReplyToAddress", "Recoverable"), "NULL"),
         index='"Go.Delayed_Due"',
         mark='"Go.Outgoing_mark"',
+        attempt="attempt",
         columns="id, expires, headers, body",
         values="id, expires, headers, body",
         **POSTGRESQL.outbox_names("public", "Sales_OutboxData"),

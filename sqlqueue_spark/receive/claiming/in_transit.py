@@ -151,6 +151,7 @@ class Forwarder:
                     queue.connection,
                     lambda some: _insert(queue, found, [_forwarded(row) for row in some]),
                     rows,
+                    hurried=True,
                 )
         except SqlQueueError as error:
             if isinstance(error, TryAgain):

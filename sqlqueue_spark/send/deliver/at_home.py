@@ -81,10 +81,13 @@ class AtHome(Work):
             to.table for to in self.chunk.told.values() if isinstance(to, Destination) and not to.chosen
         )
 
-    def _received_in(self) -> Sequence[QueueTable]:
+    def _trusted(self) -> Sequence[QueueTable]:
         queues = () if self.chunk.rows is None else self.chunk.rows.queues.unique().to_pylist()
-        routes = self._routes
-        return [routes.destinations.received(queue, routes.connected).table for queue in queues]
+        routes, error_queue = self._routes, self._places.home.error_queue
+        found = [routes.destinations.received(queue, routes.connected) for queue in queues]
+        if error_queue is not None:
+            found += filter(None, [routes.destinations.beside(error_queue, routes.connected)])
+        return [each.table for each in found]
 
     def _lacks_waiting(self, queue: str) -> bool:
         """Whether a queue has no table in which its messages wait."""

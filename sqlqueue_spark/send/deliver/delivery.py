@@ -106,7 +106,8 @@ class Delivery:
             if not self.may_fail or (self.error_queue is not None and to.to == self.error_queue):
                 insert(positions)
             else:
-                why += refused(connection, insert, positions)
+                named = to.to is not None and not to.to.chosen
+                why += refused(connection, insert, positions, hurried=named)
         if why:
             raise RolledBack(why)
         for rows in self.work.beside(decision):

@@ -97,7 +97,7 @@ class Work:
         self, connection: Connection, options: SinkOptions, *, locking: bool = True
     ) -> AbstractContextManager[Mapping[str, SqlQueueError]]:
         """Gives which tables may not be reached that a message names (:class:`AllowedDestinations`)."""
-        allowed = AllowedDestinations(options, tuple(self._received_in()))
+        allowed = AllowedDestinations(options, tuple(self._trusted()))
         return allowed.entered(connection, list(self._named()), locking=locking)
 
     def check_allowed(self, decision: Decision, barred: Mapping[str, SqlQueueError]) -> None:
@@ -115,8 +115,8 @@ class Work:
         """The tables into which this writes because a message names them, and no option of ours."""
         return (each.to.table for each in self.addressed if each.to is not None and not each.to.chosen)
 
-    def _received_in(self) -> Sequence[QueueTable]:
-        """The queues of this database in which the rows were received."""
+    def _trusted(self) -> Sequence[QueueTable]:
+        """The queues of this database in which the rows were received, and the error queue."""
         return ()
 
     def decide(self, known: Collection[str]) -> Decision:

@@ -63,17 +63,17 @@ WITH trusted AS ({trusted}), found AS (
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = :schema AND c.relname = :name AND c.relowner NOT IN (SELECT t.oid FROM trusted AS t)
 ), computed AS (
-    SELECT 'index' AS kind, 'pg_catalog.pg_class'::regclass AS catalog, c.oid, c.relname::text AS name,
+    SELECT 'index' AS kind, 'pg_catalog.pg_class'::regclass::oid AS catalog, c.oid, c.relname::text AS name,
         f.owner
     FROM found AS f
     JOIN pg_catalog.pg_index AS i ON i.indrelid = f.oid
     JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
     UNION ALL
-    SELECT 'statistics', 'pg_catalog.pg_statistic_ext'::regclass, s.oid, s.stxname::text, f.owner
+    SELECT 'statistics', 'pg_catalog.pg_statistic_ext'::regclass::oid, s.oid, s.stxname::text, f.owner
     FROM found AS f
     JOIN pg_catalog.pg_statistic_ext AS s ON s.stxrelid = f.oid
     UNION ALL
-    SELECT 'check', 'pg_catalog.pg_constraint'::regclass, k.oid, k.conname::text, f.owner
+    SELECT 'check', 'pg_catalog.pg_constraint'::regclass::oid, k.oid, k.conname::text, f.owner
     FROM found AS f
     JOIN pg_catalog.pg_constraint AS k ON k.conrelid = f.oid AND k.contype = 'c'
     WHERE current_setting('constraint_exclusion') = 'on'
@@ -94,10 +94,12 @@ FROM computed AS e
 WHERE EXISTS (
     SELECT
     FROM pg_catalog.pg_depend AS d
-    LEFT JOIN pg_catalog.pg_proc AS p ON d.refclassid = 'pg_catalog.pg_proc'::regclass AND p.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_proc AS p
+        ON d.refclassid = 'pg_catalog.pg_proc'::regclass::oid AND p.oid = d.refobjid
     LEFT JOIN pg_catalog.pg_operator AS o
-        ON d.refclassid = 'pg_catalog.pg_operator'::regclass AND o.oid = d.refobjid
-    LEFT JOIN pg_catalog.pg_type AS y ON d.refclassid = 'pg_catalog.pg_type'::regclass AND y.oid = d.refobjid
+        ON d.refclassid = 'pg_catalog.pg_operator'::regclass::oid AND o.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_type AS y
+        ON d.refclassid = 'pg_catalog.pg_type'::regclass::oid AND y.oid = d.refobjid
     WHERE d.classid = e.catalog AND d.objid = e.oid
       AND coalesce(p.proowner, o.oprowner, y.typowner) NOT IN (SELECT t.oid FROM trusted AS t)
 )
@@ -109,7 +111,7 @@ WHERE f.nspowner NOT IN (SELECT t.oid FROM trusted AS t)
 UNION ALL
 SELECT 'trigger', g.tgname::text, false, f.owner
 FROM found AS f
-JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = f.oid AND NOT g.tgisinternal AND (g.tgtype & 8) <> 0
+JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = f.oid AND NOT g.tgisinternal AND (g.tgtype::int & 8) <> 0
 UNION ALL
 SELECT 'rule', r.rulename::text, false, f.owner
 FROM found AS f

@@ -64,7 +64,7 @@ WITH trusted AS (
     SELECT d.datdba FROM pg_catalog.pg_database AS d WHERE d.datname = current_database()
     UNION
     SELECT c.relowner FROM pg_catalog.pg_class AS c WHERE c.oid IN (
-        SELECT w.id::oid FROM unnest(:trusted::text[]) AS w (id)
+        SELECT w.id::oid FROM pg_catalog.unnest(:trusted::text[]) AS w (id)
     )
 ), found AS (
     SELECT c.oid, c.relkind, c.relispartition, c.relrowsecurity, c.relowner, n.nspowner,
@@ -74,24 +74,24 @@ WITH trusted AS (
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = :schema AND c.relname = :name
 ), code AS (
-    SELECT 'trigger' AS kind, g.tgname::text AS name, 'pg_catalog.pg_trigger'::regclass AS catalog, g.oid,
-        g.tgqual AS tree
+    SELECT 'trigger' AS kind, g.tgname::text AS name, 'pg_catalog.pg_trigger'::regclass::oid AS catalog,
+        g.oid, g.tgqual AS tree
     FROM found AS f
     JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = f.oid
-    WHERE NOT g.tgisinternal AND (g.tgtype & :event) <> 0
+    WHERE NOT g.tgisinternal AND (g.tgtype::int & :event::int) <> 0
     UNION ALL
-    SELECT 'default', a.attname::text, 'pg_catalog.pg_attrdef'::regclass, d.oid, d.adbin
+    SELECT 'default', a.attname::text, 'pg_catalog.pg_attrdef'::regclass::oid, d.oid, d.adbin
     FROM found AS f
     JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = f.oid
     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
     WHERE NOT f.own
     UNION ALL
-    SELECT 'constraint', k.conname::text, 'pg_catalog.pg_constraint'::regclass, k.oid, k.conbin
+    SELECT 'constraint', k.conname::text, 'pg_catalog.pg_constraint'::regclass::oid, k.oid, k.conbin
     FROM found AS f
     JOIN pg_catalog.pg_constraint AS k ON k.conrelid = f.oid
     WHERE NOT f.own AND k.contype <> 'f'
     UNION ALL
-    SELECT 'index', c.relname::text, 'pg_catalog.pg_class'::regclass, c.oid, x.tree
+    SELECT 'index', c.relname::text, 'pg_catalog.pg_class'::regclass::oid, c.oid, x.tree
     FROM found AS f
     JOIN pg_catalog.pg_index AS i ON i.indrelid = f.oid
     JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
@@ -117,24 +117,24 @@ WHERE f.nspowner NOT IN (SELECT t.oid FROM trusted AS t) AND EXISTS (
 UNION ALL
 SELECT DISTINCT 'column', split_part(w.typed, ' ', 1), f.owner
 FROM found AS f
-CROSS JOIN unnest(:columns::text[]) AS w (typed)
+CROSS JOIN pg_catalog.unnest(:columns::text[]) AS w (typed)
 WHERE NOT EXISTS (
     SELECT FROM pg_catalog.pg_attribute AS a
     WHERE a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
       AND a.attname = split_part(w.typed, ' ', 1)
-      AND a.attname || ' ' || pg_catalog.format_type(a.atttypid, NULL) = ANY (:columns::text[])
+      AND a.attname::text || ' ' || pg_catalog.format_type(a.atttypid, NULL) = ANY (:columns::text[])
 )
 UNION ALL
 SELECT 'type', a.attname::text, f.owner
 FROM found AS f
 JOIN pg_catalog.pg_attribute AS a ON a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_catalog.pg_type AS y ON y.oid = a.atttypid
-WHERE NOT f.own AND (y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace)
+WHERE NOT f.own AND (y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace::oid)
 UNION ALL
 SELECT 'rule', r.rulename::text, f.owner
 FROM found AS f
 JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = f.oid
-WHERE NOT f.own AND r.ev_type = CASE WHEN :event = 8 THEN '4' ELSE '3' END
+WHERE NOT f.own AND r.ev_type::text = CASE WHEN :event = 8 THEN '4' ELSE '3' END
 UNION ALL
 SELECT 'policy', '', f.owner
 FROM found AS f
@@ -145,21 +145,25 @@ FROM found AS f
 CROSS JOIN code AS e
 WHERE (e.kind = 'trigger' AND NOT f.own) OR EXISTS (
     SELECT FROM pg_catalog.pg_depend AS d
-    LEFT JOIN pg_catalog.pg_proc AS p ON d.refclassid = 'pg_catalog.pg_proc'::regclass AND p.oid = d.refobjid
-    LEFT JOIN pg_catalog.pg_type AS y ON d.refclassid = 'pg_catalog.pg_type'::regclass AND y.oid = d.refobjid
-    LEFT JOIN pg_catalog.pg_class AS c ON d.refclassid = 'pg_catalog.pg_class'::regclass AND c.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_proc AS p
+        ON d.refclassid = 'pg_catalog.pg_proc'::regclass::oid AND p.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_type AS y
+        ON d.refclassid = 'pg_catalog.pg_type'::regclass::oid AND y.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_class AS c
+        ON d.refclassid = 'pg_catalog.pg_class'::regclass::oid AND c.oid = d.refobjid
     WHERE d.classid = e.catalog AND d.objid = e.oid
-      AND (c.relkind = 'S' AND c.relowner <> f.relowner OR d.refclassid IN ('pg_catalog.pg_proc'::regclass,
-          'pg_catalog.pg_type'::regclass, 'pg_catalog.pg_operator'::regclass,
-          'pg_catalog.pg_opclass'::regclass))
+      AND (c.relkind = 'S' AND c.relowner <> f.relowner OR d.refclassid IN (
+          'pg_catalog.pg_proc'::regclass::oid, 'pg_catalog.pg_type'::regclass::oid,
+          'pg_catalog.pg_operator'::regclass::oid, 'pg_catalog.pg_opclass'::regclass::oid
+      ))
       AND NOT (f.own AND coalesce(p.proowner, y.typowner, 0) IN (SELECT t.oid FROM trusted AS t))
 ) OR CASE
-    WHEN (SELECT sum(pg_column_size(m.tree)) FROM code AS m) > 16384 THEN true
+    WHEN (SELECT sum(pg_catalog.pg_column_size(m.tree)) FROM code AS m) > 16384 THEN true
     WHEN e.tree::text ~ '[:]\w*resulttype 2205\M' THEN true
     ELSE EXISTS (
         SELECT FROM regexp_matches(e.tree::text, '[:][a-z]*funcid (\d+)', 'g') AS m (ids)
         JOIN pg_catalog.pg_proc AS p ON p.oid = m.ids[1]::oid
-        WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.provolatile <> 'i'
+        WHERE p.pronamespace = 'pg_catalog'::regnamespace::oid AND p.provolatile <> 'i'
           AND p.proname NOT IN ('nextval', 'now', 'clock_timestamp', 'statement_timestamp',
               'transaction_timestamp', 'timezone', 'timestamp', 'timestamptz', 'gen_random_uuid', 'uuidv4',
               'uuidv7', 'random', 'pg_trigger_depth')

@@ -92,6 +92,11 @@ SAVEPOINT {attempt}
 -- This holds until the savepoint is undone or the transaction ends. The wait for locks stays as it is.
 SELECT set_config('statement_timeout', '0', true)
 
+-- name: attempt_hurried
+-- Lets the statements of an attempt take no longer than others, also where an earlier attempt let them.
+-- in: statement timeout (milliseconds)
+SELECT set_config('statement_timeout', :statement_timeout::text, true)
+
 -- name: attempt_check
 -- Ends an attempt that went well, or makes it fail where the commit would fail.
 -- The check must come now: a commit that fails ends the transaction, and frees every lock.

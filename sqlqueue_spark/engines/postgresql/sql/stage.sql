@@ -131,7 +131,9 @@ FROM (
 -- in: destination, tasks, after which seq, up to which     out: Id, headers, body
 SELECT id::text, headers, body
 FROM (
-    SELECT unnest(ids) AS id, unnest(headers) AS headers, unnest(bodies) AS body
+    SELECT pg_catalog.unnest(ids) AS id,
+           pg_catalog.unnest(headers) AS headers,
+           pg_catalog.unnest(bodies) AS body
     FROM (
         SELECT ids, headers, bodies
         FROM {stage}

@@ -40,6 +40,9 @@ SAVE TRANSACTION {attempt}
 -- name: attempt_unhurried
 -- Nothing to do: the driver decides how long a statement may take.
 
+-- name: attempt_hurried
+-- Nothing to say: the driver cuts statements off.
+
 -- name: attempt_check
 -- Ends an attempt that went well.
 -- Each statement checks the constraints itself, so nothing is left that could fail. XACT_ABORT is on again
