@@ -2,10 +2,10 @@
 
 import sys
 
-if not sys.flags.safe_path:
-    sys.path.append(sys.path.pop(0))  # the working folder: no file in it takes the place of another module
-
-from sqlqueue_spark.cli import main
-
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        sys.path.append(sys.path.pop(0))  # the working folder: no file in it takes the place of a module
+
+    from sqlqueue_spark.cli import main
+
     main(prog_name="sqlqueue")

@@ -43,6 +43,10 @@ class Kind(Enum):
         "The server at {where} takes the operating system's user for the login, and {user} is another one "
         "({said}); name a host in the url and give a password, or log in as the user that runs this."
     )
+    NO_TICKET = (
+        "The server at {where} asks user {user} for a Kerberos ticket ({said}); give a password, or allow "
+        'the ticket of this machine: sqlqueue_spark.register(spark, allowed=["KRB5CCNAME"]).'
+    )
     NO_ENCRYPTION = (
         "The url asks for encryption, which the server at {where} does not offer ({said}); have it turned "
         "on there, or say sslmode=prefer if messages and password may cross the network in the clear."

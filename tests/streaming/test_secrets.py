@@ -75,7 +75,7 @@ def watched_processes() -> Iterator[set[bytes]]:
     done = threading.Event()
 
     def look():
-        while not done.wait(0.02):
+        while not done.wait(0.05):
             for file in Path("/proc").glob("[0-9]*/cmdline"):
                 with contextlib.suppress(OSError):
                     found.add(file.read_bytes())

@@ -79,7 +79,8 @@ def builder(monkeypatch, tmp_path):
     """In a process where no Spark runs, and nobody has configured one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for each in VARIABLES:
-        monkeypatch.delenv(each, raising=False)
+        monkeypatch.setenv(each, "")  # so that it is as before at the end, also where it was not there
+        monkeypatch.delenv(each)
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(SparkSession, "builder", Builder())

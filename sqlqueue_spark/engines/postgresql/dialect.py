@@ -73,6 +73,8 @@ _WORDS = (
     ("no pg_hba.conf entry", Kind.NOT_ADMITTED),
     ("pg_hba.conf rejects", Kind.NOT_ADMITTED),
     ("requires a valid client certificate", Kind.NOT_ADMITTED),
+    ("server requested GSSAPI authentication", Kind.NO_TICKET),
+    ("server requested SSPI authentication", Kind.NO_TICKET),
     ("is not permitted to log in", Kind.NO_LOGIN),
     ("too many clients already", Kind.TOO_MANY),
     ("too many connections for", Kind.TOO_MANY),

@@ -26,10 +26,7 @@ from tests.support.sparks import start_spark
 #: What a user of SQL may say, and then look at.
 _STATEMENTS = (
     "CREATE OR REPLACE TEMPORARY VIEW looked USING sqlqueue OPTIONS (url '{url}', queue 'orders')",
-    (
-        "CREATE OR REPLACE TEMPORARY VIEW apart USING sqlqueue "
-        "OPTIONS (url '{bare}', password '{password}', queue 'orders')"
-    ),
+    "CREATE TEMP VIEW apart USING sqlqueue OPTIONS (url '{bare}', password '{password}', queue 'orders')",
     "CREATE OR REPLACE TEMPORARY VIEW wrong USING sqlqueue OPTIONS (url '{wrong}', queue 'orders')",
     "CREATE OR REPLACE TEMPORARY VIEW mistyped USING sqlqueue OPTIONS (url '{url}', queu 'orders')",
     *(f"SELECT * FROM {name}" for name in ("looked", "apart", "wrong", "mistyped")),
