@@ -1,6 +1,7 @@
 """Columns out of headers and bodies: what is there comes out, what is poison is NULL, and nothing is ever an error."""
 
 import json
+import time
 import uuid
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,8 @@ from pyspark.sql.types import (
 
 from sqlqueue_spark import functions
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers
+from sqlqueue_spark.pipeline.running.queue_stream import _id_beside_headers, _without_hops
 from tests.support.messages import HEADERS, MESSAGE_TYPE
 from tests.support.session_settings import SETTINGS, session_settings
 
@@ -269,6 +272,35 @@ def test_the_time_sent_is_a_moment_in_every_time_zone(rows, expect, time_zone):
     # Compared as microseconds since 1970: Python cannot show every moment in every zone.
     micros = [None if moment is None else (moment - EPOCH) // timedelta(microseconds=1) for moment in times.values()]  # fmt: skip
     expect(frame, F.unix_micros(functions.sent_at()), LongType(), [*micros, None])
+
+
+@pytest.mark.parametrize("filler", [" ", "\\\\", '\\"', ",", "{", "[", "1", "\u200b", "\ufeff", '"a":"b",'])
+def test_long_runs_of_odd_characters_are_read_in_seconds(rows, filler):
+    """A blank that is tried twice would take an hour."""
+    many = filler * (300_000 // len(filler))
+    texts = [
+        *(many, f"{many}x", f"[{many}", f"null{many}x", f'{{"a":"{many}"}}', f'{{"a":{many}'),
+        f'{{"{FORWARD_DESTINATION}"{many}:"b","a":"c"}}',
+        f'{{"a":"c","{FORWARD_DESTINATION}":{many}"b"}}',
+        f'{{"a":"c","{FORWARD_DESTINATION}":"{many}"}}{many}',
+        f'{{"a":"c",{many}"{FORWARD_DESTINATION}":"',
+    ]
+    frame = rows(*((text, text.encode()) for text in texts))
+    columns = [
+        functions.headers_map().alias("map"),
+        functions.message_type(),
+        functions.sent_at(),
+        functions.body_text(),
+        _without_hops(F.col("Headers")).alias("left"),
+        _id_beside_headers().alias("beside"),
+    ]
+    began = time.monotonic()
+    found = frame.select("Number", *columns).collect()
+    assert time.monotonic() - began < 60
+    # What stands behind the last bracket is none of Spark's business.
+    read = [parse_headers(text[: text.rfind("}") + 1] or text) for text in texts]
+    assert [row.map is None for row in found] == [each is None for each in read]
+    assert [row.left[:80] for row in found if row.map and FORWARD_DESTINATION in row.left] == []
 
 
 def test_a_body_is_text_without_its_byte_order_mark(rows, expect):
