@@ -156,8 +156,8 @@ _ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
     Kind.SESSION_TOO_LARGE: errors.SessionTooMuch,
     Kind.OTHER: errors.SqlQueueError,
 }
-#: Secrets of fewer characters may stand in ordinary words.
-_SHORT = 6
+#: Secrets of fewer characters may stand in ordinary words. Of what a driver says no more is told.
+_SHORT, _LONGEST = 6, 10_000
 #: A secret behind the keyword for it, or behind the user in a url.
 _GIVEN = r"((?i:pwd|passw(?:or)?d|pass|secret|token|key)[\"']?\s*=\s*[\"'{{]?|://[^:@/\s]*:){}(?!\w)"
 #: What a database may say, while it fails over, of a login that was right before.
@@ -183,7 +183,7 @@ def fail(
     :param cause: the driver's error. A stand-in is chained where its text would show a secret.
     """
     first_line = (text.strip().splitlines() or ["no reason given"])[0]
-    said = _masked(first_line, secrets).rstrip(".")
+    said = _masked(first_line, secrets)[:_LONGEST].rstrip(".")
     while_ = f" while {doing}" if doing else ""
     sentence = kind.value.format(where=where, user=repr(user), said=said, while_=while_)
     error = _ERRORS.get(kind, errors.ConfigurationError)(sentence)
@@ -199,9 +199,7 @@ def _masked(text: str, secrets: Sequence[str]) -> str:
     A short one, and one of letters or digits alone, may stand in ordinary words, and what is struck out of
     these tells it. It is struck out only where a connection string or a url has it.
     """
-    for secret in sorted(
-        secrets, key=len, reverse=True
-    ):  # a part of another one would leave the rest of that
+    for secret in sorted(secrets, key=len, reverse=True):  # a part of another one leaves the rest of that
         if len(secret) < _SHORT or secret.isalpha() or secret.isdecimal():
             text = re.sub(_GIVEN.format(re.escape(secret)), r"\1***", text)
         else:

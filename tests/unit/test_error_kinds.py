@@ -140,3 +140,9 @@ def test_a_secret_that_begins_another_one_leaves_nothing_of_it():
         said("the tokens hunter2 and hunter2-and-more", "hunter2", "hunter2-and-more")
         == "the tokens *** and ***"
     )
+
+
+def test_of_a_long_error_the_beginning_is_told():
+    with pytest.raises(SqlQueueError) as caught:
+        fail(RuntimeError(), Kind.OTHER, "x" * 100_000, where="a", user="a", secrets=())
+    assert str(caught.value) == f"The database at a refused: {'x' * 10_000}."
