@@ -60,8 +60,9 @@ class ErrorQueue:
         after, more = LOWEST, True
         while more:
             with self.admin.connection.transaction():
-                found = self.admin.envelopes(after, self.up_to, _LOOK)
-            more = len(found) == _LOOK
+                count = self.admin.fitting(after, self.up_to, _LOOK)
+                found = self.admin.envelopes(after, self.up_to, count)
+            more = len(found) == count
             self.looked(len(found))
             for each in found:
                 after = each.row_version

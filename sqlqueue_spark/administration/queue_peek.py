@@ -19,7 +19,7 @@ from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
 
 #: Rows of a page, and of one on a table without an index, where each statement reads the whole table.
 _ROWS, _ROWS_BY_SCAN = 500, 100
-#: Maximum bytes of bodies that one statement reads; a larger row is read alone. Up to _PASSED_OVER bytes of
+#: Maximum bytes of rows that one statement reads; a larger row is read alone. Up to _PASSED_OVER bytes of
 #: unselected rows in between are read too, because that is cheaper than another statement.
 _BYTES, _PASSED_OVER = 16 << 20, 64 << 10
 _ALL = MessageSelection()
@@ -62,6 +62,9 @@ class QueueLook:
         """
         rows, read = (_ROWS, self._by_number) if self._admin.seeks else (_ROWS_BY_SCAN, self._by_scan)
         while (count := min(rows, most())) > 0:
+            if self._admin.seeks:
+                with self._admin.connection.transaction():
+                    count = self._admin.fitting(after, up_to, count)
             page = read(after, up_to, count)
             if page.row_versions:
                 yield page
@@ -151,7 +154,7 @@ def _stretches(found: Sequence[Envelope], meant: Sequence[bool]) -> Iterator[tup
     numbers: list[int] = []
     rows = size = between = passed = 0
     for each, wanted in zip(found, meant, strict=True):
-        of_row = each.body_bytes or 0
+        of_row = (each.body_bytes or 0) + len(each.headers or "")
         if not wanted:
             between, passed = between + of_row, passed + 1
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 
 import click
@@ -16,13 +16,13 @@ from sqlqueue_spark.cli.message_output import Bodies, MessageTable
 from sqlqueue_spark.cli.text_table import terminal_width
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.row_set import LOWEST
+from sqlqueue_spark.row_set import LOWEST, portions
 from sqlqueue_spark.tables.queue_admin import Message
 
 #: Default number of messages to show, and of rows to read for them.
 _SHOWN, _SCANNED = 10, 100_000
-#: Messages for which the widths of a table are chosen together.
-_LAID_OUT = 100
+#: Most messages, and bytes of them, for which the widths of a table are chosen together.
+_LAID_OUT, _LAID_OUT_BYTES = 100, 16 << 20
 
 
 @click.command()
@@ -162,7 +162,7 @@ class _View:
                     out.flush()
             out.flush()
             return
-        for some in _in_parts(messages, at_once):
+        for some in portions(messages, _size, at_once, _LAID_OUT_BYTES):
             output.lines(self._table.lines(some))
 
     def _tell_looked(self, *, scanned: bool = False) -> None:
@@ -177,10 +177,8 @@ class _View:
         _note(said)
 
 
-def _in_parts(messages: Iterable[Message], size: int) -> Iterator[list[Message]]:
-    source = iter(messages)
-    while some := list(islice(source, size)):
-        yield some
+def _size(message: Message) -> int:
+    return len(message.headers or "") + len(message.body or b"")
 
 
 def _note(said: str) -> None:

@@ -11,6 +11,8 @@ from sqlqueue_spark.plain_text import plain
 
 #: The least width of a column that is made narrower, and of the last column, whose text is wrapped.
 NARROWEST, _LEAST_TEXT = 16, 24
+#: The most that a cell is filled up to: one long cell would make each line as long.
+_WIDEST = 500
 
 
 def table(
@@ -60,7 +62,9 @@ def joined(cells: Sequence[str], widths: Sequence[int], texts: Sequence[int] = (
         else f"…{cell[len(cell) - width + 1 :]}"
         for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
     )  # fmt: skip
-    return "  ".join(cell.ljust(width) for cell, width in zip(fitted, widths, strict=True)).rstrip()
+    return "  ".join(
+        cell.ljust(min(width, _WIDEST)) for cell, width in zip(fitted, widths, strict=True)
+    ).rstrip()
 
 
 def terminal_width() -> int | None:

@@ -22,6 +22,9 @@ from sqlqueue_spark.messages.servicecontrol import (
 
 #: The kinds of rows. Only a failure is put back or discarded. An acknowledgement is for ServiceControl.
 FAILURE, ACKNOWLEDGEMENT, CONTROL = "failure", "acknowledgement", "control message"
+#: The most characters that are kept of a text: no address, and no id, is as long, and no message of an
+#: exception that a .NET endpoint or we write.
+_LONGEST, _LONGEST_MESSAGE = 2_000, 16_384
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +64,14 @@ class ErrorRow:
         :param unreadable_body: whether the body is NULL, where that cannot be read.
         """
         read = parse_headers(headers) or {}
+        message = read.get(f"{EXCEPTION_INFO}Message")
         return cls(
             row_version=row_version,
             kind=_kind(read),
-            message_id=read.get(MESSAGE_ID) or row_id,
-            failed_queue=read.get(FAILED_QUEUE) or None,
-            exception_type=read.get(f"{EXCEPTION_INFO}ExceptionType") or None,
-            exception_message=read.get(f"{EXCEPTION_INFO}Message"),
+            message_id=read.get(MESSAGE_ID, "")[:_LONGEST] or row_id,
+            failed_queue=read.get(FAILED_QUEUE, "")[:_LONGEST] or None,
+            exception_type=read.get(f"{EXCEPTION_INFO}ExceptionType", "")[:_LONGEST] or None,
+            exception_message=message and message[:_LONGEST_MESSAGE],
             time_of_failure=parse_time(read.get(TIME_OF_FAILURE)),
             bytes=len(headers or "") + size,
             ingestion=ingestion(headers, unreadable_body=unreadable_body, expired=expired),

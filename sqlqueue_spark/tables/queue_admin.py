@@ -13,10 +13,12 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.row_set import LOWEST
+from sqlqueue_spark.row_set import LOWEST, bounded
 from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
 from sqlqueue_spark.tables.queues import Queue, read_statement
 
+#: Most bytes of rows whose headers are read together; a larger row is read alone.
+_PAGE_BYTES = 32 << 20
 #: The kinds of indexes that can be sought in order.
 _ORDERED = ("clustered", "nonclustered", "btree")
 
@@ -210,6 +212,13 @@ class QueueAdmin(Queue):
             Envelope(row_version, str(row_id).lower(), bool(expired), headers, size)
             for row_version, row_id, expired, headers, size in rows
         ]
+
+    def fitting(self, after: int, up_to: int, count: int) -> int:
+        """How many of the next rows are read together, at most ``count``: long headers fill the memory."""
+        found = self.look(after, up_to, count)
+        sizes = () if found is None else found[2]
+        fit = next(iter(bounded(sizes, count, _PAGE_BYTES)), 0)
+        return count if fit == len(sizes) else fit
 
     def inserter(self) -> Inserter:
         return Inserter(self.connection, self.table, self.columns)

@@ -10,12 +10,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sqlqueue_spark.administration import error_discard, error_queue, failed_retry
+from sqlqueue_spark.administration import error_discard, error_queue, failed_retry, queue_peek
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.failure_headers import failed_headers, poison
+from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.messages.servicecontrol import Verdict
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.tables import queue_admin
+from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from tests.support import dotnet
 from tests.support.error_rows import ACKNOWLEDGEMENT, fail, failed, failure, full
 from tests.support.messages import body, headers, message_id, message_ids, row_id
@@ -51,6 +54,30 @@ def retry(engine, selection=ALL, **more):
 def name_of(postgresql):
     """The queue orders as the commands show it."""
     return f"orders@[public]@[{urlsplit(postgresql.url).path[1:]}]"
+
+
+def test_headers_are_read_a_few_at_a_time_where_they_are_long(engine, error, monkeypatch):
+    """A stranger may have written 100,000 of them, hundreds of times."""
+    fail(error, range(7), full(engine))
+    monkeypatch.setattr(queue_admin, "_PAGE_BYTES", 3 * engine.bytes_of(error.rows()[0].headers) + 1_000)
+    asked = []
+    monkeypatch.setattr(QueueAdmin, "envelopes", _telling(asked))
+    assert numbers(engine) == [1, 2, 3, 4, 5, 6, 7]
+    assert [len(each) for each in asked] == [3, 3, 1]
+    asked.clear()
+    chosen = MessageSelection(ids=frozenset({message_id(6)}))
+    assert [message.row_version for message in queue_peek.look(options(engine), "error", chosen)] == [7]
+    assert [len(each) for each in asked] == [3, 3, 1]
+
+
+def _telling(asked):
+    read = QueueAdmin.envelopes
+
+    def envelopes(self, *given):
+        asked.append(found := read(self, *given))
+        return found
+
+    return envelopes
 
 
 def test_each_filter_finds_its_rows(engine, error):

@@ -1,5 +1,6 @@
 """Rows of an error queue: what their headers tell, and which of them somebody means."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -45,6 +46,20 @@ def test_a_row_that_tells_nothing_is_known_by_its_id(text):
         "failure", "row id", None, None, None,
     )  # fmt: skip
     assert found.stops
+
+
+def test_of_long_texts_the_beginning_is_kept():
+    """All rows that a command lists stand in memory together."""
+    names = (
+        "NServiceBus.MessageId",
+        "NServiceBus.FailedQ",
+        f"{EXCEPTION}ExceptionType",
+        f"{EXCEPTION}Message",
+    )
+    found = row(json.dumps({name: letter * 100_000 for name, letter in zip(names, "mqet", strict=True)}))
+    assert [found.message_id, found.failed_queue, found.exception_type, found.exception_message] == [
+        "m" * 2_000, "q" * 2_000, "e" * 2_000, "t" * 16_384,
+    ]  # fmt: skip
 
 
 def test_acknowledgements_and_control_messages_are_no_failures():

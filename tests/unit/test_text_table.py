@@ -63,3 +63,9 @@ def test_the_last_column_goes_on_below_itself(table):
 
 def test_what_people_copy_stays_whole(table):
     assert table([ROW, PROBLEM], 20, whole=True) == table([ROW, PROBLEM], None)
+
+
+@pytest.mark.parametrize("width", [None, 80])
+def test_a_long_cell_makes_no_other_line_long(table, width):
+    _, long, short = table([("7", "x" * 100_000, "A", "B", ""), ROW], width)
+    assert (len(long) > 100_000, len(short) < 1_000) == (True, True)
