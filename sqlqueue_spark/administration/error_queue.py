@@ -143,24 +143,26 @@ def look(
 
 def show(
     options: ConnectionOptions, queue: str, selection: Selection, *, row_version: int | None = None
-) -> list[Shown]:
-    """Return the selected rows in full.
+) -> Iterator[Shown]:
+    """Yield the selected rows in full, one at a time.
 
     :raises QueueError: no row was found.
     """
     with opened(options, queue, selection) as error_queue:
         wanted = [row.row_version for row in error_queue.rows()] if row_version is None else [row_version]
-        with error_queue.admin.connection.transaction():
-            found = [message for each in wanted if (message := error_queue.admin.message(each)) is not None]
+        found = False
+        for each in wanted:
+            with error_queue.admin.connection.transaction():
+                message = error_queue.admin.message(each)
+            if message is not None:
+                found = True
+                row = error_queue.judged(_without_body(message, expired=message.expired))
+                yield Shown(message=message, row=row)
         if not found:
             raise QueueError(
                 f"There is no such message in {error_queue.admin.name}, or another session is taking it; "
                 "see which are there with: sqlqueue errors list."
             )
-        return [
-            Shown(message=each, row=error_queue.judged(_without_body(each, expired=each.expired)))
-            for each in found
-        ]
 
 
 def _without_body(row: InTransit | Message, *, expired: bool = False) -> Envelope:

@@ -372,7 +372,7 @@ def test_one_message_is_shown_in_full(engine, error):
     assert again == shown
     for missing in (0, 9):
         with pytest.raises(QueueError, match="There is no such message in error@"):
-            error_queue.show(options(engine), "error", ALL, row_version=missing)
+            next(error_queue.show(options(engine), "error", ALL, row_version=missing))
 
 
 def lines(file):
