@@ -9,8 +9,9 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY
-from sqlqueue_spark.receive.claiming import in_transit
+from sqlqueue_spark.receive.claiming import claim, in_transit
 from sqlqueue_spark.receive.offset import INITIAL, Offset
+from sqlqueue_spark.tables.queues import Queue
 from tests.support import death_steps
 from tests.support.driver import Crash, at_step, crash, streaming
 from tests.support.forwarding import forwarding
@@ -96,6 +97,29 @@ def test_a_queue_of_nothing_else_makes_no_batch(engine, queue, billing, mode):
         stream.drain()
         assert stream.messages() == []
     assert (queue.count(), billing.count()) == (0, 4)
+
+
+def test_large_ones_are_read_and_moved_in_portions(engine, queue, billing, mode, monkeypatch):
+    """As many of them as memory holds."""
+    send(engine, queue, *range(7), body=b"x" * 1_000)
+    size = engine.bytes_of(queue.rows()[0].headers) + 1_000
+    monkeypatch.setattr(in_transit, "_CHUNK_BYTES", 2 * size)
+    monkeypatch.setattr(claim, "RECORD_BATCH_BYTES", 3 * size)
+    asked: dict[str, list[int]] = {"headers_of": [], "lock_in_transit": []}
+    for name, found in asked.items():
+        monkeypatch.setattr(Queue, name, _counting(getattr(Queue, name), found))
+    with streaming(engine, queue, **mode) as stream:
+        stream.drain()
+    assert (queue.count(), billing.count()) == (0, 7)
+    assert (asked["headers_of"][:3], asked["lock_in_transit"]) == ([3, 3, 1], [2, 2, 2, 1])
+
+
+def _counting(read, found):
+    def counted(self, row_versions):
+        found.append(len(row_versions))
+        return read(self, row_versions)
+
+    return counted
 
 
 def test_the_own_address_is_where_a_message_has_arrived(engine, queue, mode):

@@ -112,6 +112,21 @@ def test_the_stage_names_the_queues_of_its_batch(engine, queues, billing):
         assert [name.partition("@")[0] for name in mark_of(engine).queue.split("\n")] == ["a", "b", "c"]
 
 
+def test_a_queue_with_a_line_feed_in_its_name_is_one_queue(engine, billing):
+    """Who may create a table that queuePattern finds keeps no stream from its start."""
+    queues = Queues(engine, "a", "b\nc")
+    for number, table in enumerate(queues):
+        table.insert(80, start=80 * number)
+    with forwarding(engine, queues, queues=queues.listed, **SMALL) as stream:
+        assert stream.construct()
+        stream.write(stream.read(stream.plan()))
+        stream.crash()
+        stream.offsets.clear()
+        stream.sink.clear()
+        stream.drain()
+    assert (sorted(ids_in(billing)), queues.count()) == (message_ids(range(160)), 0)
+
+
 def test_a_batch_sealed_for_queues_of_another_list_is_refused(engine, queues, billing):
     """With a new checkpoint, and without one of its queues: what it has sealed may be all that is left of it."""
     with forwarding(engine, queues, queues=queues.listed, **SMALL) as stream:

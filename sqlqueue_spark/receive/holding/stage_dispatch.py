@@ -283,7 +283,7 @@ class StageDispatch:
             stage may be all that is left of it: beside the messages of its own source, the stage has those of
             the batch's other sources, whose rows are deleted.
         """
-        read = self._pool.names.values()
+        read = {*map(plain_text.plain, self._pool.names.values())}
         others = [name for name in mark.queue.split("\n") if name and name not in read]
         if mark.sealed and others:
             raise ConfigurationError(
@@ -406,8 +406,8 @@ def _opened_for(end: Offset, mark: Mark | None) -> bool:
 
 
 def _queues(end: Offset) -> str:
-    """The queues of a batch as its mark names them: a line each."""
-    return "\n".join(part.queue for part in end.parts)
+    """The queues of a batch as its mark names them: a line each, whatever line feeds a name has."""
+    return "\n".join(plain_text.plain(part.queue) for part in end.parts)
 
 
 def _digest(end: Offset) -> str:
