@@ -6,6 +6,7 @@ login nor an administrator. It is looked at now, and again in each transaction t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import subprocess
@@ -116,12 +117,11 @@ def _left_alone(
     if options.transaction_mode == NO_TRANSACTION and not looking:
         return f"it belongs to {found.stranger!r}, and no lock keeps new code out while workers take its rows"
     connection.hurry(LOCKED_MS)
-    try:
-        return queues.left_alone(connection, found.table.table, looking=looking)
-    except LockTimeout:  # its queue looks again before it is received from
-        return None
-    finally:
-        connection.hurry(None)
+    why = None
+    with contextlib.suppress(LockTimeout):  # its queue looks again before it is received from
+        why = queues.left_alone(connection, found.table.table, looking=looking)
+    connection.hurry(None)
+    return why
 
 
 @functools.cache
