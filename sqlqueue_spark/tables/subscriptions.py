@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.connection import Connection, Row
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables.open_table import OpenTable
+from sqlqueue_spark.tables.queues import left_alone
 from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
 #: What the transport calls its table by default.
@@ -55,6 +56,15 @@ class SubscriptionTable(OpenTable):
                 f"subscriptions --create --default-schema {for_shell(self.table.schema)}, or set "
                 "defaultSchema to the schema in which it is."
             )
+
+    def execute(self, name: str, doing: str = "", /, **parameters: object) -> list[Row]:
+        """As for any table, but no code of a stranger is run: it is known by its name alone.
+
+        :raises QueueError: it would.
+        """
+        if why := left_alone(self.connection, self.table, looking=True):
+            raise QueueError(f"The table {self.table} is left alone: {why}; let an administrator own it.")
+        return super().execute(name, doing, **parameters)
 
     def subscribers(self, topics: Iterable[str]) -> dict[str, list[str]]:
         """What stands as the address of each subscriber to these types; types without any are left out.

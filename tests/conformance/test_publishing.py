@@ -315,7 +315,7 @@ def test_an_address_that_nobody_can_read_fails_its_copies_alone(engine, routing,
 
 
 @pytest.mark.parametrize(
-    "address", [None, "", "orders@[open", "x" * 100_000, "postgresql://me:secret@host/db"]
+    "address", [None, "", "orders@[open", "x" * 100_000, "x@[\x1b]0;\u202e", "postgresql://me:secret@host/db"]
 )
 def test_what_is_no_address_ends_no_publisher(engine, routing, billing, caplog, address):
     """Without an error queue its row alone is left out, which the log says once."""
@@ -337,6 +337,7 @@ def test_what_is_no_address_ends_no_publisher(engine, routing, billing, caplog, 
         each for each in caplog.messages if each.startswith("subscription_left_out topic=Shop.OrderPlaced: ")
     ]
     assert "secret" not in said
+    assert said.isprintable()
     assert len(said) < 300
     assert ids_in(billing) == message_ids(range(3))
 

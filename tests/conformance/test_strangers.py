@@ -11,14 +11,17 @@ from psycopg import sql
 
 from sqlqueue_spark.administration import completion, database_overview
 from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inspection.doctor.database_checks import checks
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running import delayed_delivery
 from sqlqueue_spark.receive.claiming import queue_list, scanner
 from sqlqueue_spark.receive.reading.peek import plan_peek
+from sqlqueue_spark.send import Destinations, Sender, Sent
 from sqlqueue_spark.send.compose.places import Places
 from tests.support.driver import streaming
 from tests.support.postgresql import PostgresEngine
+from tests.support.sending import batch, composed
 from tests.support.several import by_queue
 from tests.support.subscriptions import SubscriptionRows
 
@@ -202,6 +205,32 @@ def test_tables_of_subscriptions_are_looked_at_likewise(logins, stranger, caplog
     assert (stranger.ran(), said["database"]) == ([], "FINE")
     why = f"it belongs to '{stranger.name}', and {REASONS['policy']} would run as this login"
     assert caplog.messages == [f"not_looked_at table=elsewhere@[public]: {why}"]
+
+
+def test_a_publisher_reads_no_table_of_subscriptions_with_code_of_strangers(logins, stranger):
+    """One without such code it reads, whoever owns it."""
+    engine = logins["superuser"]
+    billing = engine.create_queue("billing")
+    stranger.execute(
+        'CREATE TABLE "SubscriptionRouting" (queueaddress text, endpoint text, topic text); '
+        """INSERT INTO "SubscriptionRouting" VALUES ('"public"."billing"', 'billing', 'Shop.Placed')"""
+    )
+    given = SinkOptions.parse({"url": engine.url, "endpoint": "Sales", "outbox": "none"})
+    events = batch([1], EventType="Shop.Placed")
+
+    def publish():
+        destinations = Destinations(given)
+        with Sender(given, destinations) as sender:
+            return sender.send(composed(given, events, destinations=destinations))
+
+    assert publish() == Sent(sent=1)
+    stranger.execute('CREATE INDEX i ON "SubscriptionRouting" (topic) WHERE note(1)')
+    engine.execute("DELETE FROM notes")
+    why = f"it belongs to '{stranger.name}', and {REASONS['index']} would run as this login"
+    with pytest.raises(QueueError) as caught:
+        publish()
+    said = f"The table SubscriptionRouting@[public] is left alone: {why}; let an administrator own it."
+    assert (str(caught.value), stranger.ran(), billing.count()) == (said, [], 1)
 
 
 def receiving(engine, **more):
