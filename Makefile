@@ -67,7 +67,7 @@ test-nightly-postgresql: java packages $(VENV)/.dev
 	$(BIN)/python -m tests.nightly.postgresql_versions $(PYTEST_OPTIONS)
 
 test-nightly-spark: java packages $(VENV)/.dev
-	tests/nightly/spark.sh 4.1.0 4.1.0 # Spark, then the Delta Lake of it
+	tests/nightly/spark.sh 4.1.0
 
 test-nightly-live:
 	@if [ -n "$${SQLQUEUE_TEST_SQLSERVER:-}" ]; then $(MAKE) test-live; \
@@ -136,12 +136,9 @@ soak: java $(VENV)/.dev ## search for lost and doubled messages for MINUTES=30; 
 	$(BIN)/python -m tests.machine.soak --minutes $(or $(MINUTES),30) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) \
 		$(if $(MACHINE_ONLY),--only machine) $(if $(SPARK_ONLY),--only spark) $(if $(SEED),--seed $(SEED))
 
-.PHONY: constraints
-constraints: $(VENV)/.dev ## write constraints.txt anew from the newest versions that fit together
-	rm -rf $(VENV)/fresh && $(BIN)/python -m venv $(VENV)/fresh
-	$(VENV)/fresh/bin/pip install --quiet '.[dev]'
-	{ sed '/^#/!d' constraints.txt; $(VENV)/fresh/bin/pip freeze | grep -v '^sqlqueue'; } > constraints.new
-	mv constraints.new constraints.txt && rm -rf $(VENV)/fresh
+.PHONY: pins
+pins: $(BIN)/python ## write requirements/*.txt anew: versions and hashes (UPGRADE=1: the newest that fit together)
+	requirements/pin.sh $(BIN)/python $(if $(UPGRADE),--upgrade)
 
 .PHONY: clean
 clean: ## remove everything that was made here, .venv included
@@ -156,7 +153,7 @@ help: ## this list
 
 # What the targets stand on.
 
-# The oldest Python we support comes first: constraints.txt was made with it.
+# The oldest Python we support comes first: the pinned versions were tested with it.
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$python" && break; done)
 
@@ -166,12 +163,13 @@ $(BIN)/python:
 	"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); echo >&2 \
 		"Python could not make a virtual environment: install its venv package (Debian: apt-get install python3-venv)."; exit 1; }
 
-$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[demo]'
+# Nothing is installed that is not the file whose hash is noted, not even to build what comes as source.
+$(VENV)/.demo: pyproject.toml requirements/demo.txt | $(BIN)/python
+	requirements/install.sh $(BIN)/python demo
 	touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt tests/scriptdom.txt | $(BIN)/python
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+$(VENV)/.dev: pyproject.toml requirements/dev.txt tests/scriptdom.txt | $(BIN)/python
+	requirements/install.sh $(BIN)/python dev
 	tests/install_scriptdom.sh $(VENV)
 	touch $@ $(VENV)/.demo
 

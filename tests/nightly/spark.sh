@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs the tests of streams on another version of Spark, in an environment of its own: spark.sh SPARK DELTA
+# Runs the tests of streams on another version of Spark, in an environment of its own: spark.sh SPARK
 # A run to the end of what is there is one micro-batch before Spark 4.2, so what drains in one run is left out. PySpark 4.1
 # leaves sockets to be closed by the garbage collector.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 venv=".venv/spark-$1"
 [ -x "$venv/bin/pip" ] || .venv/bin/python -m venv "$venv"
-"$venv/bin/pip" install --quiet -c constraints.txt -e '.[dev]'
-"$venv/bin/pip" install --quiet "pyspark==$1" "delta-spark==$2"
+requirements/install.sh "$venv/bin/python" dev
+requirements/install.sh "$venv/bin/python" "spark-$1"
 PYSPARK_PYTHON="$PWD/$venv/bin/python" PYSPARK_DRIVER_PYTHON="$PWD/$venv/bin/python" \
     "$venv/bin/python" -m pytest tests/streaming/test_before_spark_4_2.py tests/streaming/test_sink.py \
     tests/faults/test_core_before_spark_4_2.py -k "not is_forwarded" \
