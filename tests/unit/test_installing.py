@@ -95,5 +95,13 @@ def test_the_pinned_versions_fit_together():
     assert needed - pinned.keys() == set()
 
 
+def test_an_action_of_ci_is_named_by_its_commit():
+    used = re.findall(r"uses: *(.*)", (ROOT / ".github/workflows/tests.yaml").read_text(encoding="utf-8"))
+    assert len(used) > 5
+    assert [
+        each for each in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)
+    ] == []
+
+
 def test_no_requirement_of_this_package_is_this_package():
     assert [each for each in metadata.requires("sqlqueue_spark") or [] if each.startswith("sqlqueue")] == []
