@@ -1,4 +1,4 @@
-"""What is installed comes under its own name. This package is on no index: who took its name there could run code."""
+"""What is installed has its own name and a noted hash: this package is on no index, and tags are moved."""
 
 import re
 from collections.abc import Iterator
