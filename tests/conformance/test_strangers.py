@@ -3,6 +3,7 @@
 A stranger may create tables, functions and types, and lets everyone use his tables. PostgreSQL only.
 """
 
+import json
 from collections.abc import Iterator
 
 import psycopg
@@ -13,6 +14,7 @@ from sqlqueue_spark.administration import completion, database_overview
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inspection.doctor.database_checks import checks
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running import delayed_delivery
 from sqlqueue_spark.receive.claiming import queue_list, scanner
@@ -37,7 +39,7 @@ CREATE FUNCTION note() RETURNS boolean LANGUAGE plpgsql AS
 CREATE FUNCTION note(x int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
     $$ BEGIN PERFORM public.note(); RETURN true; END $$;
 CREATE FUNCTION note_row() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN PERFORM public.note(); RETURN OLD; END $$;
+    $$ BEGIN PERFORM public.note(); RETURN coalesce(NEW, OLD); END $$;
 """
 _TABLE = """
 CREATE TABLE {table} (
@@ -284,6 +286,21 @@ def test_code_that_comes_after_a_queue_was_adopted_does_not_run_either(
     (said,) = [each for each in caplog.messages if each.startswith("queue_set_aside")]
     why = f"it belongs to '{stranger.name}', and {REASONS[code]} would run as this login"
     assert f"{name_of(owner, 'theirs')} is left alone: {why}; to receive from it, name it in queues." in said
+
+
+def test_the_owner_of_a_queue_that_a_pattern_found_is_not_trusted(logins, stranger):
+    """A message in it leads to no other table of his with a trigger."""
+    engine = logins["superuser"]
+    stranger.create()
+    stranger.create("evil")
+    stranger.execute("CREATE TRIGGER t BEFORE INSERT ON evil FOR EACH ROW EXECUTE FUNCTION note_row()")
+    engine.create_queue("error")
+    way = json.dumps({FORWARD_DESTINATION: "evil"})
+    stranger.execute(f"INSERT INTO theirs (id, headers, body) VALUES (gen_random_uuid(), '{way}', '')")
+    theirs = Both(engine, "theirs")
+    with streaming(engine, theirs, queuePattern="theirs|error", errorQueue="error") as stream:
+        stream.drain()
+    assert (stranger.ran(), engine.queue("evil").count()) == ([], 0)
 
 
 def test_a_claim_keeps_new_code_out(logins, stranger):

@@ -146,7 +146,8 @@ class Forwarder:
                     )
             if found.address == queue.table.address:
                 return [(rows, None)]
-            with AllowedDestinations(self._options, (queue.table,)).into(queue.connection, found):
+            trusted = () if queue.guarded else (queue.table,)  # a pattern may have found a stranger's
+            with AllowedDestinations(self._options, trusted).into(queue.connection, found):
                 return refused(
                     queue.connection,
                     lambda some: _insert(queue, found, [_forwarded(row) for row in some]),
