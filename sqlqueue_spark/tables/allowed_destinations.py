@@ -1,21 +1,23 @@
-"""An address out of a message leads only to tables where an insert runs no code of strangers.
+"""No code of strangers runs in a table that no option names: an address out of a message leads to none.
 
 Who may insert a message writes addresses that we follow, and a trigger runs as the login that inserts. So a
 table that no option names is looked at in each transaction that inserts into it, under a lock that keeps new
-code out until the commit. The option ``allowedDestinations`` widens or narrows what may be reached.
+code out until the commit. The option ``allowedDestinations`` widens or narrows what may be reached. Tables
+that are found by a look, or by a pattern, are looked at likewise (:func:`left_alone`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connection import Connection
-from sqlqueue_spark.errors import QueueError, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import NoRight, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.queues import QueueTable
 
 #: The reasons of the statement ``foreign_code``, in words.
@@ -31,11 +33,12 @@ _REASONS = {
     "default": "its column {name} has a default that may run anything as this login",
     "constraint": "its constraint {name} may run anything as this login",
     "index": "its index {name} may run anything as this login",
+    "statistics": "its statistics {name} may run anything as this login",
 }
 
 
 #: The events of that statement.
-_INSERT, _DELETE = 4, 8
+_LOOK, _INSERT, _DELETE = 0, 4, 8
 
 
 class NotAllowed(QueueError):
@@ -115,31 +118,83 @@ class AllowedDestinations:
             yield
 
     def _lock(self, connection: Connection, table: QueueTable) -> None:
-        dialect = connection.dialect
-        if dialect.statement("code_lock"):
+        if connection.dialect.statement("code_lock"):
             with connection.attempt(hurried=True):
-                statement = dialect.render("code_lock", queue=dialect.table(table.table))
-                connection.execute(statement, doing=f"sending to {table.name}")
+                _lock(connection, table.table)
 
     def _found(
         self, connection: Connection, tables: Mapping[str, QueueTable], *, shaped: bool, deleting: bool
     ) -> dict[str, NotAllowed]:
-        dialect = connection.dialect
-        columns = [f"{name} {kind}" for name, kinds in dialect.queue_columns.items() for kind in kinds]
-        lists = {
-            "event": _DELETE if deleting else _INSERT,
-            "columns": dialect.bind_texts(columns if shaped else []),
-            "trusted": dialect.bind_texts([str(each.object_id) for each in self.trusted]),
-        }
+        queue = connection.dialect.queue_columns
+        columns = [f"{name} {kind}" for name, kinds in queue.items() for kind in kinds] if shaped else []
+        trusted = [str(each.object_id) for each in self.trusted]
+        event = _DELETE if deleting else _INSERT
         refused: dict[str, NotAllowed] = {}
         for address, table in tables.items():
-            names = {"schema": table.table.schema, "name": table.table.table}
-            statement = dialect.render("foreign_code", catalog=dialect.quote(table.database))
-            found = connection.execute(statement, {**names, **lists}, doing=f"looking at {table.name}")
-            for reason, name, owner in found[:1]:
-                why = _REASONS[reason] if name else _REASONS[reason].replace(" {name}", "")
-                refused[address] = _refused(table, why.format(name=name), owner)
+            if found := _foreign_code(
+                connection, table.table, table.database, event, columns=columns, trusted=trusted
+            ):
+                refused[address] = _refused(table, *found)
         return refused
+
+
+def left_alone(connection: Connection, table: Table, *, looking: bool = False) -> str | None:
+    """Why a table that was found, and that no option names, is left alone; None where it need not be.
+
+    That holds until the transaction ends: on PostgreSQL a lock keeps new code out. A login that may only look
+    cannot keep out indexes.
+
+    :param looking: rows are only looked at; else they are deleted too.
+    """
+    if connection.dialect.statement("code_lock"):
+        for lock in ("code_lock", "look_lock"):
+            with contextlib.suppress(NoRight), connection.attempt(hurried=True):
+                _lock(connection, table, lock)
+                break
+    found = _foreign_code(connection, table, database(connection), _LOOK if looking else _DELETE)
+    return found and _stranger(*found)
+
+
+def guard(connection: Connection, table: QueueTable) -> None:
+    """The guard of a queue that a pattern has found.
+
+    :raises QueueError: code of a stranger would run when it is received from.
+    """
+    if connection.dialect.statement("code_lock"):
+        _lock(connection, table.table)
+    if found := _foreign_code(connection, table.table, table.database, _DELETE):
+        raise QueueError(
+            f"{table.name} is left alone: {_stranger(*found)}; to receive from it, name it in queues."
+        )
+
+
+def _stranger(why: str, owner: str) -> str:
+    return f"it belongs to {owner!r}, and {why}"
+
+
+def _lock(connection: Connection, table: Table, name: str = "code_lock") -> None:
+    statement = connection.dialect.render(name, queue=connection.dialect.table(table))
+    connection.execute(statement, doing=f"keeping new code out of {table}")
+
+
+def _foreign_code(
+    connection: Connection,
+    table: Table,
+    database: str,
+    event: int,
+    *,
+    columns: Sequence[str] = (),
+    trusted: Sequence[str] = (),
+) -> tuple[str, str] | None:
+    """What would run there, in words, and who owns the table; None where nothing would."""
+    dialect = connection.dialect
+    names = {"schema": table.schema, "name": table.table, "event": event}
+    lists = {"columns": dialect.bind_texts(columns), "trusted": dialect.bind_texts(trusted)}
+    statement = dialect.render("foreign_code", catalog=dialect.quote(database))
+    for reason, name, owner in connection.execute(statement, {**names, **lists}, doing=f"looking at {table}"):
+        why = _REASONS[reason] if name else _REASONS[reason].replace(" {name}", "")
+        return why.format(name=name), owner
+    return None
 
 
 def _fits(pattern: Table, table: QueueTable) -> bool:

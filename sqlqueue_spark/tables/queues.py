@@ -5,8 +5,7 @@ Every method runs inside the connection's open transaction and never commits.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.connection import Connection, Row, rows_awaited
 from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect
 from sqlqueue_spark.engines.statements import Parameters, Statement
-from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
+from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST, RowSet
@@ -26,18 +25,6 @@ OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
 _ROW_VERSION = itemgetter(0)
 #: What a table is that is no queue's.
 _KINDS = {"table": "a table from which others inherit"}
-#: What of a table of a stranger would run as this login: the reasons of ``code_of_strangers``, in words.
-_CODE = {
-    "policy": "its row-security policy {name!r}",
-    "type": "what converts its column {name!r}",
-    "index": "what its index {name!r} computes",
-    "statistics": "what its statistics {name!r} compute",
-    "check": "what its check {name!r} computes",
-    "schema": "what {name!r}, who owns the schema, puts in its place",
-    "trigger": "its trigger {name!r}",
-    "rule": "its rule {name!r}",
-    "partition": "a trigger of the table that it is a part of",
-}
 #: How many rows more than wanted a look for free rows goes over, at least: others hold some.
 _HELD = 100
 
@@ -134,6 +121,10 @@ class QueueTable:
         return {"database": self.database, "object_id": self.object_id}
 
 
+#: Looks whether code of a stranger would run in a table that no option names, and raises an error if so.
+Guard = Callable[[Connection, QueueTable], None]
+
+
 def find(connection: Connection, table: Table) -> QueueTable | None:
     """Look a table up; None when it is not there.
 
@@ -199,8 +190,8 @@ def get(connection: Connection, address: str, naming: Naming) -> Queue:
     return queue
 
 
-def at(connection: Connection, table: Table, *, guarded: bool = False) -> Queue | None:
-    """The queue of a table; None where there is none. Errors as :func:`find`, ``guarded`` as for a queue."""
+def at(connection: Connection, table: Table, guard: Guard | None = None) -> Queue | None:
+    """The queue of a table; None where there is none. Errors as :func:`find`, ``guard`` as for a queue."""
     found = find(connection, table)
     if found is None:
         return None
@@ -208,39 +199,7 @@ def at(connection: Connection, table: Table, *, guarded: bool = False) -> Queue 
     rows = connection.execute(statement, found.identified, doing=f"asking about {found.name}")
     row_versions, heap = map(bool, rows[0])
     table_ = replace(found, row_versions=row_versions, keeps_skipped=heap)
-    return Queue(connection, table_, guarded=guarded)
-
-
-def left_alone(connection: Connection, table: Table, *, looking: bool = False) -> str | None:
-    """Why a table that no option names is left alone: what of a stranger would run as this login.
-
-    None where nothing would, until the transaction ends. On PostgreSQL a lock keeps new code out; a login
-    that may only look cannot keep out indexes.
-
-    :param looking: rows are only looked at; else they are deleted too.
-    """
-    if connection.dialect.statement("table_lock"):
-        for lock in ("table_lock", "table_look_lock"):
-            with contextlib.suppress(NoRight), connection.attempt(hurried=True):
-                _lock(connection, table, lock)
-                break
-    return _code_of_strangers(connection, table, looking=looking)
-
-
-def _lock(connection: Connection, table: Table, name: str = "table_lock") -> None:
-    statement = connection.dialect.render(name, queue=connection.dialect.table(table))
-    connection.execute(statement, doing=f"keeping new code out of {table}")
-
-
-def _code_of_strangers(connection: Connection, table: Table, *, looking: bool = False) -> str | None:
-    statement = connection.dialect.statement("code_of_strangers")
-    names = {"schema": table.schema, "name": table.table}
-    found = connection.execute(statement, names, doing=f"looking whose code {table} runs")
-    for reason, name, looked, owner in found:
-        if looked or not looking:
-            code = _CODE[reason].format(name=name)
-            return f"it belongs to {owner!r}, and {code} would run as this login"
-    return None
+    return Queue(connection, table_, guard)
 
 
 def missing(connection: Connection, table: Table, address: str, where: str, what: str) -> QueueError:
@@ -286,11 +245,11 @@ def read_statement(
 class Queue:
     """A queue table on an open connection."""
 
-    def __init__(self, connection: Connection, table: QueueTable, *, guarded: bool = False) -> None:
-        """:param guarded: no option names it, so that no statement may run code of its owner, a stranger."""
+    def __init__(self, connection: Connection, table: QueueTable, guard: Guard | None = None) -> None:
+        """:param guard: raises an error where code would run; asked in each transaction, with its locks."""
         self.connection = connection
         self.table = table
-        self.guarded = guarded
+        self.guard = guard
         self._guarded_since: int | None = None
         self._sessions: set[int] = set()
         self._quoted = connection.dialect.table(table.table)
@@ -468,18 +427,11 @@ class Queue:
         return statement, self.connection.dialect.bind(runs)
 
     def _guard(self) -> None:
-        """Look, once while locks are kept, whether code of a stranger would run.
-
-        :raises QueueError: it would.
-        """
-        if not self.guarded or self._guarded_since == self.connection.freed:
-            return
-        if self.connection.dialect.statement("table_lock"):
-            _lock(self.connection, self.table.table)
-            self._guarded_since = self.connection.freed
-        if why := _code_of_strangers(self.connection, self.table.table):
-            self._guarded_since = None
-            raise QueueError(f"{self.name} is left alone: {why}; to receive from it, name it in queues.")
+        """Look, once while locks are kept, whether code of a stranger would run."""
+        if self.guard is not None and self._guarded_since != self.connection.freed:
+            self.guard(self.connection, self.table)
+            if self.connection.dialect.statement("code_lock"):
+                self._guarded_since = self.connection.freed
 
     def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[Row]:
         self._guard()

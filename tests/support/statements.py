@@ -418,11 +418,6 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         ],
         [("queue", "orders@[dbo]@[shop]", 12, "Sales")],
     ),
-    "code_of_strangers": (
-        lambda c: queues.left_alone(c, TABLE),
-        [Answer("TableHasDeleteTrigger", "wwbw", [["trigger", "audit", 0, "Sales"]])],
-        "it belongs to 'Sales', and its trigger 'audit' would run as this login",
-    ),
     "purge": (
         lambda c: admin(c).purge(LOWEST, 9, expired=False),
         [Answer("deleted.RowVersion", "i", [[7], [5]])],
@@ -521,15 +516,16 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "subscribers": (
         lambda c: subscriptions(c).subscribers(["Shop.B", "Shop.A"]),
         [
+            DATABASE,
             Answer(
                 "j.Topic, s.QueueAddress", "ww", [["Shop.A", "x@[dbo]@[shop]"], ["Shop.A", "y@[dbo]@[shop]"]]
-            )
+            ),
         ],
         {"Shop.A": ["x@[dbo]@[shop]", "y@[dbo]@[shop]"]},
     ),
     "subscriptions": (
         lambda c: subscriptions(c).all(),
-        [Answer("s.Endpoint, s.Topic", "www", [["Billing", "Shop.A", "x@[dbo]@[shop]"]])],
+        [DATABASE, Answer("s.Endpoint, s.Topic", "www", [["Billing", "Shop.A", "x@[dbo]@[shop]"]])],
         [Subscription("Billing", "Shop.A", "x@[dbo]@[shop]")],
     ),
     "subscribe": (

@@ -48,8 +48,7 @@ UNREADABLE = {
     ("postgresql", "remedy_numbers"),
     ("postgresql", "remedy_space"),
     ("postgresql", "clean_indexes"),  # the options of VACUUM
-    ("postgresql", "table_lock"),  # LOCK
-    ("postgresql", "table_look_lock"),
+    ("postgresql", "look_lock"),
     ("mysql", "outbox_add"),  # a character set in JSON_TABLE
     ("mysql", "outbox_add_new"),
     ("mysql", "outbox_added"),

@@ -43,10 +43,15 @@ ORDER BY number
 -- next was committed before the lock was granted, whatever the isolation. INSERT is the right that it takes.
 LOCK TABLE ONLY {queue} IN ROW EXCLUSIVE MODE
 
+-- name: look_lock
+-- Does so for a login that may only look, but for triggers and indexes.
+LOCK TABLE ONLY {queue} IN ACCESS SHARE MODE
+
 -- name: foreign_code
--- Returns why rows may not be put into a table, or deleted, that an address out of a message may name.
+-- Returns why rows may not be put into a table that no option names, or deleted, or looked at.
 -- in: schema, table, object ids of tables whose owners are trusted, the columns that it must have (each with
 --     a blank and each type that it may have), the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE)
+--     or 0: a look
 -- out: reason, what it is about, the table's owner
 -- Trusted are this login, the owners of these tables, superusers and the database's owner. A table of any of
 -- them may have code. But the right to create a trigger can be given away, so what it calls must be theirs
@@ -54,15 +59,14 @@ LOCK TABLE ONLY {queue} IN ROW EXCLUSIVE MODE
 -- depend on nothing but its arguments or be named here, because query_to_xml and others run any text as a
 -- query. Such a function stands in no dependency, so it is read out of the expression's tree, where all of
 -- them together are not too large. A sequence belongs to the table's owner, or this login would use up the
--- numbers of another queue; 2205 is regclass, by which a text could name one. Who owns a schema and may
--- create schemas can rename it, and put another in its place, which no lock on the table prevents.
+-- numbers of another queue; 2205 is regclass, by which a text could name one. A look and a delete run
+-- policies for each row, and casts where a column has a type of a stranger. When they are planned, the server
+-- computes what it can of the expressions of indexes, of statistics and, if told so, of checks; what trusted
+-- owners have made may stand there. Who owns a schema and may create schemas can rename it, and put another in its
+-- place, which no lock on the table prevents.
 WITH trusted AS (
-    SELECT r.oid
-    FROM pg_catalog.pg_roles AS r
-    WHERE r.rolsuper OR r.rolname IN (current_user, 'pg_database_owner')
-    UNION
-    SELECT d.datdba FROM pg_catalog.pg_database AS d WHERE d.datname = current_database()
-    UNION
+    {trusted}
+    UNION ALL
     SELECT c.relowner FROM pg_catalog.pg_class AS c WHERE c.oid IN (
         SELECT w.id::oid FROM pg_catalog.unnest(:trusted::text[]) AS w (id)
     )
@@ -84,12 +88,13 @@ WITH trusted AS (
     FROM found AS f
     JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = f.oid
     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
-    WHERE NOT f.own
+    WHERE NOT f.own AND :event = 4
     UNION ALL
     SELECT 'constraint', k.conname::text, 'pg_catalog.pg_constraint'::regclass::oid, k.oid, k.conbin
     FROM found AS f
     JOIN pg_catalog.pg_constraint AS k ON k.conrelid = f.oid
     WHERE NOT f.own AND k.contype <> 'f'
+      AND (:event = 4 OR current_setting('constraint_exclusion') = 'on')
     UNION ALL
     SELECT 'index', c.relname::text, 'pg_catalog.pg_class'::regclass::oid, c.oid, x.tree
     FROM found AS f
@@ -97,6 +102,11 @@ WITH trusted AS (
     JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
     CROSS JOIN LATERAL (VALUES (i.indexprs), (i.indpred)) AS x (tree)
     WHERE NOT f.own
+    UNION ALL
+    SELECT 'statistics', s.stxname::text, 'pg_catalog.pg_statistic_ext'::regclass::oid, s.oid, NULL
+    FROM found AS f
+    JOIN pg_catalog.pg_statistic_ext AS s ON s.stxrelid = f.oid
+    WHERE NOT f.own AND :event <> 4
 )
 SELECT 'kind', '', f.owner
 FROM found AS f
@@ -104,11 +114,11 @@ WHERE f.relkind <> 'r'
 UNION ALL
 SELECT 'partition', '', f.owner
 FROM found AS f
-WHERE f.relispartition AND NOT f.own
+WHERE f.relispartition AND NOT f.own AND :event <> 0
 UNION ALL
 SELECT 'schema', pg_catalog.pg_get_userbyid(f.nspowner)::text, f.owner
 FROM found AS f
-WHERE f.nspowner NOT IN (SELECT t.oid FROM trusted AS t) AND EXISTS (
+WHERE f.nspowner NOT IN (SELECT t.oid FROM trusted AS t) AND (:event <> 0 OR NOT f.own) AND EXISTS (
     SELECT FROM pg_catalog.pg_roles AS r
     WHERE pg_catalog.pg_has_role(r.oid, f.nspowner, 'MEMBER')
       AND pg_catalog.has_database_privilege(r.oid, current_database(), 'CREATE')
@@ -129,16 +139,20 @@ SELECT 'type', a.attname::text, f.owner
 FROM found AS f
 JOIN pg_catalog.pg_attribute AS a ON a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_catalog.pg_type AS y ON y.oid = a.atttypid
-WHERE NOT f.own AND (y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace::oid)
+WHERE NOT f.own AND CASE
+    WHEN :event = 4 THEN y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace::oid
+    ELSE y.typowner NOT IN (SELECT t.oid FROM trusted AS t)
+END
 UNION ALL
 SELECT 'rule', r.rulename::text, f.owner
 FROM found AS f
 JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = f.oid
-WHERE NOT f.own AND r.ev_type::text = CASE WHEN :event = 8 THEN '4' ELSE '3' END
+WHERE NOT f.own AND r.ev_type::text = CASE WHEN :event = 8 THEN '4' WHEN :event = 4 THEN '3' END
 UNION ALL
 SELECT 'policy', '', f.owner
 FROM found AS f
-WHERE f.relrowsecurity AND NOT f.own
+WHERE NOT f.own AND CASE WHEN :event = 4 THEN f.relrowsecurity
+    ELSE pg_catalog.row_security_active(f.oid) END
 UNION ALL
 SELECT e.kind, e.name, f.owner
 FROM found AS f
@@ -149,6 +163,10 @@ WHERE (e.kind = 'trigger' AND NOT f.own) OR EXISTS (
         ON d.refclassid = 'pg_catalog.pg_proc'::regclass::oid AND p.oid = d.refobjid
     LEFT JOIN pg_catalog.pg_type AS y
         ON d.refclassid = 'pg_catalog.pg_type'::regclass::oid AND y.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_operator AS o
+        ON d.refclassid = 'pg_catalog.pg_operator'::regclass::oid AND o.oid = d.refobjid
+    LEFT JOIN pg_catalog.pg_opclass AS k
+        ON d.refclassid = 'pg_catalog.pg_opclass'::regclass::oid AND k.oid = d.refobjid
     LEFT JOIN pg_catalog.pg_class AS c
         ON d.refclassid = 'pg_catalog.pg_class'::regclass::oid AND c.oid = d.refobjid
     WHERE d.classid = e.catalog AND d.objid = e.oid
@@ -156,7 +174,9 @@ WHERE (e.kind = 'trigger' AND NOT f.own) OR EXISTS (
           'pg_catalog.pg_proc'::regclass::oid, 'pg_catalog.pg_type'::regclass::oid,
           'pg_catalog.pg_operator'::regclass::oid, 'pg_catalog.pg_opclass'::regclass::oid
       ))
-      AND NOT (f.own AND coalesce(p.proowner, y.typowner, 0) IN (SELECT t.oid FROM trusted AS t))
+      AND NOT ((f.own OR :event <> 4) AND coalesce(p.proowner, y.typowner, o.oprowner, k.opcowner, 0) IN (
+          SELECT t.oid FROM trusted AS t
+      ))
 ) OR CASE
     WHEN (SELECT sum(pg_catalog.pg_column_size(m.tree)) FROM code AS m) > 16384 THEN true
     WHEN e.tree::text ~ '[:]\w*resulttype 2205\M' THEN true

@@ -27,25 +27,3 @@ ORDER BY s.name, t.name, c.column_id
 
 -- shared: trusted
 1, DATABASE_PRINCIPAL_ID(), DATABASE_PRINCIPAL_ID(N'db_owner')
-
--- name: table_lock
--- Nothing to say: there is no lock to take beforehand. So code_of_strangers is asked before each statement;
--- when rows are deleted, the locks of their claim keep new triggers out.
-
--- name: table_look_lock
--- Nothing to say: what a look calls (a security policy, a computed column) can change nothing.
-
--- name: code_of_strangers
--- Returns what code of a table of a stranger would run as this user: none where its owner is this user, dbo
--- or the role db_owner.
--- in: schema, table
--- out: reason, what it is about, whether a look at its rows runs it (else only receiving does), the owner
--- With the right to delete alone the catalogue does not show triggers, but the property does.
-SELECT N'trigger', COALESCE((
-    SELECT TOP (1) g.name FROM sys.triggers AS g WHERE g.parent_id = t.object_id ORDER BY g.name
-), N'?'), CAST(0 AS bit), COALESCE(USER_NAME(o.id), N'?')
-FROM sys.tables AS t
-JOIN sys.schemas AS s ON s.schema_id = t.schema_id
-CROSS APPLY (SELECT COALESCE(t.principal_id, s.principal_id) AS id) AS o
-WHERE s.name = :schema AND t.name = :name AND o.id NOT IN ({trusted})
-  AND COALESCE(OBJECTPROPERTY(t.object_id, N'TableHasDeleteTrigger'), 1) = 1

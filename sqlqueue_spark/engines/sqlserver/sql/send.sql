@@ -60,10 +60,13 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- Nothing to say: with the right to insert alone there is no lock to take before an insert. So foreign_code
 -- is asked once more behind it, when the insert's own lock keeps new triggers out.
 
+-- name: look_lock
+-- Nothing to say: what a look calls (a security policy, a computed column) can change nothing.
+
 -- name: foreign_code
--- Returns why rows may not be put into a table, or deleted, that an address out of a message may name.
+-- Returns why rows may not be put into a table that no option names, or deleted, or looked at.
 -- in: schema, table, object ids of tables whose owners are trusted (JSON), the columns that it must have
---     (JSON, each with a blank and each type that it may have), the event (4: INSERT, 8: DELETE)
+--     (JSON, each with a blank and each type that it may have), the event (4: INSERT, 8: DELETE, 0: a look)
 -- out: reason, what it is about, the table's owner
 -- Trusted are this user, the owners of these tables, and dbo. In another database of the server, dbo is
 -- trusted where one login owns both databases. What a default or a check calls can change nothing, but it
@@ -75,7 +78,7 @@ DECLARE @home sysname = DB_NAME(),
         @trusted nvarchar(max) = :trusted,
         @columns nvarchar(max) = :columns,
         @event nvarchar(30) = CASE :event WHEN 8 THEN N'TableHasDeleteTrigger'
-            ELSE N'TableHasInsertTrigger' END;
+            WHEN 4 THEN N'TableHasInsertTrigger' ELSE N'' END;
 EXEC {catalog}.sys.sp_executesql N'
 WITH owned AS (
     SELECT t.object_id, t.is_external, OBJECTPROPERTY(t.object_id, ''OwnerId'') AS owner_id
@@ -118,15 +121,17 @@ SELECT ''type'', c.name, f.owner FROM found AS f CROSS JOIN typed AS c WHERE c.i
 UNION ALL
 SELECT ''trigger'', '''', f.owner
 FROM found AS f
-WHERE f.own = 0 AND COALESCE(OBJECTPROPERTY(f.object_id, @event), 1) = 1
+WHERE f.own = 0 AND @event <> '' AND COALESCE(OBJECTPROPERTY(f.object_id, @event), 1) = 1
 UNION ALL
 SELECT ''default'', '''', f.owner
 FROM found AS f
-WHERE f.own = 0 AND COALESCE(OBJECTPROPERTY(f.object_id, ''TableHasDefaultCnst''), 1) = 1
+WHERE f.own = 0 AND @event = ''TableHasInsertTrigger''
+  AND COALESCE(OBJECTPROPERTY(f.object_id, ''TableHasDefaultCnst''), 1) = 1
 UNION ALL
 SELECT ''constraint'', '''', f.owner
 FROM found AS f
-WHERE f.own = 0 AND COALESCE(OBJECTPROPERTY(f.object_id, ''TableHasCheckCnst''), 1) = 1',
+WHERE f.own = 0 AND @event = ''TableHasInsertTrigger''
+  AND COALESCE(OBJECTPROPERTY(f.object_id, ''TableHasCheckCnst''), 1) = 1',
     N'@home sysname, @schema sysname, @name sysname, @trusted nvarchar(max), @columns nvarchar(max),
         @event nvarchar(30)',
     @home = @home, @schema = @schema, @name = @name, @trusted = @trusted, @columns = @columns, @event = @event
