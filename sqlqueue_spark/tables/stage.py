@@ -46,8 +46,6 @@ class Run:
     #: Whether the source has rows in the batch.
     claimed: bool = False
     batch: Batch = NO_BATCH
-    #: The queues of the claim, a line each.
-    queues: str = ""
     #: Whether the sink has seen an atomic source in this run of the query.
     source_seen: bool = False
 
@@ -146,19 +144,18 @@ class Stage(StageTable):
                 "was just lost, start again, and the batch runs again; where the database has lost what was "
                 "committed, give a new checkpoint folder."
             )
-        return Run(name=mark.run, claimed=bool(mark.claim), batch=batch, queues=mark.queue, source_seen=seen)
+        return Run(name=mark.run, claimed=bool(mark.claim), batch=batch, source_seen=seen)
 
     def rehearse(
-        self, tasks: Mapping[str, int | None], destination: str, *, whole: bool, received: str | None = None
+        self, tasks: Mapping[str, int | None], destination: str, *, whole: bool, named: bool = False
     ) -> None:
         """Send what these tasks have staged for a destination, or one message. The caller rolls it back.
 
-        :param received: where a message has named the destination, and no option: the queues in which
-            messages were received, a line each.
+        :param named: whether a message has named the destination, and no option.
         :raises QueueError: the destination is not there any more, or refuses a message.
         """
         staged = [task for task, count in tasks.items() if count]
-        with self.entered(destination, received) as barred:
+        with self.entered(destination, named=named) as barred:
             if barred is not None and self.error_queue is None:
                 raise barred
             if barred is not None:
@@ -269,7 +266,7 @@ class Stage(StageTable):
             )
         moved = 0
         for each in sorted(mark.destinations):
-            with self.entered(each, mark.queue if each in mark.named else None) as barred:
+            with self.entered(each, named=each in mark.named) as barred:
                 if barred is None:
                     moved += self.move_rows(each, tasks, mark.after, staged)
                 else:

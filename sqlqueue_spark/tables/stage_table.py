@@ -68,10 +68,6 @@ class StageTable(OpenTable):
         super().__init__(connection, table)
         self._options = options
 
-    def _named(self, address: str) -> Table:
-        assert self._options is not None, "the address is one of its options"
-        return self._options.naming(self.connection.dialect).table(address)
-
     @property
     def error_queue(self) -> str | None:
         """Where messages go that cannot be sent any more."""
@@ -130,24 +126,20 @@ class StageTable(OpenTable):
             return check_went_in(rows, wanted, destination)
 
     @contextlib.contextmanager
-    def entered(self, destination: str, received: str | None) -> Iterator[SqlQueueError | None]:
+    def entered(self, destination: str, *, named: bool) -> Iterator[SqlQueueError | None]:
         """Gives why nothing may be sent to a destination; None where it may be, within the block.
 
-        :param received: where a message has named it, and no option: the names of the queues in which messages
-            were received, a line each.
+        :param named: whether a message has named it, and no option.
         """
         found = queues.find(self.connection, Table.from_text(destination))
-        if found is None or received is None:
+        if found is None or not named:
             yield self._gone(destination) if found is None else None
             return
         assert self._options is not None, "who sends what is staged knows its stream's options"
-        trusted = (
-            [] if self.error_queue is None else [queues.find(self.connection, self._named(self.error_queue))]
-        )
-        for each in received.splitlines():
-            with contextlib.suppress(ConfigurationError):  # a name with an @ in it; its owner is not trusted
-                trusted.append(queues.find(self.connection, Table.from_text(each)))
-        allowed = AllowedDestinations(self._options, tuple(filter(None, trusted)))
+        error_queue = self._options.error_queue
+        naming = self._options.naming(self.connection.dialect)
+        trusted = None if error_queue is None else queues.find(self.connection, naming.table(error_queue))
+        allowed = AllowedDestinations(self._options, () if trusted is None else (trusted,))
         with allowed.entered(self.connection, [found]) as barred:
             yield barred.get(found.address)
 

@@ -60,7 +60,7 @@ def test_headers_are_read_a_few_at_a_time_where_they_are_long(engine, error, mon
     """A stranger may have written 100,000 of them, hundreds of times."""
     fail(error, range(7), full(engine))
     monkeypatch.setattr(queue_admin, "_PAGE_BYTES", 3 * engine.bytes_of(error.rows()[0].headers) + 1_000)
-    asked = []
+    asked: list[list[object]] = []
     monkeypatch.setattr(QueueAdmin, "envelopes", _telling(asked))
     assert numbers(engine) == [1, 2, 3, 4, 5, 6, 7]
     assert [len(each) for each in asked] == [3, 3, 1]

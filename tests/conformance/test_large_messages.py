@@ -4,6 +4,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -116,7 +117,7 @@ def steps(  # noqa: C901 -- it is a list
     yield "handle", handled
     yield "fail", lambda: sent(Destination=["gone"] * COUNT, **row)
     for bodies in Bodies:
-        yield f"peek {bodies.name}", lambda bodies=bodies: peeked(bodies)
+        yield f"peek {bodies.name}", partial(peeked, bodies)
     yield "peek with a filter", lambda: [*look(own, "error", MessageSelection(types=frozenset({"x"})))]
     yield "peek --json", saved
     yield "send --from", restored
@@ -157,8 +158,8 @@ def measured(found, name):
 
 
 def costs(engine, made, folder):
-    found = {}
-    for name, step in steps(engine, *made, folder):
+    found: dict[str, tuple[float, float]] = {}
+    for name, step in steps(engine, made[0], made[1], folder):
         with measured(found, name):
             step()
     return found

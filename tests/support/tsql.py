@@ -38,6 +38,7 @@ def rendered(name: str, table: Table = HOSTILE) -> str:
         delayed=SQLSERVER.table(Table(table="bill]ing.Delayed", schema="my schema")),
         subscriptions=SQLSERVER.table(Table(table="SubscriptionRouting", schema="my schema")),
         catalog=quote("sh[op"),
+        attempt=quote("attempt 1"),
         schema=quote("my schema"),
         user=quote("SHOP\\my ]user"),
         index=quote("Index]2"),

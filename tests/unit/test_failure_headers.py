@@ -30,8 +30,8 @@ NOON = datetime(2026, 11, 22, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=5, mi
 PUBLIC = {
     "ClaimLost", "ConfigurationError", "ConnectionLost", "DatabaseReadOnly", "DatabaseTakesNothing",
     "Duplicate", "GaveUp", "HandlerTimeout", "LockTimeout", "NoHandler", "NoPassword", "NoReplyAddress",
-    "NoRight", "NotReady", "QueueError", "RowsHeld", "SessionTooMuch", "SqlQueueError", "TooMuch",
-    "TryAgain", "UnreadableHeaders", "Unsendable", "WorkerDied", "WrongAnswer", "WrongBody",
+    "NoRight", "NotReady", "QueueError", "RowsHeld", "SessionTooMuch", "SqlQueueError", "StatementTimeout",
+    "TooMuch", "TryAgain", "UnreadableHeaders", "Unsendable", "WorkerDied", "WrongAnswer", "WrongBody",
 }  # fmt: skip
 #: What modules raise for themselves, where no message is handled or sent.
 NEVER_FAIL_A_MESSAGE = {

@@ -82,12 +82,9 @@ class AtHome(Work):
         )
 
     def _trusted(self) -> Sequence[QueueTable]:
-        queues = () if self.chunk.rows is None else self.chunk.rows.queues.unique().to_pylist()
         routes, error_queue = self._routes, self._places.home.error_queue
-        found = [routes.destinations.received(queue, routes.connected) for queue in queues]
-        if error_queue is not None:
-            found += filter(None, [routes.destinations.beside(error_queue, routes.connected)])
-        return [each.table for each in found]
+        found = None if error_queue is None else routes.destinations.beside(error_queue, routes.connected)
+        return [] if found is None else [found.table]
 
     def _lacks_waiting(self, queue: str) -> bool:
         """Whether a queue has no table in which its messages wait."""

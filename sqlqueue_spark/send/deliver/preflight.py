@@ -139,12 +139,12 @@ def rehearse(
     name: str,
     *,
     whole: bool,
-    received: str | None = None,
+    named: bool = False,
 ) -> None:
     """Send to a destination what settling will send to it, or one message of that, and roll back."""
     try:
         with connection.rehearsal(_REHEARSAL_MS):
-            stage.rehearse(tasks, name, whole=whole, received=received)
+            stage.rehearse(tasks, name, whole=whole, named=named)
     except RowsHeld:
         log.debug("not_rehearsed destination=%s: it is locked, which says nothing of its messages", name)
 

@@ -83,8 +83,7 @@ def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: b
         with connect(Target.of(options), again=True) as connection:
             stage = Stage(connection, table_of(options), options)
             for name in sorted(names):
-                received = run.queues if name in named else None
-                rehearse(connection, stage, tasks, name, whole=own_ids, received=received)
+                rehearse(connection, stage, tasks, name, whole=own_ids, named=name in named)
             with connection.transaction():
                 stage.seal(tasks, names, run=run.name, batch=run.batch, named=named)
 

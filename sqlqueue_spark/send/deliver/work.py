@@ -116,7 +116,7 @@ class Work:
         return (each.to.table for each in self.addressed if each.to is not None and not each.to.chosen)
 
     def _trusted(self) -> Sequence[QueueTable]:
-        """The queues of this database in which the rows were received, and the error queue."""
+        """The error queue, if it lies in this database."""
         return ()
 
     def decide(self, known: Collection[str]) -> Decision:

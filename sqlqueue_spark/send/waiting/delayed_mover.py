@@ -315,12 +315,12 @@ class DelayedMover:
             try:
                 with connection.transaction():
                     found = delayed.get(connection, self.owner)
-                    self._destination(connection, self.error_queue)
+                    trusted = self._destination(connection, self.error_queue).table
             except BaseException:
                 connection.close()
                 raise
             self._table = DelayedTable(connection, found.table)
-            self._allowed = AllowedDestinations(self.options, (found,))
+            self._allowed = AllowedDestinations(self.options, (trusted,))
         return self._table
 
     def _failed(self, error: TryAgain) -> None:
