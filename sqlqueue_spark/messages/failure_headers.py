@@ -200,7 +200,7 @@ def _cut(text: str, units: int, *, end: bool = False) -> str:
     """At most this number of UTF-16 code units of a text, of its beginning or of its end."""
     if 2 * len(text) <= units:
         return text
-    encoded = text.encode("utf-16-le", "surrogatepass")
+    encoded = (text[-units:] if end else text[:units]).encode("utf-16-le", "surrogatepass")
     kept = encoded[-2 * units :] if end else encoded[: 2 * units]
     return kept.decode("utf-16-le", "ignore")
 

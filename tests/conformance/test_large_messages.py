@@ -1,10 +1,10 @@
 """Bodies of 100 MB and 100,000 headers take a time and a memory that grow with their size alone."""
 
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -117,7 +117,7 @@ def steps(  # noqa: C901 -- it is a list
     yield "handle", handled
     yield "fail", lambda: sent(Destination=["gone"] * COUNT, **row)
     for bodies in Bodies:
-        yield f"peek {bodies.name}", partial(peeked, bodies)
+        yield f"peek {bodies.name}", functools.partial(peeked, bodies)
     yield "peek with a filter", lambda: [*look(own, "error", MessageSelection(types=frozenset({"x"})))]
     yield "peek --json", saved
     yield "send --from", restored
@@ -158,8 +158,9 @@ def measured(found, name):
 
 
 def costs(engine, made, folder):
+    message, text = made
     found: dict[str, tuple[float, float]] = {}
-    for name, step in steps(engine, made[0], made[1], folder):
+    for name, step in steps(engine, message, text, folder):
         with measured(found, name):
             step()
     return found
