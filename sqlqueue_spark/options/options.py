@@ -22,6 +22,8 @@ from sqlqueue_spark.options.fields import (
     text,
 )
 
+_LONGEST_PATTERN = 1_000
+
 
 def headroom(value: str) -> int | None:
     """A number of rows; None for ``auto``."""
@@ -56,7 +58,9 @@ def destinations(value: str) -> str:
 
 
 def pattern(value: str) -> str:
-    """A regular expression; it is compiled where it is used."""
+    """A regular expression; it is compiled where it is used. A long one may take minutes for that."""
+    if len(value) > _LONGEST_PATTERN:
+        raise ValueError(f"a regular expression of at most {_LONGEST_PATTERN:,} characters")
     try:
         re.compile(text(value))
     except (re.error, RecursionError, OverflowError) as error:
