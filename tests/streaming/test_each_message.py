@@ -92,6 +92,35 @@ def test_a_reply_and_a_message_go_out_or_the_order_fails(spark, postgresql, queu
     }
 
 
+@pytest.mark.tier("nightly")
+@pytest.mark.parametrize("size, count", [(25 << 20, 0), (0, 100_000)], ids=["body", "headers"])
+def test_a_large_body_and_100_000_headers_are_handled(spark, postgresql, queues, tmp_path, size, count):
+    """The answer has as large a body, and what fails keeps its own. For 100 MB Spark would need 3 GB."""
+    orders, _, shipping, error = queues
+    more = json.dumps({f"h{number}": f"v{number}" for number in range(count)})
+    large = b"0123456789abcdef" * (size // 16)
+    for number in range(2):
+        orders.insert_row(id=row_id(number), headers=more, body=large + str(number).encode())
+
+    def handle(message):
+        if message.body.endswith(b"1"):
+            raise ValueError("it cannot be done")
+        return Send("shipping", "Shop.Ship, Shop", message.body)
+
+    sink = SqlQueueSink(options={"url": postgresql.url, "errorQueue": "error", **MODES["receiveOnly"]})
+    handled = stream(spark, postgresql, orders, maxBytesPerTrigger="1m").transform(
+        each_message(handle, queue="orders", immediateRetries=0)
+    )
+    drain(to_each(handled, tmp_path, sink))
+    assert [row.body for row in shipping.rows()] == [large + b"0"]
+    (failed,) = error.rows()
+    assert (failed.body, json.loads(more).items() <= json.loads(failed.headers).items()) == (
+        large + b"1",
+        True,
+    )
+    assert orders.count() == 0
+
+
 def test_an_audited_copy_says_when_its_handler_was_called(spark, postgresql, queues, tmp_path):
     orders, *_ = queues
     audit = postgresql.create_queue("audit")
