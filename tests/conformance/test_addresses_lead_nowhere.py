@@ -236,7 +236,7 @@ def test_a_retry_looks_again_in_each_of_its_transactions(scene, plain):
 def atomic(scene: Scene, to: str, *, errors: bool):
     """A pipeline that sends row 2 to billing, and the rows 1 and 3 to this address."""
     scene.queue("orders").insert(3, start=1)
-    more = {"errorQueue": "error"} if errors else {"commandTimeout": "100ms"}
+    more = {"commandTimeout": "1s", **({"errorQueue": "error"} if errors else {})}
     with forwarding(scene.job, scene.queue("orders"), "billing", to, **more) as stream:
         stream.sink_says = {"endpoint": "Sales", **more}
         yield stream

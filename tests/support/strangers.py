@@ -115,6 +115,8 @@ ARMS = {
     "default that reads a word": _default("pg_input_is_valid('a', 'lair.word')"),
     "default that sets the path": _default("set_config('search_path', 'lair, pg_catalog', false)"),
     "default that takes another's number": _default("nextval('public.billing_seq_seq')"),
+    "default that takes it from an array": _default("nextval(('{public.billing_seq_seq}'::regclass[])[1])"),
+    "default that finds it by a text": _default("nextval(('{public.billing_seq_seq}'::text::regclass[])[1])"),
     "default that takes a lock": _default("pg_try_advisory_lock(4711)"),
     "default that ends sessions": _default("pg_terminate_backend(0)"),
     "default that waits": _default("pg_sleep(0.001)"),

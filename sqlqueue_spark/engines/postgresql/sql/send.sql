@@ -59,11 +59,11 @@ LOCK TABLE ONLY {queue} IN ACCESS SHARE MODE
 -- depend on nothing but its arguments or be named here, because query_to_xml and others run any text as a
 -- query. Such a function stands in no dependency, so it is read out of the expression's tree, where all of
 -- them together are not too large. A sequence belongs to the table's owner, or this login would use up the
--- numbers of another queue; 2205 is regclass, by which a text could name one. A look and a delete run
--- policies for each row, and casts where a column has a type of a stranger. When they are planned, the server
--- computes what it can of the expressions of indexes, of statistics and, if told so, of checks; what trusted
--- owners have made may stand there. Who owns a schema and may create schemas can rename it, and put another in its
--- place, which no lock on the table prevents.
+-- numbers of another queue; 2205 is regclass and 2210 an array of these, by which a text could name one. A
+-- look and a delete run policies for each row, and casts where a column has a type of a stranger. When they
+-- are planned, the server computes what it can of the expressions of indexes, of statistics and, if told so,
+-- of checks; what trusted owners have made may stand there. Who owns a schema and may create schemas can
+-- rename it, and put another in its place, which no lock on the table prevents.
 WITH trusted AS (
     {trusted}
     UNION ALL
@@ -179,7 +179,7 @@ WHERE (e.kind = 'trigger' AND NOT f.own) OR EXISTS (
       ))
 ) OR CASE
     WHEN (SELECT sum(pg_catalog.pg_column_size(m.tree)) FROM code AS m) > 16384 THEN true
-    WHEN e.tree::text ~ '[:]\w*resulttype 2205\M' THEN true
+    WHEN e.tree::text ~ '[:]((?!consttype|location)\w+ 2205|(?!location)\w+ 2210)\M' THEN true
     ELSE EXISTS (
         SELECT FROM regexp_matches(e.tree::text, '[:][a-z]*funcid (\d+)', 'g') AS m (ids)
         JOIN pg_catalog.pg_proc AS p ON p.oid = m.ids[1]::oid
