@@ -111,6 +111,8 @@ class Connection(ABC):
 
     #: Whether a block of :meth:`transaction` is open, and how many of :meth:`attempt`.
     _within, _attempts = False, 0
+    #: Whether a block of :meth:`hurried` is open.
+    _hurried = False
 
     @abstractmethod
     def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
@@ -186,6 +188,7 @@ class Connection(ABC):
         :param hurried: they may not, and the attempt itself takes no snapshot of the database.
         :raises ConnectionLost: the server ended the whole transaction, or the server answers no more.
         """
+        hurried = hurried or self._hurried
         self._attempts += 1
         try:
             self._say("attempt_begin")
@@ -197,11 +200,20 @@ class Connection(ABC):
         finally:
             self._attempts -= 1
 
-    def hurry_attempt(self) -> None:
-        """From here on the statements of a hurried attempt take no longer than ``commandTimeout``."""
-        if statement := self.dialect.statement("attempt_hurried"):
-            timeout = {"statement_timeout": self.target.timeouts[1]}
-            self.execute(statement.with_numbers(timeout), doing="setting how long statements take")
+    @contextlib.contextmanager
+    def hurried(self) -> Iterator[None]:
+        """In this block no statement takes longer than ``commandTimeout``, within attempts neither."""
+        before, self._hurried = self._hurried, True
+        try:
+            if statement := self.dialect.statement("attempt_hurried"):
+                timeout = {"statement_timeout": self.target.timeouts[1]}
+                self.execute(statement.with_numbers(timeout), doing="setting how long statements take")
+            with self.limited():
+                yield
+        finally:
+            self._hurried = before
+        if self._attempts and not before:  # the block is a part of one
+            self._say("attempt_unhurried")
 
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:
@@ -217,6 +229,11 @@ class Connection(ABC):
             with contextlib.suppress(SqlQueueError):
                 self._undo_attempt(error)
             raise
+
+    @contextlib.contextmanager
+    def limited(self) -> Iterator[None]:
+        """In this block the driver cuts off statements that take longer than ``commandTimeout``."""
+        yield
 
     @contextlib.contextmanager
     def unhurried(self) -> Iterator[None]:

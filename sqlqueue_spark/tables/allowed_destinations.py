@@ -96,7 +96,8 @@ class AllowedDestinations:
                 barred[address] = error
         how = {"shaped": shaped, "deleting": deleting}
         barred |= self._found(connection, looked, **how)
-        yield barred
+        with connection.hurried() if looked and locking else contextlib.nullcontext():
+            yield barred
         if looked and locking and not connection.dialect.statement("code_lock"):
             left = {address: table for address, table in looked.items() if address not in barred}
             for why in self._found(connection, left, **how).values():

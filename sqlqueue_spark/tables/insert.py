@@ -87,25 +87,18 @@ class Inserter:
 
 
 def refused(
-    connection: Connection,
-    insert: Callable[[Sequence[T]], object],
-    messages: Sequence[T],
-    *,
-    hurried: bool = False,
+    connection: Connection, insert: Callable[[Sequence[T]], object], messages: Sequence[T]
 ) -> list[Why[T]]:
     """Insert messages in the open transaction; halve them while the table refuses some, and return these.
 
-    What refuses all of them is not halved: no table, no right, or a table that keeps none of its rows.
-
-    :param hurried: whether a message has named the table: its checks must not take for ever.
+    What refuses all of them is not halved: no table, no right, or a table that keeps none of its rows, or
+    takes too long (:meth:`Connection.hurried`).
     """
     try:
-        with connection.attempt(hurried=hurried):
-            if hurried:
-                connection.hurry_attempt()
+        with connection.attempt():
             insert(messages)
     except SqlQueueError as error:
-        slow = hurried and isinstance(error, StatementTimeout)
+        slow = isinstance(error, StatementTimeout)
         if isinstance(error, TryAgain) and not slow:
             raise
         some = isinstance(error, Swallowed) and error.took
@@ -113,9 +106,7 @@ def refused(
             return [(messages, error)]
         half = len(messages) // 2
         return [
-            each
-            for part in (messages[:half], messages[half:])
-            for each in refused(connection, insert, part, hurried=hurried)
+            each for part in (messages[:half], messages[half:]) for each in refused(connection, insert, part)
         ]
     return []
 

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connection import rows_awaited
-from sqlqueue_spark.errors import ClaimLost, ConfigurationError
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, StatementTimeout
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
-from sqlqueue_spark.tables.stage_table import StageTable
+from sqlqueue_spark.tables.stage_table import Gone, StageTable
 from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
 _NOT_SENT = (
@@ -266,10 +267,16 @@ class Stage(StageTable):
             )
         moved = 0
         for each in sorted(mark.destinations):
-            with self.entered(each, named=each in mark.named) as barred:
-                if barred is None:
-                    moved += self.move_rows(each, tasks, mark.after, staged)
-                else:
-                    moved += self.fail_rows(each, tasks, mark.after, barred)
+            named = each in mark.named
+            try:
+                with self.entered(each, named=named) as barred:
+                    if barred is not None:
+                        raise barred
+                    with self.connection.attempt() if named else nullcontext():
+                        moved += self.move_rows(each, tasks, mark.after, staged)
+            except (QueueError, ConfigurationError, StatementTimeout) as error:
+                if not named and not isinstance(error, Gone):
+                    raise
+                moved += self.fail_rows(each, tasks, mark.after, error)
         self._write(mark.done())
         return moved

@@ -55,6 +55,10 @@ def table_named(stream: str, schema: str) -> Table:
     return Table(table=stream + _SUFFIX, schema=schema)
 
 
+class Gone(QueueError):
+    """A destination is not there any more."""
+
+
 class StageTable(OpenTable):
     word = "stage"
     doing = "staging in"
@@ -146,7 +150,7 @@ class StageTable(OpenTable):
     def fail_rows(self, destination: str, tasks: Sequence[str], after: int, error: SqlQueueError) -> int:
         """Send what these tasks have staged for a destination to the error queue; returns how many that is.
 
-        :raises QueueError: there is no error queue, or it refuses a message.
+        :raises SqlQueueError: there is no error queue, or it refuses a message.
         """
         options = self._options
         if options is None or options.error_queue is None:
@@ -213,10 +217,10 @@ class StageTable(OpenTable):
             raise self._gone(destination)
         return {"queue": dialect.table(table), **filled(dialect, columns_of(self.connection, found))}
 
-    def _gone(self, destination: str) -> QueueError:
+    def _gone(self, destination: str) -> Gone:
         quoted = self.connection.dialect.quoted_addresses
         pasted = for_shell(Table.from_text(destination).to_address(quoted=quoted))
-        return QueueError(
+        return Gone(
             f"The destination {destination} is not there any more, and its messages wait on the stage "
             f"{self.table}; create it again with: sqlqueue create {pasted}, and start the stream."
         )

@@ -214,6 +214,17 @@ ARMS = {
         "trigger",
         "public",
     ),
+    "condition that rewrites a query": Arm(
+        [
+            *_OF_OWNER,
+            (
+                "CREATE TRIGGER evil BEFORE INSERT ON {t} FOR EACH ROW WHEN (ts_rewrite('a'::tsquery, "
+                "'SELECT ''a''::tsquery, lair.ran()::text::tsquery') IS NULL) EXECUTE FUNCTION public.by_owner()"
+            ),
+        ],
+        "trigger",
+        "public",
+    ),
     "a group's table": Arm(["SET ROLE gang", queue(), _OTHERS, trigger()], "trigger"),
     # -- other tables, into which rows would fit
     "no seq": Arm(["SET ROLE owner", queue(seq=""), _OTHERS], "seq", "public"),

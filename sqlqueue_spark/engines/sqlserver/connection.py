@@ -82,7 +82,17 @@ class SqlServerConnection(Connection):
 
     @contextlib.contextmanager
     def unhurried(self) -> Iterator[None]:
-        before, self._raw.timeout = self._raw.timeout, 0
+        with self._cut_off(0):
+            yield
+
+    @contextlib.contextmanager
+    def limited(self) -> Iterator[None]:
+        with self._cut_off(max(1, int(self.target.command_timeout.total_seconds()))):
+            yield
+
+    @contextlib.contextmanager
+    def _cut_off(self, seconds: int) -> Iterator[None]:
+        before, self._raw.timeout = self._raw.timeout, seconds
         try:
             yield
         finally:

@@ -152,7 +152,6 @@ class Forwarder:
                     queue.connection,
                     lambda some: _insert(queue, found, [_forwarded(row) for row in some]),
                     rows,
-                    hurried=True,
                 )
         except SqlQueueError as error:
             if isinstance(error, TryAgain):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.errors import Duplicate, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import Duplicate, SqlQueueError, StatementTimeout, TryAgain
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.deliver.chunk import Decision
@@ -106,8 +106,7 @@ class Delivery:
             if not self.may_fail or (self.error_queue is not None and to.to == self.error_queue):
                 insert(positions)
             else:
-                named = to.to is not None and not to.to.chosen
-                why += refused(connection, insert, positions, hurried=named)
+                why += refused(connection, insert, positions)
         if why:
             raise RolledBack(why)
         for rows in self.work.beside(decision):
@@ -121,7 +120,7 @@ class Delivery:
             with connection.attempt():
                 write(connection, rows)
         except SqlQueueError as error:
-            if isinstance(error, TryAgain):
+            if isinstance(error, TryAgain) and not isinstance(error, StatementTimeout):
                 raise
             log.warning("not_acknowledged queue=%s: %s", rows[0].table.name, error)
 

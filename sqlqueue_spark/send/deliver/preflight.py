@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext, suppress
 
 from sqlqueue_spark.engines.connect import Connection, Target, one_each
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld, StatementTimeout
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.deliver.destinations import (
@@ -147,6 +147,12 @@ def rehearse(
             stage.rehearse(tasks, name, whole=whole, named=named)
     except RowsHeld:
         log.debug("not_rehearsed destination=%s: it is locked, which says nothing of its messages", name)
+    except StatementTimeout as error:
+        if not named or stage.error_queue is None:
+            raise
+        log.debug(
+            "not_rehearsed destination=%s: what it takes long for fails when it is settled: %s", name, error
+        )
 
 
 def _enter(options: SinkOptions, connection: Connection, batch: Batch, last: Run | None) -> Run:

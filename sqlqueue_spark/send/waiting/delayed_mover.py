@@ -28,6 +28,7 @@ from sqlqueue_spark.errors import (
     LockTimeout,
     RowsHeld,
     SqlQueueError,
+    StatementTimeout,
     TryAgain,
 )
 from sqlqueue_spark.messages.addresses import Table
@@ -190,7 +191,9 @@ class DelayedMover:
                 with self._allowed.into(table.connection, to):
                     sent = table.forward(table.connection.dialect.table(to.table), way, most)
         except SqlQueueError as error:
-            if isinstance(error, TryAgain) and not isinstance(error, LockTimeout | Duplicate):
+            if isinstance(error, TryAgain) and not isinstance(
+                error, LockTimeout | Duplicate | StatementTimeout
+            ):
                 raise
             self._found.pop(address, None)
             return 0
@@ -203,8 +206,7 @@ class DelayedMover:
         done = Moved()
         for address, its in self._by_destination(due).items():
             try:
-                deliver = partial(self._deliver, table, address)
-                refusals = refused(table.connection, deliver, its, hurried=address is not None)
+                refusals = refused(table.connection, partial(self._deliver, table, address), its)
             except LockTimeout as error:  # the destination is locked: these wait where they are
                 log.warning("moving_waits table=%s destination=%s: %s", table.table, address, error)
                 continue
