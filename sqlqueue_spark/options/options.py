@@ -51,7 +51,7 @@ def destinations(value: str) -> str:
     """Patterns of addresses, separated by commas, each perhaps with a plus before it."""
     for each in value.split(","):
         try:
-            Address.parse(each.strip().removeprefix("+"))
+            Address.parse(each.strip().removeprefix("+").strip())
         except ConfigurationError as error:
             raise ValueError(f"patterns of addresses, such as billing, shop.*@[sales] ({error})") from None
     return value

@@ -77,7 +77,7 @@ class AllowedDestinations:
         given = [each.strip() for each in (self.options.allowed_destinations or "").split(",") if each]
         naming = self.options.naming(connection.dialect)
         only = any(not each.startswith("+") for each in given)
-        named = [naming.table(each.removeprefix("+")) for each in given]
+        named = [naming.table(each.removeprefix("+").strip()) for each in given]
         barred: dict[str, SqlQueueError] = {}
         looked: dict[str, QueueTable] = {}
         for address, table in sorted({each.address: each for each in tables}.items()):
