@@ -11,8 +11,8 @@ from sqlqueue_spark.errors import ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import database_tables
-from sqlqueue_spark.tables.allowed_destinations import left_alone
 from sqlqueue_spark.tables.database_tables import FoundTable
+from sqlqueue_spark.tables.queues import left_alone
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,9 @@ from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.plain_text import age, logger
 from sqlqueue_spark.tables import database_facts, database_tables, subscriptions
-from sqlqueue_spark.tables.allowed_destinations import left_alone
 from sqlqueue_spark.tables.database_facts import OpenTransaction
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
-from sqlqueue_spark.tables.queues import Holder, Queue
+from sqlqueue_spark.tables.queues import Holder, Queue, left_alone
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable
 

@@ -1,44 +1,23 @@
-"""No code of strangers runs in a table that no option names: an address out of a message leads to none.
+"""An address out of a message leads only to tables where an insert runs no code of strangers.
 
 Who may insert a message writes addresses that we follow, and a trigger runs as the login that inserts. So a
 table that no option names is looked at in each transaction that inserts into it, under a lock that keeps new
-code out until the commit. The option ``allowedDestinations`` widens or narrows what may be reached. Tables
-that are found by a look, or by a pattern, are looked at likewise (:func:`left_alone`).
+code out until the commit. The option ``allowedDestinations`` widens or narrows what may be reached.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connection import Connection
-from sqlqueue_spark.errors import NoRight, QueueError, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.tables.database_facts import database
+from sqlqueue_spark.tables import foreign_code
 from sqlqueue_spark.tables.queues import QueueTable
-
-#: The reasons of the statement ``foreign_code``, in words.
-_REASONS = {
-    "kind": "it is no ordinary table",
-    "partition": "it is a part of another table",
-    "schema": "the owner of its schema ({name}) may put another table in its place",
-    "column": "it has no column {name} as a queue has it",
-    "type": "the type of its column {name} is not the server's own",
-    "trigger": "its trigger {name} would run as this login",
-    "rule": "its rule {name} would run as this login",
-    "policy": "its row-security policies would run as this login",
-    "default": "its column {name} has a default that may run anything as this login",
-    "constraint": "its constraint {name} may run anything as this login",
-    "index": "its index {name} may run anything as this login",
-    "statistics": "its statistics {name} may run anything as this login",
-}
-
-
-#: The events of that statement.
-_LOOK, _INSERT, _DELETE = 0, 4, 8
 
 
 class NotAllowed(QueueError):
@@ -121,81 +100,18 @@ class AllowedDestinations:
     def _lock(self, connection: Connection, table: QueueTable) -> None:
         if connection.dialect.statement("code_lock"):
             with connection.attempt(hurried=True):
-                _lock(connection, table.table)
+                foreign_code.keep_out(connection, table.table)
 
     def _found(
         self, connection: Connection, tables: Mapping[str, QueueTable], *, shaped: bool, deleting: bool
     ) -> dict[str, NotAllowed]:
-        queue = connection.dialect.queue_columns
-        columns = [f"{name} {kind}" for name, kinds in queue.items() for kind in kinds] if shaped else []
-        trusted = [str(each.object_id) for each in self.trusted]
-        event = _DELETE if deleting else _INSERT
+        event = foreign_code.DELETE if deleting else foreign_code.INSERT
+        trusted = [each.object_id for each in self.trusted]
         refused: dict[str, NotAllowed] = {}
         for address, table in tables.items():
-            if found := _foreign_code(
-                connection, table.table, table.database, event, columns=columns, trusted=trusted
-            ):
-                refused[address] = _refused(table, *found)
+            if why := foreign_code.found(connection, table.table, event, shaped=shaped, trusted=trusted):
+                refused[address] = _refused(table, *why)
         return refused
-
-
-def left_alone(connection: Connection, table: Table, *, looking: bool = False) -> str | None:
-    """Why a table that was found, and that no option names, is left alone; None where it need not be.
-
-    That holds until the transaction ends: on PostgreSQL a lock keeps new code out. A login that may only look
-    cannot keep out indexes.
-
-    :param looking: rows are only looked at; else they are deleted too.
-    """
-    if connection.dialect.statement("code_lock"):
-        for lock in ("code_lock", "look_lock"):
-            with contextlib.suppress(NoRight), connection.attempt(hurried=True):
-                _lock(connection, table, lock)
-                break
-    found = _foreign_code(connection, table, database(connection), _LOOK if looking else _DELETE)
-    return found and _stranger(*found)
-
-
-def guard(connection: Connection, table: QueueTable) -> None:
-    """The guard of a queue that a pattern has found.
-
-    :raises QueueError: code of a stranger would run when it is received from.
-    """
-    if connection.dialect.statement("code_lock"):
-        _lock(connection, table.table)
-    if found := _foreign_code(connection, table.table, table.database, _DELETE):
-        raise QueueError(
-            f"{table.name} is left alone: {_stranger(*found)}; to receive from it, name it in queues."
-        )
-
-
-def _stranger(why: str, owner: str) -> str:
-    return f"it belongs to {owner!r}, and {why}"
-
-
-def _lock(connection: Connection, table: Table, name: str = "code_lock") -> None:
-    statement = connection.dialect.render(name, queue=connection.dialect.table(table))
-    connection.execute(statement, doing=f"keeping new code out of {table}")
-
-
-def _foreign_code(
-    connection: Connection,
-    table: Table,
-    database: str,
-    event: int,
-    *,
-    columns: Sequence[str] = (),
-    trusted: Sequence[str] = (),
-) -> tuple[str, str] | None:
-    """What would run there, in words, and who owns the table; None where nothing would."""
-    dialect = connection.dialect
-    names = {"schema": table.schema, "name": table.table, "event": event}
-    lists = {"columns": dialect.bind_texts(columns), "trusted": dialect.bind_texts(trusted)}
-    statement = dialect.render("foreign_code", catalog=dialect.quote(database))
-    for reason, name, owner in connection.execute(statement, {**names, **lists}, doing=f"looking at {table}"):
-        why = _REASONS[reason] if name else _REASONS[reason].replace(" {name}", "")
-        return why.format(name=name), owner
-    return None
 
 
 def _fits(pattern: Table, table: QueueTable) -> bool:

@@ -5,7 +5,8 @@ Every method runs inside the connection's open transaction and never commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -14,10 +15,11 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.connection import Connection, Row, rows_awaited
 from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect
 from sqlqueue_spark.engines.statements import Parameters, Statement
-from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST, RowSet
+from sqlqueue_spark.tables import foreign_code
 
 #: Columns that some generations of queue tables lack; a missing one is read as NULL.
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
@@ -121,10 +123,6 @@ class QueueTable:
         return {"database": self.database, "object_id": self.object_id}
 
 
-#: Looks whether code of a stranger would run in a table that no option names, and raises an error if so.
-Guard = Callable[[Connection, QueueTable], None]
-
-
 def find(connection: Connection, table: Table) -> QueueTable | None:
     """Look a table up; None when it is not there.
 
@@ -190,8 +188,8 @@ def get(connection: Connection, address: str, naming: Naming) -> Queue:
     return queue
 
 
-def at(connection: Connection, table: Table, guard: Guard | None = None) -> Queue | None:
-    """The queue of a table; None where there is none. Errors as :func:`find`, ``guard`` as for a queue."""
+def at(connection: Connection, table: Table, *, guarded: bool = False) -> Queue | None:
+    """The queue of a table; None where there is none. Errors as :func:`find`, ``guarded`` as for a queue."""
     found = find(connection, table)
     if found is None:
         return None
@@ -199,7 +197,28 @@ def at(connection: Connection, table: Table, guard: Guard | None = None) -> Queu
     rows = connection.execute(statement, found.identified, doing=f"asking about {found.name}")
     row_versions, heap = map(bool, rows[0])
     table_ = replace(found, row_versions=row_versions, keeps_skipped=heap)
-    return Queue(connection, table_, guard)
+    return Queue(connection, table_, guarded=guarded)
+
+
+def left_alone(connection: Connection, table: Table, *, looking: bool = False) -> str | None:
+    """Why a table that no option names is left alone: what of a stranger would run as this login.
+
+    None where nothing would, until the transaction ends. On PostgreSQL a lock keeps new code out; a login
+    that may only look cannot keep out indexes.
+
+    :param looking: rows are only looked at; else they are deleted too.
+    """
+    if connection.dialect.statement("code_lock"):
+        for look_alone in (False, True):
+            with contextlib.suppress(NoRight), connection.attempt(hurried=True):
+                foreign_code.keep_out(connection, table, looking=look_alone)
+                break
+    return _of_strangers(connection, table, foreign_code.LOOK if looking else foreign_code.DELETE)
+
+
+def _of_strangers(connection: Connection, table: Table, event: int) -> str | None:
+    found = foreign_code.found(connection, table, event)
+    return found and f"it belongs to {found.owner!r}, and {found.why}"
 
 
 def missing(connection: Connection, table: Table, address: str, where: str, what: str) -> QueueError:
@@ -245,11 +264,11 @@ def read_statement(
 class Queue:
     """A queue table on an open connection."""
 
-    def __init__(self, connection: Connection, table: QueueTable, guard: Guard | None = None) -> None:
-        """:param guard: raises an error where code would run; asked in each transaction, with its locks."""
+    def __init__(self, connection: Connection, table: QueueTable, *, guarded: bool = False) -> None:
+        """:param guarded: no option names it, so that no statement may run code of its owner, a stranger."""
         self.connection = connection
         self.table = table
-        self.guard = guard
+        self.guarded = guarded
         self._guarded_since: int | None = None
         self._sessions: set[int] = set()
         self._quoted = connection.dialect.table(table.table)
@@ -427,11 +446,17 @@ class Queue:
         return statement, self.connection.dialect.bind(runs)
 
     def _guard(self) -> None:
-        """Look, once while locks are kept, whether code of a stranger would run."""
-        if self.guard is not None and self._guarded_since != self.connection.freed:
-            self.guard(self.connection, self.table)
-            if self.connection.dialect.statement("code_lock"):
-                self._guarded_since = self.connection.freed
+        """Look, once while locks are kept, whether code of a stranger would run.
+
+        :raises QueueError: it would.
+        """
+        if not self.guarded or self._guarded_since == self.connection.freed:
+            return
+        if foreign_code.keep_out(self.connection, self.table.table):
+            self._guarded_since = self.connection.freed
+        if why := _of_strangers(self.connection, self.table.table, foreign_code.DELETE):
+            self._guarded_since = None
+            raise QueueError(f"{self.name} is left alone: {why}; to receive from it, name it in queues.")
 
     def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[Row]:
         self._guard()

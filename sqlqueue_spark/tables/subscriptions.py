@@ -16,8 +16,8 @@ from sqlqueue_spark.engines.connection import Connection, Row
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
-from sqlqueue_spark.tables.allowed_destinations import left_alone
 from sqlqueue_spark.tables.open_table import OpenTable
+from sqlqueue_spark.tables.queues import left_alone
 from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
 #: What the transport calls its table by default.

@@ -66,12 +66,12 @@ RECEIVED = {
     "rule": "CREATE RULE r AS ON DELETE TO {table} WHERE note() DO ALSO NOTHING",
 }
 REASONS = {
-    "policy": "its row-security policies would run as this login",
-    "index": "its index i may run anything as this login",
-    "statistics": "its statistics s may run anything as this login",
-    "type": "the type of its column headers is not the server's own",
-    "trigger": "its trigger t would run as this login",
-    "rule": "its rule r would run as this login",
+    "policy": "its row-security policy 'p'",
+    "index": "what its index 'i' computes",
+    "statistics": "what its statistics 's' compute",
+    "type": "what converts its column 'headers'",
+    "trigger": "its trigger 't'",
+    "rule": "its rule 'r'",
 }
 
 
@@ -95,7 +95,7 @@ class Stranger:
         self.execute(_TABLE.format(table=table, sequence=sequence))
         if code is not None:
             self.execute({**LOOKED, **RECEIVED}[code].format(table=table))
-            return f"it belongs to '{self.name}', and {REASONS[code]}"
+            return f"it belongs to '{self.name}', and {REASONS[code]} would run as this login"
         return ""
 
     def insert(self, name: str) -> None:
@@ -205,7 +205,7 @@ def test_tables_of_subscriptions_are_looked_at_likewise(logins, stranger, caplog
     logins["superuser"].execute('GRANT SELECT ON "SubscriptionRouting" TO guarded; DELETE FROM notes')
     said = {each.name: each.state.name for each in checks(options(logins["ordinary"]), None, None)}
     assert (stranger.ran(), said["database"]) == ([], "FINE")
-    why = f"it belongs to '{stranger.name}', and {REASONS['policy']}"
+    why = f"it belongs to '{stranger.name}', and {REASONS['policy']} would run as this login"
     assert caplog.messages == [f"not_looked_at table=elsewhere@[public]: {why}"]
 
 
@@ -228,7 +228,7 @@ def test_a_publisher_reads_no_table_of_subscriptions_with_code_of_strangers(logi
     assert publish() == Sent(sent=1)
     stranger.execute('CREATE INDEX i ON "SubscriptionRouting" (topic) WHERE note(1)')
     engine.execute("DELETE FROM notes")
-    why = f"it belongs to '{stranger.name}', and {REASONS['index']}"
+    why = f"it belongs to '{stranger.name}', and {REASONS['index']} would run as this login"
     with pytest.raises(QueueError) as caught:
         publish()
     said = f"The table SubscriptionRouting@[public] is left alone: {why}; let an administrator own it."
@@ -284,7 +284,7 @@ def test_code_that_comes_after_a_queue_was_adopted_does_not_run_either(
         assert by_queue(stream.messages()) == {"orders": [1, 2, 3]}
     assert stranger.ran() == []
     (said,) = [each for each in caplog.messages if each.startswith("queue_set_aside")]
-    why = f"it belongs to '{stranger.name}', and {REASONS[code]}"
+    why = f"it belongs to '{stranger.name}', and {REASONS[code]} would run as this login"
     assert f"{name_of(owner, 'theirs')} is left alone: {why}; to receive from it, name it in queues." in said
 
 
@@ -339,7 +339,7 @@ def test_a_job_over_a_pattern_moves_nothing_out_of_a_delayed_table_with_code_of_
     sink = SinkOptions.parse({"url": engine.url, "endpoint": "Sales", "errorQueue": "error"})
     owners = delayed_delivery._owners(receiving(engine), Places(sink, sink))
     assert [each.table.table for each in owners] == ["harmless"]
-    why = f"it belongs to '{stranger.name}', and {REASONS['trigger']}"
+    why = f"it belongs to '{stranger.name}', and {REASONS['trigger']} would run as this login"
     assert caplog.messages == [f"delayed_left_alone table=theirs.Delayed@[public]: {why}"]
 
 
@@ -390,7 +390,7 @@ def test_the_doctor_says_to_whom_a_login_lends_its_power(logins, stranger):
     def said(who, queue):
         return {each.name: each.said for each in checks(options(logins[who]), queue, "receiver")}["rights"]
 
-    why = f"it belongs to '{stranger.name}', and its trigger t would run as this login"
+    why = f"it belongs to '{stranger.name}', and its trigger 't' would run as this login"
     mighty = "; it is a superuser, as no job's login should (docs/rights.md)"
     assert said("ordinary", "theirs") == f"guarded may receive; note of {theirs}: {why}"
     assert said("superuser", "theirs") == f"postgres may receive{mighty}; note of {theirs}: {why}"

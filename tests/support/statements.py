@@ -516,16 +516,15 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "subscribers": (
         lambda c: subscriptions(c).subscribers(["Shop.B", "Shop.A"]),
         [
-            DATABASE,
             Answer(
                 "j.Topic, s.QueueAddress", "ww", [["Shop.A", "x@[dbo]@[shop]"], ["Shop.A", "y@[dbo]@[shop]"]]
-            ),
+            )
         ],
         {"Shop.A": ["x@[dbo]@[shop]", "y@[dbo]@[shop]"]},
     ),
     "subscriptions": (
         lambda c: subscriptions(c).all(),
-        [DATABASE, Answer("s.Endpoint, s.Topic", "www", [["Billing", "Shop.A", "x@[dbo]@[shop]"]])],
+        [Answer("s.Endpoint, s.Topic", "www", [["Billing", "Shop.A", "x@[dbo]@[shop]"]])],
         [Subscription("Billing", "Shop.A", "x@[dbo]@[shop]")],
     ),
     "subscribe": (
@@ -590,10 +589,10 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "foreign_code": (
         _barred,
-        [Answer("sp_executesql", "www", [["trigger", "", "eve"]])],
+        [Answer("sp_executesql", "www", [["trigger", "audit", "eve"]])],
         (
-            "Nothing is changed in the table orders@[dbo]@[shop] (of eve): its trigger would run as this "
-            "login; mend the table, or name it in the option allowedDestinations."
+            "Nothing is changed in the table orders@[dbo]@[shop] (of eve): its trigger 'audit' would run "
+            "as this login; mend the table, or name it in the option allowedDestinations."
         ),
     ),
     "lock_timeout": (_hasty, [], None),

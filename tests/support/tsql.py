@@ -90,6 +90,7 @@ TEXTS = {
         )
         for name, text in vars(neighbour_statements.SQLSERVER).items()
     },
+    "foreign_code, within": re.findall(r"N'((?:[^']|'')*)'", rendered("foreign_code"))[-2].replace("''", "'"),
     "script of queues": scripts.script(
         SQLSERVER, [HOSTILE, Table(table="orders", schema="dbo")], subscriptions=HOSTILE
     ),

@@ -34,13 +34,13 @@ QUEUE, DESTINATION = "orders", "billing"
 CATALOGUE = frozenset({
     *("catalog", "columns", "compatibility", "database", "holders", "identity", "index_names", "indexes"),
     *("namesakes", "numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
-    *("delayed_stored", "delayed_zone", "power", "present_tables", "storage",
+    *("delayed_stored", "delayed_zone", "foreign_code", "power", "present_tables", "storage",
       "subscription_tables", "tables", "unidentified", "unquoted_subscriptions"),
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes",
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
     *("create_lock", "isolation_read_committed", "isolation_repeatable_read", "isolation_serializable"),
-    *("isolation_snapshot", "lock_timeout", "session", "stage_hold"),
+    *("isolation_snapshot", "code_lock", "lock_timeout", "look_lock", "session", "stage_hold"),
 })  # fmt: skip
 #: They make or empty tables, or stand in scripts for people.
 DDL_PREFIXES = (

@@ -17,7 +17,6 @@ from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell, shell_word
 from sqlqueue_spark.tables import queues, rights
-from sqlqueue_spark.tables.allowed_destinations import left_alone
 from sqlqueue_spark.tables.database_facts import compatibility, server
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
@@ -131,7 +130,7 @@ def _rights(queue: Queue, address: str, role: str | None) -> str:
 def _lent(queue: Queue) -> str:
     """Say what code of others a login lends its power to, and how much power that is."""
     power = rights.power(queue.connection, queue.table)
-    code = left_alone(queue.connection, queue.table.table)
+    code = queues.left_alone(queue.connection, queue.table.table)
     said = f"; it {power}, as no job's login should (docs/rights.md)" if power else ""
     return f"{said}; note of {queue.name}: {code}" if code else said
 

@@ -17,7 +17,7 @@ from sqlqueue_spark.send import Destinations, RemoteDatabases
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover, Moved
 from sqlqueue_spark.tables import delayed
-from sqlqueue_spark.tables.allowed_destinations import left_alone
+from sqlqueue_spark.tables.queues import left_alone
 
 log = logger(__name__)
 

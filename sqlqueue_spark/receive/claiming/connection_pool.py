@@ -24,7 +24,6 @@ from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.claiming.queue_list import LOCKED_MS, opened, shown
 from sqlqueue_spark.receive.offset import JointOffset, Offset
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.allowed_destinations import guard
 from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.queues import Queue
 
@@ -59,7 +58,7 @@ class QueueSession:
         :raises QueueError: there is no such table.
         """
         if table not in self._open:
-            queue = queues.at(self.connection, table, guard if self._pool.guards(table) else None)
+            queue = queues.at(self.connection, table, guarded=self._pool.guards(table))
             if queue is None:
                 address = shown(self.connection, table)
                 raise queues.missing(self.connection, table, address, "in this database", "the queue name")
@@ -181,7 +180,7 @@ class ConnectionPool:
         if self.several and not self._database:
             self._database = database(session.connection)
         self.names = {queue.table.table: queue.name for queue in found}
-        self._trusted = {queue.table.table for queue in found if queue.guard is None}
+        self._trusted = {queue.table.table for queue in found if not queue.guarded}
         for queue in found:
             if queue.name not in self._seen:
                 self._check_takes_changes(queue)

@@ -146,7 +146,7 @@ class Forwarder:
                     )
             if found.address == queue.table.address:
                 return [(rows, None)]
-            trusted = () if queue.guard else (queue.table,)  # a pattern may have found a stranger's
+            trusted = () if queue.guarded else (queue.table,)  # a pattern may have found a stranger's
             with AllowedDestinations(self._options, trusted).into(queue.connection, found):
                 return refused(
                     queue.connection,

@@ -19,7 +19,6 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.tables import database_tables, queues
-from sqlqueue_spark.tables.allowed_destinations import guard, left_alone
 from sqlqueue_spark.tables.database_tables import FoundTable
 from sqlqueue_spark.tables.queues import Queue
 
@@ -79,7 +78,7 @@ def opened(connection: Connection, options: SourceOptions, *, looking: bool = Fa
     """
     if options.queue_pattern is not None:
         found = [
-            queues.at(connection, each.table.table, guard if each.stranger and not looking else None)
+            queues.at(connection, each.table.table, guarded=bool(each.stranger) and not looking)
             for each in _matching(connection, options, options.queue_pattern, looking=looking)
         ]
         return [queue for queue in found if queue is not None]  # one may have gone between two statements
@@ -120,7 +119,7 @@ def _left_alone(
     connection.hurry(LOCKED_MS)
     why = None
     with contextlib.suppress(LockTimeout):  # its queue looks again before it is received from
-        why = left_alone(connection, found.table.table, looking=looking)
+        why = queues.left_alone(connection, found.table.table, looking=looking)
     connection.hurry(None)
     return why
 

@@ -7,7 +7,8 @@
 -- The client recognises a table by all its columns. One that has neither headers nor operations is none of
 -- these. The catalogue counts the rows of a table as they come and go, so the statement does not read them.
 SELECT s.name, t.name, CAST(t.object_id AS bigint), c.name, COALESCE(p.counted, 0),
-    CASE WHEN o.id IN ({trusted}) THEN N'' ELSE COALESCE(USER_NAME(o.id), N'?') END
+    CASE WHEN o.id IN (1, DATABASE_PRINCIPAL_ID(), DATABASE_PRINCIPAL_ID(N'db_owner')) THEN N''
+        ELSE COALESCE(USER_NAME(o.id), N'?') END
 FROM sys.tables AS t
 JOIN sys.schemas AS s ON s.schema_id = t.schema_id
 JOIN sys.columns AS c ON c.object_id = t.object_id
@@ -25,5 +26,97 @@ ORDER BY s.name, t.name, c.column_id
 -- name: count_rows
 -- Nothing to do: the catalogue counts.
 
--- shared: trusted
-1, DATABASE_PRINCIPAL_ID(), DATABASE_PRINCIPAL_ID(N'db_owner')
+-- name: code_lock
+-- Nothing to say: with the right to insert alone there is no lock to take beforehand. So foreign_code is
+-- asked once more behind an insert, and before each statement that receives. The locks of the insert, or of
+-- the claim, keep new triggers out.
+
+-- name: look_lock
+-- Nothing to say, likewise.
+
+-- name: foreign_code
+-- Returns what code of others would run as this user in a table that no option names.
+-- in: database or '' for the present one, schema, table, the event (4: INSERT, 8: DELETE; 0: a look at rows),
+--     object ids of tables whose owners are trusted (JSON), the columns that it must have (JSON, each with a
+--     blank and each type that it may have)
+-- out: reason, what it is about, the table's owner
+-- Trusted are this user, the owners of these tables, dbo and the role db_owner. In another database of the
+-- server, dbo is trusted where one login owns both databases. What a look calls (a security policy, a
+-- computed column) can change nothing. Nor can what a default or a check calls, but it reads as this login,
+-- so the table of another owner has none. The text runs in the table's own database, because OBJECTPROPERTY
+-- knows only the present one. With the right to insert or to delete alone the catalogue does not show
+-- triggers, but the property does.
+DECLARE @run nvarchar(300) = QUOTENAME(COALESCE(NULLIF(:catalog, N''), DB_NAME())) + N'.sys.sp_executesql',
+        @home sysname = DB_NAME(),
+        @schema sysname = :schema,
+        @name sysname = :name,
+        @event nvarchar(6) = CASE :event WHEN 4 THEN N'Insert' WHEN 8 THEN N'Delete' END,
+        @trusted nvarchar(max) = :trusted,
+        @columns nvarchar(max) = :columns;
+EXEC @run N'
+WITH owned AS (
+    SELECT t.object_id, t.is_external, OBJECTPROPERTY(t.object_id, ''OwnerId'') AS owner_id
+    FROM sys.tables AS t
+    JOIN sys.schemas AS s ON s.schema_id = t.schema_id
+    WHERE s.name = @schema AND t.name = @name AND @event IS NOT NULL
+), found AS (
+    SELECT o.object_id, o.is_external, COALESCE(USER_NAME(o.owner_id), ''?'') AS owner, CASE
+        WHEN DB_NAME() = @home AND (o.owner_id IN (
+            1, DATABASE_PRINCIPAL_ID(), DATABASE_PRINCIPAL_ID(N''db_owner'')
+        ) OR o.owner_id IN (
+            SELECT OBJECTPROPERTY(CAST(j.value AS int), ''OwnerId'') FROM OPENJSON(@trusted) AS j
+        )) THEN 1
+        WHEN DB_NAME() <> @home AND o.owner_id = 1 AND EXISTS (
+            SELECT 1
+            FROM sys.databases AS a
+            JOIN sys.databases AS b ON b.owner_sid = a.owner_sid
+            WHERE a.name = @home AND b.name = DB_NAME()
+        ) THEN 1
+        ELSE 0 END AS own
+    FROM owned AS o
+), typed AS (
+    SELECT c.name, CONCAT(y.name, CASE WHEN c.max_length = -1 THEN ''(max)'' END) AS type, y.is_user_defined
+    FROM found AS f
+    JOIN sys.columns AS c ON c.object_id = f.object_id
+    JOIN sys.types AS y ON y.user_type_id = c.user_type_id
+), wanted AS (
+    SELECT LEFT(j.value, CHARINDEX('' '', j.value) - 1) AS name,
+           SUBSTRING(j.value, CHARINDEX('' '', j.value) + 1, 128) AS type
+    FROM OPENJSON(@columns) AS j
+)
+SELECT ''kind'', '''', f.owner FROM found AS f WHERE f.is_external = 1
+UNION ALL
+SELECT DISTINCT ''column'', w.name, f.owner
+FROM found AS f
+CROSS JOIN wanted AS w
+WHERE NOT EXISTS (
+    SELECT 1 FROM typed AS c JOIN wanted AS x ON x.name = c.name AND x.type = c.type WHERE c.name = w.name
+)
+UNION ALL
+SELECT ''type'', c.name, f.owner
+FROM found AS f
+CROSS JOIN typed AS c
+WHERE c.is_user_defined = 1 AND (@event = ''Insert'' OR f.own = 0)
+UNION ALL
+SELECT ''trigger'', COALESCE((
+    SELECT TOP (1) g.name
+    FROM sys.triggers AS g
+    WHERE g.parent_id = f.object_id
+      AND OBJECTPROPERTY(g.object_id, CONCAT(''ExecIs'', @event, ''Trigger'')) = 1
+    ORDER BY g.name
+), ''''), f.owner
+FROM found AS f
+WHERE f.own = 0 AND COALESCE(OBJECTPROPERTY(f.object_id, CONCAT(''TableHas'', @event, ''Trigger'')), 1) = 1
+UNION ALL
+SELECT ''default'', '''', f.owner
+FROM found AS f
+WHERE f.own = 0 AND @event = ''Insert''
+  AND COALESCE(OBJECTPROPERTY(f.object_id, ''TableHasDefaultCnst''), 1) = 1
+UNION ALL
+SELECT ''check'', '''', f.owner
+FROM found AS f
+WHERE f.own = 0 AND @event = ''Insert''
+  AND COALESCE(OBJECTPROPERTY(f.object_id, ''TableHasCheckCnst''), 1) = 1',
+    N'@home sysname, @schema sysname, @name sysname, @event nvarchar(6), @trusted nvarchar(max),
+        @columns nvarchar(max)',
+    @home = @home, @schema = @schema, @name = @name, @event = @event, @trusted = @trusted, @columns = @columns

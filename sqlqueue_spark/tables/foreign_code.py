@@ -1,0 +1,87 @@
+"""No code of strangers runs as this login in a table that no option names: here it is found, and kept out.
+
+Who calls takes the lock, and asks. Every function runs inside the connection's open transaction and never
+commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlqueue_spark.engines.connection import Connection
+from sqlqueue_spark.messages.addresses import Table
+
+#: The events of the statement ``foreign_code``: what is about to happen to rows.
+LOOK, INSERT, DELETE = 0, 4, 8
+#: Its reasons, in words that end a sentence.
+_REASONS = {
+    "kind": "it is no ordinary table",
+    "column": "it has no column{name} as a queue has it",
+    **{
+        reason: f"{code} would run as this login"
+        for reason, code in {
+            "partition": "a trigger of the table that it is a part of",
+            "schema": "what{name}, who owns the schema, puts in its place",
+            "type": "what converts its column{name}",
+            "trigger": "its trigger{name}",
+            "rule": "its rule{name}",
+            "policy": "its row-security policy{name}",
+            "default": "what the default of its column{name} computes",
+            "check": "what its check{name} computes",
+            "index": "what its index{name} computes",
+            "statistics": "what its statistics{name} compute",
+        }.items()
+    },
+}
+
+
+class ForeignCode(NamedTuple):
+    """Why a table is left alone, in words that end a sentence, and its owner."""
+
+    why: str
+    owner: str
+
+
+def keep_out(connection: Connection, table: Table, *, looking: bool = False) -> bool:
+    """Keep new code out until the transaction ends; False where no lock does.
+
+    :param looking: with the right to look alone, which keeps out neither triggers nor indexes.
+    """
+    statement = connection.dialect.statement("look_lock" if looking else "code_lock")
+    if statement:
+        rendered = statement.render(queue=connection.dialect.table(table))
+        connection.execute(rendered, doing=f"keeping new code out of {table}")
+    return bool(statement)
+
+
+def found(
+    connection: Connection,
+    table: Table,
+    event: int,
+    *,
+    shaped: bool = False,
+    trusted: Sequence[int] = (),
+) -> ForeignCode | None:
+    """What would run there; None where nothing would.
+
+    :param shaped: whether the table must have the columns of a queue.
+    :param trusted: the object ids of tables whose owners are trusted.
+    """
+    dialect = connection.dialect
+    columns = [f"{name} {kind}" for name, kinds in dialect.queue_columns.items() for kind in kinds]
+    rows = connection.execute(
+        dialect.statement("foreign_code"),
+        {
+            "catalog": table.catalog or "",
+            "schema": table.schema,
+            "name": table.table,
+            "event": event,
+            "trusted": dialect.bind_texts(list(map(str, trusted))),
+            "columns": dialect.bind_texts(columns if shaped else []),
+        },
+        doing=f"looking whose code {table} runs",
+    )
+    for reason, name, owner in rows:
+        return ForeignCode(_REASONS[reason].format(name=f" {name!r}" if name else ""), owner)
+    return None
