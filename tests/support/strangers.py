@@ -39,7 +39,7 @@ class Arm:
     """
 
     making: Sequence[str]
-    reason: str = "may run anything as this login"
+    reason: str = "computes would run as this login"
     schema: str = LAIR
 
 
@@ -139,11 +139,13 @@ ARMS = {
     "index on some rows": Arm([queue(), "CREATE INDEX ON {t} (seq) WHERE lair.one(headers) = 1"]),
     "exclusion": Arm([queue("EXCLUDE USING btree ((lair.one(headers) + seq) WITH =)")]),
     # -- types
-    "domain": Arm([queue(headers="lair.word NOT NULL")], "column headers"),
-    "domain of a domain": Arm([queue(headers="lair.longer_word NOT NULL")], "column headers"),
-    "array of a domain": Arm([queue(extra="lair.word[] DEFAULT ARRAY['a'::text]::lair.word[]")], "type"),
-    "enum": Arm([queue(extra="lair.colour DEFAULT 'red'")], "type"),
-    "composite": Arm([queue(extra="lair.pair")], "type"),
+    "domain": Arm([queue(headers="lair.word NOT NULL")], "column 'headers'"),
+    "domain of a domain": Arm([queue(headers="lair.longer_word NOT NULL")], "column 'headers'"),
+    "array of a domain": Arm(
+        [queue(extra="lair.word[] DEFAULT ARRAY['a'::text]::lair.word[]")], "converts its column"
+    ),
+    "enum": Arm([queue(extra="lair.colour DEFAULT 'red'")], "converts its column"),
+    "composite": Arm([queue(extra="lair.pair")], "converts its column"),
     # -- what is no table
     "view": Arm(
         [
@@ -195,7 +197,7 @@ ARMS = {
             "CREATE TABLE lair.parent (headers text NOT NULL, CHECK (lair.one(headers) = 1))",
             f"{queue(headers='')} INHERITS (lair.parent)",
         ],
-        "constraint",
+        "check",
     ),
     # -- tables of others
     "trigger on the owner's table": Arm(
