@@ -14,6 +14,7 @@ from sqlqueue_spark.administration import completion, database_overview
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inspection.doctor.database_checks import checks
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running import delayed_delivery
@@ -21,6 +22,9 @@ from sqlqueue_spark.receive.claiming import queue_list, scanner
 from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.send import Destinations, Sender, Sent
 from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.tables import foreign_code
+from sqlqueue_spark.tables.foreign_code import DELETE, INSERT, LOOK
+from sqlqueue_spark.tables.queues import left_alone
 from tests.support.driver import streaming
 from tests.support.postgresql import PostgresEngine
 from tests.support.sending import batch, composed
@@ -183,6 +187,54 @@ def test_a_list_runs_no_code_of_strangers_and_says_so(logins, stranger, who):
             )
         assert stranger.ran() == [{"superuser": "postgres", "ordinary": "guarded"}[who]]
         logins["superuser"].execute("DELETE FROM notes")
+
+
+EVENTS = (LOOK, INSERT, DELETE)
+#: With which of them each piece of code runs.
+WHEN = {
+    **dict.fromkeys(("policy", "index", "type"), EVENTS),
+    "statistics": (LOOK, DELETE),
+    **dict.fromkeys(RECEIVED, (DELETE,)),
+}
+
+
+def test_code_counts_for_the_events_that_run_it(logins, stranger):
+    said = {code: stranger.create(code, code) for code in WHEN}
+    stranger.execute("CREATE VIEW views AS SELECT note()")
+    said["views"] = f"it belongs to '{stranger.name}', and it is no ordinary table"
+    with connect(Target(url=logins["ordinary"].url)) as connection, connection.transaction():
+        found = {
+            (name, event): code and f"it belongs to {code.owner!r}, and {code.why}"
+            for name in said
+            for event in EVENTS
+            for code in [foreign_code.found(connection, Table(table=name, schema="public"), event)]
+        }
+    assert found == {
+        (name, event): why if event in WHEN.get(name, EVENTS) else None
+        for name, why in said.items()
+        for event in EVENTS
+    }
+
+
+def test_a_trigger_of_a_stranger_on_a_table_of_ours_counts_and_one_of_ours_does_not(logins, stranger):
+    """The right to make one can be given away."""
+    ours, table = logins["superuser"], Table(table="orders", schema="public")
+    ours.create_queue()
+    ours.execute(f"GRANT TRIGGER ON orders TO {stranger.name}")
+    ours.execute(
+        "CREATE FUNCTION mine() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END'; "
+        "CREATE TRIGGER mine BEFORE DELETE ON orders FOR EACH ROW EXECUTE FUNCTION mine()"
+    )
+    with connect(Target(url=ours.url)) as connection:
+        for statement, why in (
+            ("SELECT 1", None),
+            (RECEIVED["trigger"], "it belongs to 'postgres', and its trigger 't' would run as this login"),
+        ):
+            stranger.execute(statement.format(table="orders"))
+            with connection.transaction():
+                assert left_alone(connection, table) == why
+            with connection.transaction():
+                assert left_alone(connection, table, looking=True) is None
 
 
 def test_triggers_do_not_count_for_a_look(logins, stranger):
