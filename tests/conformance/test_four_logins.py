@@ -128,6 +128,10 @@ KINDS = {
         ),
     ),
     "a trigger of the queue's owner": Kind([queue(), *_TRIGGER], "owner"),
+    "a type of the queue's owner": Kind(
+        ["CREATE TYPE shipping.state AS ENUM ('new', 'old')", queue("state shipping.state DEFAULT 'new'")],
+        "owner",
+    ),
     "a trigger of the database's owner": Kind([queue(), *_TRIGGER], "boss"),
     "a trigger of a superuser": Kind([queue(), *_TRIGGER], "postgres"),
     "a trigger of our own": Kind([queue(), *_TRIGGER], "job"),
