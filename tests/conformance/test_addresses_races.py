@@ -232,11 +232,13 @@ def test_a_trigger_that_comes_before_any_of_our_statements_does_not_run(scene, w
     assert {True, False} == set(came), "he must come in time for some, and too late for others"
 
 
+@pytest.mark.tier("nightly")
 @pytest.mark.parametrize("how", [how for how in HOW if how not in ("trigger", "another table")])
 def test_whatever_comes_before_any_of_our_statements_does_not_run(scene, how):
     at_every_statement(scene, "readCommitted", lambda: scene.stranger.arm("plain", *HOW[how], most_ms=10))
 
 
+@pytest.mark.tier("nightly")
 def test_a_table_that_takes_the_place_of_another_one_runs_no_code(scene):
     """The message may be gone with the table that was dropped."""
     at_every_statement(
@@ -265,6 +267,7 @@ def test_a_schema_that_gets_the_name_of_another_one_leads_nowhere(scene, way, ow
     )
 
 
+@pytest.mark.tier("nightly")
 def test_a_view_that_was_there_at_the_first_look_leads_nowhere_when_a_batch_is_settled(scene):
     """It was made after the batch was sealed, and an armed table takes its place before any statement of settling."""
     orders = scene.queue("orders")
@@ -335,6 +338,7 @@ class _Builder:
         self._thread.join()
 
 
+@pytest.mark.tier("nightly")
 def test_an_index_that_is_built_beside_us_runs_no_code(scene):
     """The server builds it under a lock that lets inserts pass, and uses it before all who insert have ended."""
     for number in itertools.count(1):
