@@ -16,7 +16,7 @@ from sqlqueue_spark.engines.connection import Connection
 from sqlqueue_spark.errors import QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.tables import foreign_code
+from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.queues import QueueTable
 
 
@@ -100,16 +100,16 @@ class AllowedDestinations:
     def _lock(self, connection: Connection, table: QueueTable) -> None:
         if connection.dialect.statement("code_lock"):
             with connection.attempt(hurried=True):
-                foreign_code.keep_out(connection, table.table)
+                table_code.keep_out(connection, table.table)
 
     def _found(
         self, connection: Connection, tables: Mapping[str, QueueTable], *, shaped: bool, deleting: bool
     ) -> dict[str, NotAllowed]:
-        event = foreign_code.DELETE if deleting else foreign_code.INSERT
+        event = table_code.DELETE if deleting else table_code.INSERT
         trusted = [each.object_id for each in self.trusted]
         refused: dict[str, NotAllowed] = {}
         for address, table in tables.items():
-            if why := foreign_code.found(connection, table.table, event, shaped=shaped, trusted=trusted):
+            if why := table_code.found(connection, table.table, event, shaped=shaped, trusted=trusted):
                 refused[address] = _refused(table, *why)
         return refused
 

@@ -28,7 +28,7 @@ from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.queues import QueueTable
-from sqlqueue_spark.tables.swallowed_rows import check_went_in
+from sqlqueue_spark.tables.table_code import check_went_in
 
 _SUFFIX = ".Delayed"
 #: No message is due before this: it is the earliest time of the type datetime.

@@ -19,7 +19,7 @@ from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.delayed import due_column, is_delayed, stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
-from sqlqueue_spark.tables.swallowed_rows import Swallowed, check_went_in
+from sqlqueue_spark.tables.table_code import Swallowed, check_went_in
 
 #: Most messages that go out in one transaction.
 CHUNK = 4_000

@@ -19,7 +19,7 @@ from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST, RowSet
-from sqlqueue_spark.tables import foreign_code
+from sqlqueue_spark.tables import table_code
 
 #: Columns that some generations of queue tables lack; a missing one is read as NULL.
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
@@ -211,13 +211,13 @@ def left_alone(connection: Connection, table: Table, *, looking: bool = False) -
     if connection.dialect.statement("code_lock"):
         for look_alone in (False, True):
             with contextlib.suppress(NoRight), connection.attempt(hurried=True):
-                foreign_code.keep_out(connection, table, looking=look_alone)
+                table_code.keep_out(connection, table, looking=look_alone)
                 break
-    return _of_strangers(connection, table, foreign_code.LOOK if looking else foreign_code.DELETE)
+    return _of_strangers(connection, table, table_code.LOOK if looking else table_code.DELETE)
 
 
 def _of_strangers(connection: Connection, table: Table, event: int) -> str | None:
-    found = foreign_code.found(connection, table, event)
+    found = table_code.found(connection, table, event)
     return found and f"it belongs to {found.owner!r}, and {found.why}"
 
 
@@ -452,9 +452,9 @@ class Queue:
         """
         if not self.guarded or self._guarded_since == self.connection.freed:
             return
-        if foreign_code.keep_out(self.connection, self.table.table):
+        if table_code.keep_out(self.connection, self.table.table):
             self._guarded_since = self.connection.freed
-        if why := _of_strangers(self.connection, self.table.table, foreign_code.DELETE):
+        if why := _of_strangers(self.connection, self.table.table, table_code.DELETE):
             self._guarded_since = None
             raise QueueError(f"{self.name} is left alone: {why}; to receive from it, name it in queues.")
 

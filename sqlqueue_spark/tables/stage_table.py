@@ -27,7 +27,7 @@ from sqlqueue_spark.tables.insert import Inserter, columns_of, filled, moved
 from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.queues import InTransit
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
-from sqlqueue_spark.tables.swallowed_rows import check_went_in
+from sqlqueue_spark.tables.table_code import check_went_in
 
 log = logger(__name__)
 

@@ -18,7 +18,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.queues import left_alone
-from sqlqueue_spark.tables.swallowed_rows import check_went_in
+from sqlqueue_spark.tables.table_code import check_went_in
 
 #: What the transport calls its table by default.
 NAME = "SubscriptionRouting"

@@ -1,4 +1,4 @@
-"""What others write into tables and messages steers no terminal by any command, and JSON keeps each letter."""
+"""What others write into tables and messages steers no terminal, and JSON keeps each letter of it."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""A stranger who arms his table at any moment of a transaction that sends to it: his code never runs. PostgreSQL only.
+"""A stranger arms his table at any moment of a transaction that sends to it: his code never runs.
 
 He may do so before we look, while we wait for his lock, or before any of our statements. Either he comes too
 late, and the message is in his plain table, or it has failed.
@@ -46,8 +46,8 @@ HOW = {
     "index": ["CREATE INDEX ON {t} (lair.one(headers))"],
     "partition": [
         (
-            "CREATE TABLE lair.around (id uuid NOT NULL, expires timestamp, headers text NOT NULL, body bytea, "
-            "seq bigint NOT NULL) PARTITION BY LIST (lair.one(headers))"
+            "CREATE TABLE lair.around "
+            "(id uuid NOT NULL, expires timestamp, headers text NOT NULL, body bytea, seq bigint NOT NULL) PARTITION BY LIST (lair.one(headers))"
         ),
         "ALTER TABLE lair.around ATTACH PARTITION {t} FOR VALUES IN (1)",
     ],
@@ -95,9 +95,11 @@ def scene(made):
 _DROP = """
 DO $$ DECLARE it record; BEGIN
     FOR it IN SELECT oid::regclass AS name, relkind FROM pg_class
-        WHERE relnamespace = 'lair'::regnamespace AND relname IN ('plain', 'renamed', 'around') ORDER BY relkind DESC
+        WHERE relnamespace = 'lair'::regnamespace AND relname IN ('plain', 'renamed', 'around')
+        ORDER BY relkind DESC
     LOOP
-        EXECUTE format('DROP %s IF EXISTS %s CASCADE', CASE it.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, it.name);
+        EXECUTE format('DROP %s IF EXISTS %s CASCADE',
+            CASE it.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, it.name);
     END LOOP;
 END $$
 """
@@ -157,7 +159,7 @@ def assert_refused(scene: Scene) -> None:
     assert sent_to(scene.queue("error")) == [2]
 
 
-# -- he has armed it before us, and commits while we wait ------------------------------------------------------------
+# -- he has armed it before us, and commits while we wait -------------------------------------------
 
 
 def send_while_he_commits(scene: Scene, how: str, way: str) -> None:
@@ -183,12 +185,12 @@ def test_every_way_sees_what_he_commits_while_it_waits(scene, way):
     assert sent_to(scene.queue("error")) == [2]
 
 
-# -- he comes before one of our statements ---------------------------------------------------------------------------
+# -- he comes before one of our statements ----------------------------------------------------------
 
 
 @contextlib.contextmanager
 def before_statement(number: int, act: Callable[[], object]) -> Iterator[list[int]]:
-    """Do something before the statement of this number, of all that our connections run. Yields whether it was done."""
+    """Do something before our connections run the statement of this number. Yields whether it was done."""
     count, done = itertools.count(1), list[int]()
     translated = PostgresConnection.translated
 
@@ -256,7 +258,7 @@ def assert_not(ran: bool) -> None:
 @pytest.mark.parametrize("way", ["readCommitted", "in_transit", "delayed"])
 @pytest.mark.parametrize("owner", [ATTACKER, TEAM])
 def test_a_schema_that_gets_the_name_of_another_one_leads_nowhere(scene, way, owner):
-    """Its owner, and each login that belongs to that role, may rename it while we hold a lock on a table in it."""
+    """Its owner, and each login of that role, may rename it while we hold a lock on a table in it."""
     at_every_statement(
         scene,
         way,
@@ -269,7 +271,7 @@ def test_a_schema_that_gets_the_name_of_another_one_leads_nowhere(scene, way, ow
 
 @pytest.mark.tier("nightly")
 def test_a_view_that_was_there_at_the_first_look_leads_nowhere_when_a_batch_is_settled(scene):
-    """It was made after the batch was sealed, and an armed table takes its place before any statement of settling."""
+    """It was made after the batch was sealed, and an armed table takes its place while it is settled."""
     orders = scene.queue("orders")
 
     def take_its_place() -> None:
@@ -293,7 +295,7 @@ def test_a_view_that_was_there_at_the_first_look_leads_nowhere_when_a_batch_is_s
             return
 
 
-# -- an index that becomes ready while we hold our lock ---------------------------------------------------------------
+# -- an index that becomes ready while we hold our lock ---------------------------------------------
 
 _SLOW = """
 CREATE OR REPLACE FUNCTION lair.slow(text) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
@@ -340,7 +342,7 @@ class _Builder:
 
 @pytest.mark.tier("nightly")
 def test_an_index_that_is_built_beside_us_runs_no_code(scene):
-    """The server builds it under a lock that lets inserts pass, and uses it before all who insert have ended."""
+    """The server builds it under a lock that lets inserts pass, and uses it before all inserts have ended."""
     for number in itertools.count(1):
         renew(scene)
         scene.clear()

@@ -1,6 +1,6 @@
-"""Endpoints whose tables belong to other logins than ours get all that is for them, with the rights of docs/rights.md.
+"""Endpoints whose tables belong to other logins get all that is for them, with the rights of rights.md.
 
-PostgreSQL only. The job has a login of its own and owns nothing; ``owner`` has the queue that it receives from;
+The job has a login of its own and owns nothing; ``owner`` has the queue that it receives from;
 ``shipping`` and ``boss``, to whom the database belongs, have destinations. No option says anything of them.
 """
 
@@ -44,7 +44,10 @@ class Kind:
 
 
 _TRIGGER = (
-    "CREATE FUNCTION shipping.{f}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.expires := NULL; RETURN NEW; END'",
+    (
+        "CREATE FUNCTION shipping.{f}() RETURNS trigger LANGUAGE plpgsql "
+        "AS 'BEGIN NEW.expires := NULL; RETURN NEW; END'"
+    ),
     "CREATE TRIGGER own BEFORE INSERT ON {t} FOR EACH ROW EXECUTE FUNCTION shipping.{f}()",
 )
 KINDS = {
@@ -82,7 +85,7 @@ KINDS = {
                 "size int GENERATED ALWAYS AS (octet_length(body)) STORED",
                 "digest text GENERATED ALWAYS AS (md5(headers)) STORED",
                 "message text GENERATED ALWAYS AS (headers::json ->> 'NServiceBus.MessageId') STORED",
-                "short text GENERATED ALWAYS AS (\"left\"(headers, 10) || coalesce(nullif(upper(headers), 'A'), '')) STORED",
+                'short text GENERATED ALWAYS AS ("left"(headers, 10) || upper(headers)) STORED',
             )
         ]
     ),

@@ -22,9 +22,9 @@ from sqlqueue_spark.receive.claiming import queue_list, scanner
 from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.send import Destinations, Sender, Sent
 from sqlqueue_spark.send.compose.places import Places
-from sqlqueue_spark.tables import foreign_code
-from sqlqueue_spark.tables.foreign_code import DELETE, INSERT, LOOK
+from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.queues import left_alone
+from sqlqueue_spark.tables.table_code import DELETE, INSERT, LOOK
 from tests.support.driver import streaming
 from tests.support.postgresql import PostgresEngine
 from tests.support.sending import batch, composed
@@ -207,7 +207,7 @@ def test_code_counts_for_the_events_that_run_it(logins, stranger):
             (name, event): code and f"it belongs to {code.owner!r}, and {code.why}"
             for name in said
             for event in EVENTS
-            for code in [foreign_code.found(connection, Table(table=name, schema="public"), event)]
+            for code in [table_code.found(connection, Table(table=name, schema="public"), event)]
         }
     assert found == {
         (name, event): why if event in WHEN.get(name, EVENTS) else None

@@ -1,4 +1,4 @@
-"""Every way by which an address out of a message leads somewhere, for a job with a login of its own. PostgreSQL only."""
+"""Every way by which an address out of a message leads somewhere, for a job with a login of its own."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ BESIDE = ("Sales.Delayed", "Sales_OutboxData", "SubscriptionRouting", STAGE)
 class EveryWay:
     """One database: queues of the login ``owner``, and a job with the rights that docs/rights.md says.
 
-    Each way sends messages: those of odd numbers to billing, those of even ones to the address that it is given.
+    Each way sends messages: those of odd numbers to billing, those of even ones to the given address.
     """
 
     admin: PostgresEngine

@@ -1,8 +1,8 @@
 """A stranger's tables: of a queue's shape, and each runs code of his when a row goes in. PostgreSQL only.
 
-The stranger is the login ``attacker``. He may create tables in the schema ``lair`` and lets every login insert
-into them. His code counts each time that it runs in a session of the login ``job``: by a sequence, which keeps
-its number when the transaction is rolled back.
+The stranger is the login ``attacker``. He may create tables in the schema ``lair`` and lets every login
+insert into them. His code counts each time that it runs in a session of the login ``job``: by a sequence,
+which keeps its number when the transaction is rolled back.
 """
 
 import contextlib
@@ -175,8 +175,8 @@ ARMS = {
     "partition": Arm(
         [
             (
-                "CREATE TABLE lair.whole (id uuid, expires timestamp, headers text, body bytea, seq bigserial) "
-                "PARTITION BY LIST (lair.one(headers))"
+                "CREATE TABLE lair.whole "
+                "(id uuid, expires timestamp, headers text, body bytea, seq bigserial) PARTITION BY LIST (lair.one(headers))"
             ),
             "CREATE TABLE {t} PARTITION OF lair.whole FOR VALUES IN (1)",
         ],
@@ -221,7 +221,8 @@ ARMS = {
             *_OF_OWNER,
             (
                 "CREATE TRIGGER evil BEFORE INSERT ON {t} FOR EACH ROW WHEN (ts_rewrite('a'::tsquery, "
-                "'SELECT ''a''::tsquery, lair.ran()::text::tsquery') IS NULL) EXECUTE FUNCTION public.by_owner()"
+                "'SELECT ''a''::tsquery, lair.ran()::text::tsquery') IS NULL) "
+                "EXECUTE FUNCTION public.by_owner()"
             ),
         ],
         "trigger",
@@ -400,7 +401,7 @@ class Scene(EveryWay):
 
 @contextlib.contextmanager
 def cast(server: EmbeddedServer) -> Iterator[None]:
-    """Within the block all logins are there; ``gang`` is a group of stranger and job, ``team`` the stranger's own."""
+    """Within the block all logins are there. ``gang`` is of stranger and job, ``team`` the stranger's own."""
     with logins(server, ATTACKER, GANG, TEAM, "monitor", OWNER, JOB):
         PostgresEngine(server.url()).execute(f"GRANT {GANG} TO {ATTACKER}, {JOB}; GRANT {TEAM} TO {ATTACKER}")
         yield

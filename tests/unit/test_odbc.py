@@ -174,7 +174,8 @@ def test_a_missing_driver_is_told_with_the_remedy(wheel):
     with pytest.raises(ConfigurationError) as caught:
         find_driver(["PostgreSQL", "ODBC Driver 13 for SQL Server"])
     assert str(caught.value) == (
-        f"There is no ODBC driver for SQL Server; install Microsoft's with: {OF_MSSQL}, or its package msodbcsql18."
+        f"There is no ODBC driver for SQL Server; install Microsoft's with: {OF_MSSQL}, or its package "
+        "msodbcsql18."
     )
 
 

@@ -1,7 +1,11 @@
-"""No code of strangers runs as this login in a table that no option names: here it is found, and kept out.
+"""Triggers, rules and functions of a table: those of strangers do not run, and none drops rows unnoticed.
 
-Who calls takes the lock, and asks. Every function runs inside the connection's open transaction and never
-commits.
+No code of strangers runs as this login in a table that no option names: :func:`found` finds it, and
+:func:`keep_out` keeps more of it out. Both run inside the connection's open transaction and never commit.
+
+The server reports no error for a row that a trigger or a rule drops. So every insert of this package passes
+its count through :func:`check_went_in`. On SQL Server a trigger INSTEAD OF the insert stays unseen, because
+the server counts its rows as inserted.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connection import Connection
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 
 #: The events of the statement ``foreign_code``: what is about to happen to rows.
@@ -85,3 +90,26 @@ def found(
     for reason, name, owner in rows:
         return ForeignCode(_REASONS[reason].format(name=f" {name!r}" if name else ""), owner)
     return None
+
+
+class Swallowed(QueueError):
+    """A table took fewer rows than were inserted, and reported no error."""
+
+    def __init__(self, text: str, *, took: int = 0) -> None:
+        super().__init__(text)
+        #: How many rows it took. With 0 it may take none at all.
+        self.took = took
+
+
+def check_went_in(took: int, wanted: int, table: object) -> int:
+    """How many rows a table took, which is as many as it should have.
+
+    :raises Swallowed: it is not. The transaction is to be rolled back, or the part of it that inserted.
+    """
+    if took != wanted:
+        raise Swallowed(
+            f"{table} took {took} of the {wanted} rows that were inserted into it, and reported no error: a "
+            "trigger or a rule drops them; take it away, or let it raise an error.",
+            took=took,
+        )
+    return took
