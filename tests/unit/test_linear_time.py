@@ -1,7 +1,11 @@
 """What strangers write is read in linear time, wherever they put a million odd characters."""
 
+import ast
 import contextlib
+import functools
+import importlib
 import itertools
+import re
 import time
 from datetime import UTC, datetime
 
@@ -41,6 +45,7 @@ from sqlqueue_spark.send.waiting import delayed_mover
 from sqlqueue_spark.tables.delayed import Due
 from sqlqueue_spark.tables.outbox_ids import may_stand_as_it_is
 from sqlqueue_spark.tables.outbox_keys import keys
+from tests.unit.test_structure import PACKAGE, name_of, text
 
 STACK = "Return Message: Traceback (most recent call last):\n"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -236,3 +241,51 @@ def test_a_long_text_is_not_remembered():
     known = message._type_names.cache_info().currsize
     assert type_names("a" * MANY) == ("a" * MANY,)
     assert message._type_names.cache_info().currsize == known
+
+
+#: What each expression of the package meets, two of them again and again.
+ODD = [*' \na1"\\;=:/([,{-.', "pass", "\u200b"]
+_MATCHING = {"match", "search", "fullmatch"}
+_FINDING = {"finditer", "findall", "sub", "split"}
+
+
+def expressions():
+    """The regular expressions that stand in the package as they are, each with a way in which it is used."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        named, used = {}, []
+        for node in ast.walk(ast.parse(text(file))):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                named[node.targets[0].id] = node.value
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                used.append((node.value.id, node.attr))
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re."):
+                way, given = ast.unparse(node.func).removeprefix("re."), node.args[:1]
+                if way in _MATCHING | _FINDING and given and isinstance(given[0], ast.Constant):
+                    yield f"{file.stem} {node.lineno}", re.compile(str(given[0].value)), way
+        used = [(name, way) for name, way in used if name in named and way in _MATCHING | _FINDING]
+        module = importlib.import_module(name_of(file)) if used else None
+        for name, way in used:
+            if isinstance(found := getattr(module, name, None), re.Pattern):
+                yield f"{file.stem} {name}", found, way
+
+
+def _used(pattern, way, given):
+    return [*pattern.finditer(given)] if way in _FINDING else getattr(pattern, way)(given)
+
+
+def test_each_expression_of_the_package_is_linear_in_odd_characters():
+    half = FEW // 2
+    odds = [
+        odd
+        for one, other in itertools.product(ODD, ODD)
+        for odd in ((one + other) * half, one + other * half + "\0", other * half + one)
+    ]
+    found = [*expressions()]
+    wrong = {}
+    for name, pattern, way in found:
+        use = functools.partial(_used, pattern, way)
+        given = odds if isinstance(pattern.pattern, str) else [odd.encode() for odd in odds]
+        if (odd := next((each for each in given if slow(use, each, MOST_OF_FEW)), None)) is not None:
+            wrong[name] = odd[:20]
+    assert wrong == {}
+    assert len(found) > 50
