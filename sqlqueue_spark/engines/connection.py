@@ -112,7 +112,7 @@ class Connection(ABC):
     #: Whether a block of :meth:`transaction` is open, and how many of :meth:`attempt`.
     _within, _attempts = False, 0
     #: Whether a block of :meth:`hurried` is open.
-    _hurried = False
+    is_hurried = False
 
     @abstractmethod
     def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
@@ -188,7 +188,7 @@ class Connection(ABC):
         :param hurried: they may not, and the attempt itself takes no snapshot of the database.
         :raises ConnectionLost: the server ended the whole transaction, or the server answers no more.
         """
-        hurried = hurried or self._hurried
+        hurried = hurried or self.is_hurried
         self._attempts += 1
         try:
             self._say("attempt_begin")
@@ -203,7 +203,7 @@ class Connection(ABC):
     @contextlib.contextmanager
     def hurried(self) -> Iterator[None]:
         """In this block no statement takes longer than ``commandTimeout``, within attempts neither."""
-        before, self._hurried = self._hurried, True
+        before, self.is_hurried = self.is_hurried, True
         try:
             if statement := self.dialect.statement("attempt_hurried"):
                 timeout = {"statement_timeout": self.target.timeouts[1]}
@@ -211,7 +211,7 @@ class Connection(ABC):
             with self.limited():
                 yield
         finally:
-            self._hurried = before
+            self.is_hurried = before
         if self._attempts and not before:  # the block is a part of one
             self._say("attempt_unhurried")
 

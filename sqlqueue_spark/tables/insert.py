@@ -5,6 +5,7 @@ Nothing here needs the right to read the table: the catalogue tells which column
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC
 from typing import NamedTuple, TypeVar
@@ -23,6 +24,8 @@ from sqlqueue_spark.tables.table_code import Swallowed, check_went_in
 
 #: Most messages that go out in one transaction.
 CHUNK = 4_000
+#: An attempt that took longer, and failed, is not made again with half of its messages.
+_LONG_SECONDS = 1.0
 
 T = TypeVar("T")
 #: Messages that a table refuses, and why.
@@ -92,13 +95,15 @@ def refused(
     """Insert messages in the open transaction; halve them while the table refuses some, and return these.
 
     What refuses all of them is not halved: no table, no right, or a table that keeps none of its rows, or
-    takes too long (:meth:`Connection.hurried`).
+    takes long in a hurry (:meth:`Connection.hurried`).
     """
+    began = time.monotonic()
     try:
         with connection.attempt():
             insert(messages)
     except SqlQueueError as error:
-        slow = isinstance(error, StatementTimeout)
+        slow = connection.is_hurried and time.monotonic() - began > _LONG_SECONDS
+        slow = slow or isinstance(error, StatementTimeout)
         if isinstance(error, TryAgain) and not slow:
             raise
         some = isinstance(error, Swallowed) and error.took

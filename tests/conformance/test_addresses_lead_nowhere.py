@@ -8,6 +8,7 @@ arrive. PostgreSQL only.
 import contextlib
 import json
 import re
+import time
 
 import pytest
 
@@ -303,8 +304,8 @@ def test_a_table_that_is_gone_when_a_batch_is_settled_fails_its_messages_alone(s
 
 # -- code that depends on nothing but its arguments, and takes long ---------------------------------
 
-#: Two seconds and more for each row; a test gives a statement less.
-LONG = " + ".join(["length(repeat(headers, 300000))::bigint"] * 10)
+#: Seconds for each row; a test gives a statement less.
+LONG = " + ".join(["length(repeat(headers, 300000))::bigint"] * 60)
 QUICK = {"errorQueue": "error", "commandTimeout": "500ms"}
 
 
@@ -322,6 +323,20 @@ def test_a_check_that_takes_long_fails_its_message_alone(scene, slow):
     done = sent_all(options(scene.job, **QUICK), batch([1, 2, 3], Destination=["billing", slow, "billing"]))
     assert (done.sent, done.failed, sent_to(scene.queue("billing"))) == (2, 1, [1, 3])
     assert_slow_refused(scene, 2)
+
+
+def test_a_check_that_takes_long_and_fails_is_not_tried_for_each_message(scene, plain):
+    """For eight messages that would be fifteen times."""
+    long = " + ".join(["length(repeat(headers, 300000))::bigint"] * 6)
+    scene.stranger.arm("plain", f"ALTER TABLE {{t}} ADD CHECK ({long} < 0)")
+    numbers = list(range(1, 9))
+    began = time.monotonic()
+    done = sent_all(options(scene.job, errorQueue="error"), batch(numbers, Destination=[plain] * 8))
+    once = time.monotonic() - began
+    assert (done.sent, done.failed) == (0, 8)
+    began = time.monotonic()
+    sent_all(options(scene.job, errorQueue="error", outbox="none"), batch([1], Destination=[plain]))
+    assert once < 5 * (time.monotonic() - began)
 
 
 def test_a_check_that_takes_long_holds_up_no_stream(scene, slow):

@@ -343,7 +343,7 @@ def test_settings_are_told_and_are_no_findings(postgresql):
         "write-ahead log": ("on", ""),
         "fsync": (
             "off",
-            "ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();",
+            "ALTER SYSTEM SET fsync = on; SELECT pg_catalog.pg_reload_conf();",
         ),  # as conftest.py starts the server
         "autovacuum": ("on", ""),
         "row security": ("off", ""),

@@ -193,7 +193,10 @@ def test_an_address_with_a_dot_and_no_quotation_marks_is_found_and_cured(postgre
     ]
     state, told = doctor(postgresql.url, None)["database"]
     assert (state, told.startswith(found[0].message)) == (State.WRONG, True)
-    assert ' Run: UPDATE "it\'s"."Routes" SET queueaddress = \'"it\'\'s"."\' || queueaddress || ' in told
+    assert (
+        ' Run: UPDATE "it\'s"."Routes" SET queueaddress = pg_catalog.concat(\'"it\'\'s"."\', queueaddress, '
+        in told
+    )
     for each in found:
         follow(postgresql, each)
     assert addresses(postgresql, '"SubscriptionRouting"') == [
@@ -267,7 +270,7 @@ def test_a_transaction_that_stays_open_is_found_with_who_has_it(postgresql, orde
             r"entries of rows that others delete\."
         )
         assert re.fullmatch(text, found.message)
-        assert found.remedy_sql == f"SELECT pg_terminate_backend({writer.info.backend_pid});"
+        assert found.remedy_sql == f"SELECT pg_catalog.pg_terminate_backend({writer.info.backend_pid});"
         state, told = doctor(postgresql.url, None)["database"]
         assert (state, ago(told)) == (State.WRONG, f"{ago(found.message)} Run: {found.remedy_sql}")
         writer.rollback()

@@ -206,7 +206,8 @@ class DelayedMover:
         done = Moved()
         for address, its in self._by_destination(due).items():
             try:
-                refusals = refused(table.connection, partial(self._deliver, table, address), its)
+                with contextlib.nullcontext() if address is None else table.connection.hurried():
+                    refusals = refused(table.connection, partial(self._deliver, table, address), its)
             except LockTimeout as error:  # the destination is locked: these wait where they are
                 log.warning("moving_waits table=%s destination=%s: %s", table.table, address, error)
                 continue
