@@ -74,13 +74,16 @@ class AllowedDestinations:
             except SqlQueueError as error:
                 barred[address] = error
         how = {"shaped": shaped, "deleting": deleting}
-        barred |= self._found(connection, looked, **how)
-        with connection.hurried() if looked and locking else contextlib.nullcontext():
+        found = self._found(connection, looked, **how)
+        barred |= {address: _refused(looked[address], *each) for address, each in found.items() if each.why}
+        strangers = any(each.owner and not each.why for each in found.values())
+        with connection.hurried() if strangers and locking else contextlib.nullcontext():
             yield barred
         if looked and locking and not connection.dialect.statement("code_lock"):
             left = {address: table for address, table in looked.items() if address not in barred}
-            for why in self._found(connection, left, **how).values():
-                raise TryAgain(str(why)) from why
+            for address, each in self._found(connection, left, **how).items():
+                if each.why:
+                    raise TryAgain(str(_refused(left[address], *each)))
 
     @contextlib.contextmanager
     def into(
@@ -104,14 +107,13 @@ class AllowedDestinations:
 
     def _found(
         self, connection: Connection, tables: Mapping[str, QueueTable], *, shaped: bool, deleting: bool
-    ) -> dict[str, NotAllowed]:
+    ) -> dict[str, table_code.Found]:
         event = table_code.DELETE if deleting else table_code.INSERT
         trusted = [each.object_id for each in self.trusted]
-        refused: dict[str, NotAllowed] = {}
-        for address, table in tables.items():
-            if why := table_code.found(connection, table.table, event, shaped=shaped, trusted=trusted):
-                refused[address] = _refused(table, *why)
-        return refused
+        return {
+            address: table_code.found(connection, table.table, event, shaped=shaped, trusted=trusted)
+            for address, table in tables.items()
+        }
 
 
 def _fits(pattern: Table, table: QueueTable) -> bool:
@@ -129,7 +131,7 @@ def _like(pattern: str, name: str) -> bool:
     return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), name, re.DOTALL) is not None
 
 
-def _refused(table: QueueTable, why: str, owner: str = "") -> NotAllowed:
+def _refused(table: QueueTable, why: str | None, owner: str | None = None) -> NotAllowed:
     whose = f" (of {owner})" if owner else ""
     return NotAllowed(
         f"Nothing is changed in the table {table.name}{whose}: {why}; mend the table, or name it in the "

@@ -218,7 +218,7 @@ def left_alone(connection: Connection, table: Table, *, looking: bool = False) -
 
 def _of_strangers(connection: Connection, table: Table, event: int) -> str | None:
     found = table_code.found(connection, table, event)
-    return found and f"it belongs to {found.owner!r}, and {found.why}"
+    return found.why and f"it belongs to {found.owner!r}, and {found.why}"
 
 
 def missing(connection: Connection, table: Table, address: str, where: str, what: str) -> QueueError:

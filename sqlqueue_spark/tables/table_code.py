@@ -41,11 +41,11 @@ _REASONS = {
 }
 
 
-class ForeignCode(NamedTuple):
-    """Why a table is left alone, in words that end a sentence, and its owner."""
+class Found(NamedTuple):
+    """Why a table is left alone, in words that end a sentence; and its owner, if that is a stranger or it is."""
 
-    why: str
-    owner: str
+    why: str | None = None
+    owner: str | None = None
 
 
 def keep_out(connection: Connection, table: Table, *, looking: bool = False) -> bool:
@@ -67,8 +67,8 @@ def found(
     *,
     shaped: bool = False,
     trusted: Sequence[int] = (),
-) -> ForeignCode | None:
-    """What would run there; None where nothing would.
+) -> Found:
+    """What would run there, and whose table it is.
 
     :param shaped: whether the table must have the columns of a queue.
     :param trusted: the object ids of tables whose owners are trusted.
@@ -87,9 +87,12 @@ def found(
         },
         doing=f"looking whose code {table} runs",
     )
+    made = Found()
     for reason, name, owner in rows:
-        return ForeignCode(_REASONS[reason].format(name=f" {name!r}" if name else ""), owner)
-    return None
+        made = Found(owner=owner)
+        if reason != "stranger":
+            return Found(_REASONS[reason].format(name=f" {name!r}" if name else ""), owner)
+    return made
 
 
 class Swallowed(QueueError):

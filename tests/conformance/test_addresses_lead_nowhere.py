@@ -30,7 +30,7 @@ from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import frame, outcome, outgoing, sent_to, settled_all
 from tests.support.sending import batch, composed, options, sent_all, steps
 from tests.support.stored import drained, running, store
-from tests.support.strangers import ARMS, ATTACKER, FEW, Scene, cast, inhabited, trigger
+from tests.support.strangers import ARMS, ATTACKER, FEW, Scene, cast, few_first, inhabited, trigger
 from tests.support.subscriptions import SubscriptionRows
 
 EVENT = "Shop.Placed"
@@ -88,7 +88,7 @@ def assert_says(text: str, name: str, reason: str | None = None) -> None:
     assert re.search(reason or ARMS[name].reason, text), text
 
 
-@pytest.mark.parametrize("name", ARMS)
+@pytest.mark.parametrize("name", few_first(ARMS))
 def test_a_sink_sends_into_no_code_of_a_stranger(scene, name):
     scene.send("sink", scene.stranger.address(name))
     assert sent_to(scene.queue("billing")) == [1, 3]
@@ -103,6 +103,7 @@ def test_no_way_leads_into_code_of_a_stranger(scene, way, name):
     assert_refused(scene, name)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("name", ["rule also", "rule instead", "policy", "default of seq", "no seq"])
 @pytest.mark.parametrize("way", ["in_transit", "delayed"])
 def test_what_a_copy_would_not_run_is_refused_too(scene, way, name):
@@ -112,6 +113,7 @@ def test_what_a_copy_would_not_run_is_refused_too(scene, way, name):
     assert_refused(scene, name)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("name", BESIDE)
 @pytest.mark.parametrize("way", WAYS)
 def test_no_way_leads_into_a_table_beside_the_queues(scene, way, name):
@@ -339,6 +341,7 @@ def test_a_check_that_takes_long_and_fails_is_not_tried_for_each_message(scene, 
     assert once < 5 * (time.monotonic() - began)
 
 
+@pytest.mark.tier("all")
 def test_a_check_that_takes_long_holds_up_no_stream(scene, slow):
     for number in (1, 2, 3):
         scene.queue("orders").insert_row(
@@ -350,6 +353,7 @@ def test_a_check_that_takes_long_holds_up_no_stream(scene, slow):
     assert_slow_refused(scene, 2)
 
 
+@pytest.mark.tier("all")
 def test_a_check_that_takes_long_holds_up_no_mover(scene, slow):
     for number in (1, 2, 3):
         scene.wait(number, slow)
@@ -362,6 +366,7 @@ def test_a_check_that_takes_long_holds_up_no_mover(scene, slow):
     assert_slow_refused(scene, 2)
 
 
+@pytest.mark.tier("all")
 def test_a_check_that_takes_long_holds_up_no_retry(scene, slow):
     fail(scene.queue("error"), range(1, 2), BILLING)
     fail(scene.queue("error"), range(2, 3), slow)
@@ -371,6 +376,7 @@ def test_a_check_that_takes_long_holds_up_no_retry(scene, slow):
     assert_slow_refused(scene, 2)
 
 
+@pytest.mark.tier("all")
 def test_a_check_that_takes_long_holds_up_no_acknowledgement(scene, slow):
     retried = {
         "NServiceBus.MessageId": message_id(1),
@@ -383,6 +389,7 @@ def test_a_check_that_takes_long_holds_up_no_acknowledgement(scene, slow):
     assert_slow_refused(scene)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("later", [False, True], ids=["staged", "settled"])
 def test_a_check_that_takes_long_holds_up_no_atomic_pipeline(scene, plain, later):
     """It is there before a batch is staged, or comes after the batch was sealed."""

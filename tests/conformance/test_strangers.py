@@ -204,7 +204,7 @@ def test_code_counts_for_the_events_that_run_it(logins, stranger):
     said["views"] = f"it belongs to '{stranger.name}', and it is no ordinary table"
     with connect(Target(url=logins["ordinary"].url)) as connection, connection.transaction():
         found = {
-            (name, event): code and f"it belongs to {code.owner!r}, and {code.why}"
+            (name, event): code.why and f"it belongs to {code.owner!r}, and {code.why}"
             for name in said
             for event in EVENTS
             for code in [table_code.found(connection, Table(table=name, schema="public"), event)]

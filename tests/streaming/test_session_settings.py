@@ -72,7 +72,7 @@ def test_the_functions_say_the_same(spark, setting):
         assert told.orderBy("Id").collect()[0].Key == "885b0306-0fad-521c-9996-a11aec28153f"
 
 
-@under_each_setting({"large types": "test"})
+@under_each_setting({"large types": "all"})
 def test_a_handler_and_the_sink_do_the_same(spark, postgresql, queues, tmp_path, setting):
     """A message is answered, one is tried again later, and a copy of what was answered goes on."""
     orders, billing, error, audit, other = queues

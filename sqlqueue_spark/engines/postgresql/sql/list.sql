@@ -55,7 +55,7 @@ LOCK TABLE ONLY {queue} IN ACCESS SHARE MODE
 -- in: schema, table, the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE; 0: a look at rows),
 --     object ids of tables whose owners are trusted, the columns that it must have (each with a blank and
 --     each type that it may have)
--- out: reason, what it is about, the table's owner
+-- out: reason (stranger: it is a stranger's, and no reason), what it is about, the table's owner
 -- Trusted are this login, the owners of these tables, superusers and the database's owner. A table of any of
 -- them may have code. But the right to create a trigger can be given away, so what it calls must be theirs
 -- too. In a table of anyone else, a trigger, a rule and a policy run, and a cast where a column has a type of
@@ -110,6 +110,10 @@ WITH trusted AS (
     JOIN pg_catalog.pg_statistic_ext AS s ON s.stxrelid = f.oid
     WHERE NOT f.own AND f.event <> 4
 )
+SELECT 'stranger', '', f.owner
+FROM found AS f
+WHERE NOT f.own
+UNION ALL
 SELECT 'kind', '', f.owner
 FROM found AS f
 WHERE f.relkind <> 'r' AND (f.event <> 0 OR NOT f.own)

@@ -39,7 +39,7 @@ ORDER BY s.name, t.name, c.column_id
 -- in: database or '' for the present one, schema, table, the event (4: INSERT, 8: DELETE; 0: a look at rows),
 --     object ids of tables whose owners are trusted (JSON), the columns that it must have (JSON, each with a
 --     blank and each type that it may have)
--- out: reason, what it is about, the table's owner
+-- out: reason (stranger: it is a stranger's, and no reason), what it is about, the table's owner
 -- Trusted are this user, the owners of these tables, dbo and the role db_owner. In another database of the
 -- server, dbo is trusted where one login owns both databases. What a look calls (a security policy, a
 -- computed column) can change nothing. Nor can what a default or a check calls, but it reads as this login,
@@ -84,6 +84,8 @@ WITH owned AS (
            SUBSTRING(j.value, CHARINDEX('' '', j.value) + 1, 128) AS type
     FROM OPENJSON(@columns) AS j
 )
+SELECT ''stranger'', '''', f.owner FROM found AS f WHERE f.own = 0
+UNION ALL
 SELECT ''kind'', '''', f.owner FROM found AS f WHERE f.is_external = 1
 UNION ALL
 SELECT DISTINCT ''column'', w.name, f.owner
