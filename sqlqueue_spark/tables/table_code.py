@@ -42,7 +42,7 @@ _REASONS = {
 
 
 class Found(NamedTuple):
-    """Why a table is left alone, in words that end a sentence; and its owner, if that is a stranger or it is."""
+    """Why a table is left alone, in words that end a sentence, and whose it is; None where that is trusted."""
 
     why: str | None = None
     owner: str | None = None
