@@ -42,7 +42,7 @@ _REASONS = {
 
 
 class Found(NamedTuple):
-    """Why a table is left alone, in words that end a sentence, and whose it is; None where that is trusted."""
+    """Why a table is left alone, in words that end a sentence, and whose it is, if not a trusted owner's."""
 
     why: str | None = None
     owner: str | None = None
