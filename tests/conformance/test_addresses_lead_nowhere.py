@@ -321,12 +321,14 @@ def assert_slow_refused(scene: Scene, *numbers: int) -> None:
     assert (sent_to(scene.queue("error")), scene.stranger.took("plain")) == ([*numbers], 0)
 
 
+@pytest.mark.tier("all")
 def test_a_check_that_takes_long_fails_its_message_alone(scene, slow):
     done = sent_all(options(scene.job, **QUICK), batch([1, 2, 3], Destination=["billing", slow, "billing"]))
     assert (done.sent, done.failed, sent_to(scene.queue("billing"))) == (2, 1, [1, 3])
     assert_slow_refused(scene, 2)
 
 
+@pytest.mark.tier("all")
 def test_a_check_that_takes_long_and_fails_is_not_tried_for_each_message(scene, plain):
     """For eight messages that would be fifteen times."""
     long = " + ".join(["length(repeat(headers, 300000))::bigint"] * 6)

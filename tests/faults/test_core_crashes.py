@@ -49,7 +49,10 @@ def test_each_message_arrives_once_whatever_the_crash(engine, queue, step):
     assert (sorted(stream.ids()), queue.count()) == (ids, 0)
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step",
+    [*STEPS[:2], *(pytest.param(step, marks=pytest.mark.tier("all")) for step in STEPS[2:])],
+)
 def test_each_row_of_a_fragmented_claim_arrives_once(engine, queue, step):
     """Whatever the crash."""
     ids = fill(queue)

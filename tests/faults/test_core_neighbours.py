@@ -123,6 +123,7 @@ def test_no_statement_reads_more_than_its_rows(postgresql, statistics):
     assert [name for name, plan in plans.items() if "Sort" in plan] == ["lock"]  # of what it has locked
 
 
+@pytest.mark.tier("all")
 def test_looking_over_rows_that_went_takes_little_time(postgresql):
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} SET (autovacuum_enabled = false)")
