@@ -254,6 +254,7 @@ def test_two_streams_take_each_message_once(engine, queue):
         assert min(len(one.sink), len(other.sink)) > 1
 
 
+@pytest.mark.tier("all")
 def test_a_stream_that_claims_may_share_the_queue(engine, queue):
     """Each message comes once."""
     queue.insert(2000)

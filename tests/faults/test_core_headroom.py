@@ -625,6 +625,7 @@ def test_without_neighbours_no_index_is_cleaned(postgresql, large, clock):
     assert handled_once(large, 31_000, stream.ids())
 
 
+@pytest.mark.tier("all")
 def test_a_login_without_the_right_to_clean_indexes_only_gets_a_warning(
     postgresql, guarded_url, large, clock
 ):

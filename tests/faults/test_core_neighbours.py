@@ -40,6 +40,7 @@ def test_streams_and_a_neighbour_handle_each_message_once(engine, queue):
     assert (one.crashes, other.crashes) == (0, 0)
 
 
+@pytest.mark.tier("all")
 def test_neighbours_that_come_and_die_in_the_middle_of_a_backlog_lose_nothing(engine, queue):
     """They die with rows in their hands. Those are free again once the server notices."""
     queue.insert(6000)

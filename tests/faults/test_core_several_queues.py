@@ -250,6 +250,7 @@ def test_a_queue_whose_table_is_locked_does_not_hold_up_the_others(postgresql, c
     assert caplog.text.count("queue_works_again") == 1
 
 
+@pytest.mark.tier("all")
 def test_rows_that_others_hold_stay_theirs(engine, queues):
     ids = fill(queues)
     with streaming(engine, queues, queues=queues.listed, **SMALL) as stream:

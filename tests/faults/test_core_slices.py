@@ -17,6 +17,7 @@ from tests.support.streams import free
 from tests.support.waiting import eventually
 
 
+@pytest.mark.tier("all")
 def test_a_slow_reader_does_not_run_into_the_command_timeout(engine, queue):
     queue.insert(16, size=4 << 20)  # more than any buffer between here and the server takes
     with streaming(engine, queue, commandTimeout="1s") as stream:
@@ -30,6 +31,7 @@ def test_a_slow_reader_does_not_run_into_the_command_timeout(engine, queue):
         assert rows == 16
 
 
+@pytest.mark.tier("all")
 def test_a_worker_behind_somebody_who_alters_the_table_fails_its_task_soon(engine, queue, monkeypatch):
     """He waits for the claim, and the claim for the worker. When the batch has failed, he has the table."""
     monkeypatch.setattr(slice_reader, "MOST_WAITING", timedelta(milliseconds=200))

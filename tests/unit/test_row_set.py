@@ -101,6 +101,7 @@ def test_random_gaps_take_at_most_3_bytes_a_row(share):
     assert len(runs_of(rows).encode()) <= 3 * len(rows)
 
 
+@pytest.mark.tier("all")
 def test_a_million_scattered_rows_stay_small():
     """In memory and as a text."""
     tracemalloc.start()
