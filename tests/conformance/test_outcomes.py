@@ -26,12 +26,11 @@ from tests.support.outcomes import (
     settle,
     settle_all,
 )
-from tests.support.sending import batch, ids_in, send, steps
+from tests.support.sending import OUTBOXES, batch, ids_in, send, steps
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
 
-OUTBOXES = ("optimistic", "pessimistic")
 FAILED_QUEUE = "NServiceBus.FailedQ"
 MESSAGE_ID = "NServiceBus.MessageId"
 EXCEPTION = "NServiceBus.ExceptionInfo."

@@ -28,12 +28,11 @@ from tests.support.messages import body, message_id, message_ids
 from tests.support.outboxes import OutboxRows
 from tests.support.postgresql import PostgresEngine, restart
 from tests.support.proxy import proxied
-from tests.support.sending import batch, composed, ids_in, options, send, steps, watched
+from tests.support.sending import OUTBOXES, batch, composed, ids_in, options, send, steps, watched
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
 
-OUTBOXES = ("optimistic", "pessimistic")
 #: In the order in which a chunk passes them.
 STEPS = {
     "optimistic": (
@@ -44,7 +43,7 @@ STEPS = {
     ),
     "pessimistic": (fail_points.IDS_INSERTED, fail_points.ROWS_INSERTED, fail_points.CHUNK_SENT),
 }
-EVERY_STEP = [(outbox, step) for outbox in OUTBOXES for step in STEPS[outbox]]
+EVERY_STEP = [(outbox, step) for outbox, steps in STEPS.items() for step in steps]
 #: Levels that a server may lack.
 STRICTER = [
     pytest.param(level, marks=pytest.mark.needs("isolates_more_strictly"))
