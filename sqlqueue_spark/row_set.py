@@ -209,11 +209,14 @@ def portions(
     portion: list[_Row] = []
     held = 0
     for row in rows:
-        if portion and (len(portion) == most_rows or held + size(row) > most_bytes):
+        if portion and held + size(row) > most_bytes:
             yield portion
             portion, held = [], 0
         portion.append(row)
         held += size(row)
+        if len(portion) == most_rows:  # it need not wait for the next row
+            yield portion
+            portion, held = [], 0
     if portion:
         yield portion
 

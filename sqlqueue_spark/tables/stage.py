@@ -265,6 +265,7 @@ class Stage(StageTable):
                 f"The stage {self.table} holds {sum(found.values())} of the {sum(wanted.values())} messages "
                 "that the batch has staged"
             )
+        self._write(mark.done())
         moved = 0
         for each in sorted(mark.destinations):
             named = each in mark.named
@@ -278,5 +279,4 @@ class Stage(StageTable):
                 if not named and not isinstance(error, Gone):
                     raise
                 moved += self.fail_rows(each, tasks, mark.after, error)
-        self._write(mark.done())
         return moved

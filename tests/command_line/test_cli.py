@@ -129,7 +129,7 @@ def test_inspect_tells_settings_and_rights(postgresql, guarded_url):
     assert re.search(r"^  postgres may send +yes$", text, re.MULTILINE)
     assert text.endswith(
         'to change write-ahead log:\n  ALTER TABLE "public"."orders" SET LOGGED;\n'
-        "to change fsync:\n  ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();\nnothing found\n"
+        "to change fsync:\n  ALTER SYSTEM SET fsync = on; SELECT pg_catalog.pg_reload_conf();\nnothing found\n"
     )
     shown = json.loads(said(postgresql, "inspect", "orders", "--json"))
     assert shown["rights"] == {"user": "postgres", "receiverLacks": [], "senderLacks": []}

@@ -65,7 +65,9 @@ WAYS: Mapping[str, Way] = {
     "outbox_oldest": Way(index="oldest"),
     "outbox_report": Way(scans=frozenset({"Verdict_OutboxData"})),
     **dict.fromkeys(("stage_mark", "stage_seal"), Way(index="mark")),
-    **dict.fromkeys(("stage_last", "stage_count", "stage_next", "stage_move", "stage_try"), _BY_STAGE),
+    **dict.fromkeys(
+        ("stage_last", "stage_count", "stage_next", "stage_move", "stage_rows", "stage_try"), _BY_STAGE
+    ),
     **dict.fromkeys(("stage_open", "stage_insert", "delayed_insert"), Way()),
     "delayed_next": Way(index="due"),
     **dict.fromkeys(("delayed_due", "delayed_forward"), Way(index="due", one_at_a_time=True)),

@@ -12,8 +12,9 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connection import Connection, Row
 from sqlqueue_spark.engines.dialect import Dialect, Load
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
-from sqlqueue_spark.errors import TryAgain
+from sqlqueue_spark.errors import QueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.options import NO_OUTBOX, SinkOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import database_tables, queues
 from sqlqueue_spark.tables.database_tables import FoundTable
@@ -38,7 +39,7 @@ CATALOGUE = frozenset({
       "subscription_tables", "tables", "unidentified", "unquoted_subscriptions"),
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes",
-    *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
+    *("attempt_begin", "attempt_check", "attempt_hurried", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
     *("create_lock", "isolation_read_committed", "isolation_repeatable_read", "isolation_serializable"),
     *("isolation_snapshot", "code_lock", "lock_timeout", "look_lock", "session", "stage_hold"),
 })  # fmt: skip
@@ -220,8 +221,15 @@ def _staging(connection: Connection, tables: Tables) -> Iterator[Callable[[], ob
         seal()
         stage.move("claim")
 
+    def fail() -> None:
+        seal()
+        url = connection.target.url
+        given = SinkOptions(url=url, queue="orders", outbox=NO_OUTBOX, error_queue=destination)
+        Stage(connection, tables.stage, given).fail_rows(destination, ["task"], 0, QueueError("It is gone."))
+
     yield rehearse
     yield move
+    yield fail
 
 
 def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], object]]:

@@ -39,7 +39,7 @@ def test_everything_is_as_expected_of_postgresql(server, tmp_path):
     }
     idle = {each.id for each in report.verdicts if each.outcome is Outcome.NOT_APPLICABLE}
     without = {f"plan:{name}" for name in plans.WAYS if not POSTGRESQL.statement(name)}
-    assert idle == {"plan:delayed_insert", "plan:insert", "plan:stage_insert", "plan:stage_next", *without}, (
+    assert idle == {"plan:delayed_insert", "plan:insert", "plan:stage_insert", *without}, (
         "every other statement was said"
     )
     known = {each.id.removeprefix("plan:") for each in report.verdicts if each.outcome is Outcome.KNOWN}
