@@ -97,15 +97,8 @@ def restore(
         sent.lines = given.skip
         try:
             for chunk in _chunks(_messages(given, accept)):
-                _send(
-                    changing(options, admin),
-                    inserter,
-                    chunk,
-                    given,
-                    _before(sent.lines),
-                    queue=queue,
-                    new_ids=new_ids,
-                )
+                its = changing(options, admin)
+                _send(its, inserter, chunk, given, _before(sent.lines), queue=queue, new_ids=new_ids)
                 sent.messages += len(chunk)
                 sent.lines = chunk[-1].number
                 fail_points.step(fail_points.LINES_COMMITTED)

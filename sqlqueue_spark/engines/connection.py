@@ -113,6 +113,8 @@ class Connection(ABC):
     _within, _attempts = False, 0
     #: Whether a block of :meth:`hurried` is open.
     is_hurried = False
+    #: Counts what has freed locks: each end of a transaction, and each attempt that was undone.
+    freed = 0
 
     @abstractmethod
     def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
@@ -143,9 +145,6 @@ class Connection(ABC):
     @abstractmethod
     def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
         """Run a statement that takes many rows, bound by the dialect, and return how many it wrote."""
-
-    #: Counts what has freed locks: each end of a transaction, and each attempt that was undone.
-    freed = 0
 
     def commit(self) -> None:
         self.freed += 1
@@ -212,8 +211,9 @@ class Connection(ABC):
                 yield
         finally:
             self.is_hurried = before
-        if self._attempts and not before:  # the block is a part of one
-            self._say("attempt_unhurried")
+            if self._attempts and not before:  # the block is a part of one
+                with contextlib.suppress(SqlQueueError):  # an error may have ended the transaction
+                    self._say("attempt_unhurried")
 
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:

@@ -150,8 +150,8 @@ class SqlQueueSink:
         self._queries, self._tried = set[str](), dict[str, int]()
         #: Whether rows of the present batch wait by themselves for a database that is down.
         self._rows_wait = False
-        #: Other databases of which some may be down, and messages for them wait. A job sets it, which looks
-        #: whether they are back.
+        #: Other databases. Messages for those that are down wait. A job sets it, and looks whether they are
+        #: back.
         self.databases: RemoteDatabases | None = None
         #: Whether the program is asked to stop, so that a batch does not wait any longer.
         self.stopped: Callable[[], bool] = lambda: False

@@ -119,11 +119,8 @@ class AllowedDestinations:
 def _fits(pattern: Table, table: QueueTable) -> bool:
     """Whether a pattern means a table, part by part: a name may hold what separates the parts."""
     catalog = table.foreign if pattern.catalog is None else table.database
-    return (
-        (pattern.catalog == catalog)
-        and _like(pattern.schema, table.table.schema)
-        and _like(pattern.table, table.table.table)
-    )
+    names = ((pattern.schema, table.table.schema), (pattern.table, table.table.table))
+    return pattern.catalog == catalog and all(_like(*each) for each in names)
 
 
 def _like(pattern: str, name: str) -> bool:

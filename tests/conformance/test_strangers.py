@@ -262,7 +262,7 @@ def test_tables_of_subscriptions_are_looked_at_likewise(logins, stranger, caplog
 
 
 def test_a_publisher_reads_no_table_of_subscriptions_with_code_of_strangers(logins, stranger):
-    """One without such code it reads, whoever owns it."""
+    """It reads one without such code, also that of a stranger."""
     engine = logins["superuser"]
     billing = engine.create_queue("billing")
     stranger.execute(

@@ -9,7 +9,8 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.options import RECEIVE_ONLY, ConnectionOptions
 from tests.support.driver import Crash, at_step, crash, streaming
 from tests.support.forwarding import NAME, forwarding
@@ -141,6 +142,13 @@ def test_settling_does_not_cut_off_a_long_statement(postgresql, orders, billing)
         billing.execute("CREATE TRIGGER slow AFTER INSERT ON {table} EXECUTE FUNCTION slow()")
         assert stream.trigger() is False
     assert (ids_in(billing), orders.count()) == (message_ids(range(10)), 0)
+
+
+def test_an_attempt_has_its_time_again_after_a_hurried_part_that_failed(postgresql):
+    with connect(Target(url=postgresql.url)) as connection, connection.transaction(), connection.attempt():
+        with pytest.raises(QueueError), connection.hurried(), connection.attempt():
+            raise QueueError("It is refused.")
+        assert connection.execute("SHOW statement_timeout") == [("0",)]
 
 
 def test_a_deferred_constraint_leaves_the_rows_locked(postgresql, orders, billing, caplog):

@@ -206,7 +206,7 @@ def test_a_name_that_stands_twice_is_refused(tmp_path):
 
 
 def test_what_statements_share_stands_in_each_of_them(tmp_path):
-    """Whichever file it is in, with its own identifiers and parameters, and without its comment."""
+    """It may stand in any file, with its own identifiers and parameters, and without its comment."""
     (tmp_path / "a.sql").write_text("-- name: one\n-- says so\nSELECT {columns}\nFROM {queue}\n")
     (tmp_path / "b.sql").write_text("-- shared: columns\n-- of a row\n{id},\n       :number\n")
     assert read(tmp_path) == {

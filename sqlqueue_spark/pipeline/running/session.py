@@ -124,9 +124,7 @@ def _fetches_delta_alone(ours: Mapping[str, str], theirs: Mapping[str, str]) -> 
 def _set_environment(theirs: Mapping[str, str]) -> None:
     """Let Spark run its workers in this Python and listen on this machine alone, unless that is set."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts no threads in each Python process
-    os.environ.setdefault(
-        "PYTHONSAFEPATH", "1"
-    )  # no file of the working folder is imported in a module's place
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # no file of the working folder takes a module's place
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
     if "spark.master" not in theirs:

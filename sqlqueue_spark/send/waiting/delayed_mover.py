@@ -46,7 +46,7 @@ from sqlqueue_spark.send.waiting.waiting_rows import row_ids
 from sqlqueue_spark.tables import delayed, queues
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
-from sqlqueue_spark.tables.insert import Column, columns_of, in_code_page, present_columns, refused
+from sqlqueue_spark.tables.insert import Column, Why, columns_of, in_code_page, present_columns, refused
 from sqlqueue_spark.tables.queues import QueueTable
 
 log = logger(__name__)
@@ -206,8 +206,7 @@ class DelayedMover:
         done = Moved()
         for address, its in self._by_destination(due).items():
             try:
-                with contextlib.nullcontext() if address is None else table.connection.hurried():
-                    refusals = refused(table.connection, partial(self._deliver, table, address), its)
+                refusals = self._delivered(table, address, its)
             except LockTimeout as error:  # the destination is locked: these wait where they are
                 log.warning("moving_waits table=%s destination=%s: %s", table.table, address, error)
                 continue
@@ -274,25 +273,29 @@ class DelayedMover:
             found.setdefault(address, []).append(Forwarded(each, each.before, rest))
         return found
 
-    def _deliver(self, table: DelayedTable, address: _To, messages: Sequence[Forwarded]) -> None:
-        """Send messages to one destination."""
-        if isinstance(address, _No):
-            raise ConfigurationError(
-                f"The header {FORWARD_DESTINATION} of a delayed message is no JSON that can be read; "
-                "correct it, and put the message back."
-            )
+    def _delivered(
+        self, table: DelayedTable, address: _To, messages: Sequence[Forwarded]
+    ) -> Sequence[Why[Forwarded]]:
+        """Send messages to one destination; gives those that it refuses, and why."""
         try:
-            to = self._destination(table.connection, address)
+            if isinstance(address, _No):
+                raise ConfigurationError(
+                    f"The header {FORWARD_DESTINATION} of a delayed message is no JSON that can be read; "
+                    "correct it, and put the message back."
+                )
+            with table.connection.attempt():
+                to = self._destination(table.connection, address)
             named = address is not None
             with self._allowed.into(table.connection, to.table) if named else contextlib.nullcontext():
-                try:
-                    with table.connection.attempt():
-                        to.send(table, messages)
-                except Duplicate:  # a row has the Id already that a message would keep
-                    to.send(table, messages, anew=True)
-        except SqlQueueError:
+                refusals = refused(table.connection, partial(_send, table, to), messages)
+        except SqlQueueError as error:
+            self._found.pop(address if isinstance(address, str) else "", None)
+            if isinstance(error, TryAgain):
+                raise
+            return [(messages, error)]
+        if refusals:
             self._found.pop(address or "", None)
-            raise
+        return refusals
 
     def _destination(self, connection: Connection, address: str | None) -> _Destination:
         """The queue at an address; that of the owner where there is none.
@@ -350,6 +353,14 @@ class _Destination:
             ]
         ids = row_ids([due._replace(id=None) if anew else due for due, *_ in messages])
         table.send(self.table.table, present_columns(self.columns), messages, ids)
+
+
+def _send(table: DelayedTable, to: _Destination, messages: Sequence[Forwarded]) -> None:
+    try:
+        with table.connection.attempt():
+            to.send(table, messages)
+    except Duplicate:  # a row has the Id already that a message would keep
+        to.send(table, messages, anew=True)
 
 
 def _read(due: Due) -> tuple[_To, str]:
