@@ -52,7 +52,7 @@ def connect(target: Target, *, again: bool = False) -> Connection:
         return _driver(target).connect(target)  # type: ignore[no-any-return] # a module chosen by name
 
     try:
-        if again:
+        if again or target.hasty:
             return opened()
         return Retry("connecting", seconds=_READY_SECONDS).retried(opened, kind=NotReady)
     except ConfigurationError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self
 
@@ -24,6 +24,8 @@ Row = tuple[Any, ...]
 #: The caps of a record batch. A reader ends a batch when it reaches one of them.
 RECORD_BATCH_ROWS = 10_000
 RECORD_BATCH_BYTES = 8 << 20
+#: How long a hasty look waits for a server, a lock or a statement.
+_HASTE = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,23 +42,29 @@ class Target:
     #: holder has vanished.
     relock_timeout: timedelta = timedelta(seconds=60)
     command_timeout: timedelta = timedelta(minutes=5)
+    #: Whether to give up after a few seconds, because what is asked for is advice.
+    hasty: bool = field(default=False, compare=False)
 
     @classmethod
     def of(cls, options: ConnectionOptions) -> Target:
         given = options.lock_timeout
-        return cls(
+        made = cls(
             url=options.url,
             user=options.user,
             password=options.password,
             access_token=options.access_token,
             access_token_provider=options.access_token_provider,
             command_timeout=options.command_timeout,
-            **({} if given is None else {"lock_timeout": given, "relock_timeout": given}),
         )
+        return made if given is None else replace(made, lock_timeout=given, relock_timeout=given)
 
     @property
     def dialect(self) -> Dialect:
         return dialect_of(self.url)
+
+    def connect_seconds(self, usual: int) -> int:
+        """How long to wait for a server's answer, where usually it is so long."""
+        return _HASTE.seconds if self.hasty else usual
 
     @property
     def by_token(self) -> bool:
@@ -74,7 +82,8 @@ class Target:
     @property
     def timeouts(self) -> tuple[int, int]:
         """Lock and command timeout in milliseconds."""
-        return _milliseconds(self.lock_timeout), _milliseconds(self.command_timeout)
+        most = _HASTE if self.hasty else timedelta.max
+        return _milliseconds(min(self.lock_timeout, most)), _milliseconds(min(self.command_timeout, most))
 
 
 class Connection(ABC):

@@ -181,6 +181,8 @@ class Options:
                 told = hint(name, names) or did_you_mean(name, names, f"the options are {', '.join(names)}.")
                 raise ConfigurationError(f"There is no option {name!r}; {told}")
             _check_no_password(camel(found.name), value, secret=found.metadata["secret"])
+            if not value and found.default is MISSING:
+                continue  # an empty widget or variable
             try:
                 values[found.name] = found.metadata["parse"](value)
             except ValueError as error:

@@ -10,18 +10,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import said
+from sqlqueue_spark.receive.reading.peek import look_before
 from sqlqueue_spark.spark.allowed_code import check
+from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.readers import (
-    JOINT_SCHEMA,
-    SCHEMA,
     QueueStreamReader,
     SqlQueuePeekReader,
     StreamReaderBeforeSpark42,
     check_schema,
+    schema_of,
 )
 from sqlqueue_spark.spark.writers import SqlQueueStreamWriter, SqlQueueWriter
 
@@ -42,9 +43,14 @@ class SqlQueueDataSource(DataSource):
         return "sqlqueue"
 
     def schema(self) -> StructType:
-        return (
-            JOINT_SCHEMA if {"queues", "queuepattern"} & {name.lower() for name in self.options} else SCHEMA
-        )
+        """The columns of the rows, for ``load()``; so this is the moment to refuse options and queues."""
+        try:
+            options = self._source_options()
+            log_to_stderr()
+            look_before(options)
+        except SqlQueueError as error:
+            raise error.with_traceback(None) from None  # Spark would print each stack, twice
+        return schema_of(options)
 
     def streamReader(self, schema: StructType) -> QueueStreamReader:
         options = self._source_options()

@@ -14,7 +14,7 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.allowed_code import these
 from sqlqueue_spark.spark.datasource import SqlQueueDataSource
-from sqlqueue_spark.spark.readers import SqlQueuePeekReader, check_schema
+from sqlqueue_spark.spark.readers import SCHEMA, SqlQueuePeekReader, check_schema
 
 #: The option that says which rows. It is for this package alone.
 _ROWS = "rows"
@@ -57,4 +57,4 @@ class SomeRows:
     def read(self, rows: RowSet) -> DataFrame:
         """Those of these rows that are there when Spark runs, in the columns of the stream."""
         given = {**self._options, _ROWS: rows.encode()}
-        return self._spark.read.format(SomeRowsSource.name()).options(**given).load()
+        return self._spark.read.format(SomeRowsSource.name()).options(**given).schema(SCHEMA).load()

@@ -1,6 +1,5 @@
 """A look at the numbers and Ids of all rows, and a look at some rows whole: nothing is locked, and nothing is left out."""
 
-import re
 from datetime import datetime
 
 import pytest
@@ -8,9 +7,8 @@ import pytest
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.pipeline.running.readiness import check_visible
 from sqlqueue_spark.receive import SliceReader
-from sqlqueue_spark.receive.reading.peek import Present, plan_rows, present_rows
+from sqlqueue_spark.receive.reading.peek import Present, check_visible, plan_rows, present_rows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support import tampering
 from tests.support.messages import body, headers, row_id
@@ -82,8 +80,7 @@ def test_who_looks_needs_select_and_no_more(postgresql, guarded_url):
     given = SourceOptions.parse({"url": guarded_url, "queue": "orders"})
     with pytest.raises(NoRight) as caught:
         check_visible(given)
-    remedy = r'; a login that looks at the queue orders@\[public\]@\S+ needs SELECT ON "public"\."orders"$'
-    assert re.search(remedy, str(caught.value))
+    assert str(caught.value).endswith("; a login that looks at the queue orders needs SELECT on it")
     postgresql.execute("GRANT SELECT ON orders TO guarded")
     check_visible(given)
     assert [row.row_version for row in present_rows(given)] == [1, 2]

@@ -1,6 +1,8 @@
 """What cannot work is refused with one sentence that says why and what to do, and that tells no secret."""
 
 import re
+import socket
+from contextlib import closing
 
 import pytest
 from pyspark.errors import PySparkException
@@ -39,8 +41,7 @@ def test_a_schema_unlike_the_queues_is_refused(spark, postgresql, tmp_path):
 
 def test_an_unknown_option_is_refused(spark, postgresql, tmp_path):
     queue = postgresql.create_queue()
-    writer = to_delta(stream(spark, postgresql, queue, maxMessagePerTriger=1), tmp_path)
-    assert refusal(lambda: drain(writer)) == (
+    assert refusal(lambda: stream(spark, postgresql, queue, maxMessagePerTriger=1)) == (
         "There is no option 'maxmessagepertriger'; did you mean maxMessagesPerTrigger?"
     )
 
@@ -60,8 +61,7 @@ def test_a_checkpoint_of_another_queue_is_refused(spark, postgresql, tmp_path):
 
 
 def test_a_queue_that_is_not_there_is_refused(spark, postgresql, tmp_path):
-    writer = to_delta(stream(spark, postgresql, postgresql.queue("nowhere")), tmp_path)
-    assert refusal(lambda: drain(writer)) == (
+    assert refusal(lambda: stream(spark, postgresql, postgresql.queue("nowhere"))) == (
         "There is no queue table nowhere@[public] in this database; create it with: sqlqueue create "
         "'nowhere@[public]', or correct the queue name or its schema."
     )
@@ -69,18 +69,28 @@ def test_a_queue_that_is_not_there_is_refused(spark, postgresql, tmp_path):
 
 def test_a_wrong_password_is_refused(spark, postgresql, guarded_url, tmp_path):
     queue = postgresql.create_queue()
-    writer = to_delta(stream(spark, postgresql, queue, url=guarded_url, password="guess"), tmp_path)
     where = postgresql.url.rpartition("@")[2]
-    assert refusal(lambda: drain(writer)) == (
+    assert refusal(lambda: stream(spark, postgresql, queue, url=guarded_url, password="guess")) == (
         f"The database at {where} refused the login of user 'guarded'; check user and password."
     )
 
 
 def test_a_login_without_rights_is_refused(spark, postgresql, guarded_url, tmp_path):
     queue = postgresql.create_queue()
-    writer = to_delta(stream(spark, postgresql, queue, url=guarded_url), tmp_path)
     where = postgresql.url.rpartition("@")[2]
-    assert refusal(lambda: drain(writer)).startswith(f"User 'guarded' lacks a right at {where} while ")
+    said = refusal(lambda: stream(spark, postgresql, queue, url=guarded_url))
+    assert said.startswith(f"User 'guarded' lacks a right at {where} while looking at orders@")
+
+
+def test_a_database_that_is_down_is_no_error_of_a_frame(spark, postgresql, tmp_path):
+    """The first batch asks it: the stream may be one that a program starts while the database starts."""
+    queue = postgresql.create_queue()
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port = server.getsockname()[1]
+    frame = stream(spark, postgresql, queue, url=f"postgresql://me@127.0.0.1:{port}/shop")
+    assert refusal(lambda: drain(to_delta(frame, tmp_path))).startswith(
+        f"No database answers at 127.0.0.1:{port}/shop "
+    )
 
 
 def test_a_password_is_in_no_plan_and_no_checkpoint(spark, postgresql, guarded_url, tmp_path, capsys):

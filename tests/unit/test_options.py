@@ -232,7 +232,14 @@ def test_secrets_are_in_no_repr(login, name):
     assert getattr(options, name) == "hunter2"
 
 
-@pytest.mark.parametrize("name", SECRETS)
+def test_an_empty_url_is_a_url_that_is_missing():
+    """As an empty widget or variable gives it."""
+    with pytest.raises(ConfigurationError) as caught:
+        parse(url="")
+    assert str(caught.value).startswith("The option url is required; set it to: `postgresql://…`; for SQL ")
+
+
+@pytest.mark.parametrize("name", sorted(SECRETS.keys() - {"url"}))
 def test_a_secret_that_is_refused_is_not_repeated(name):
     with pytest.raises(ConfigurationError) as caught:
         parse(**{name: ""})

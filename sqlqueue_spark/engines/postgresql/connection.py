@@ -223,7 +223,7 @@ def _conninfo(target: Target, token: str | None = None) -> str:
     }
     defaults = {
         "application_name": "sqlqueue_spark",
-        "connect_timeout": _CONNECT_SECONDS,
+        "connect_timeout": target.connect_seconds(_CONNECT_SECONDS),
         # After a minute we give up a server that vanished without a word; by default a call waits two hours.
         "keepalives_idle": 30,
         "keepalives_interval": 10,
@@ -279,7 +279,8 @@ def _connecting(target: Target, conninfo: str, token: str | None = None) -> Iter
     except (psycopg.Error, AdbcError, OSError) as error:
         kind = _kind(error)
         if kind is Kind.CONNECTION_LOST:
-            state = refusals.state(conninfo, _CONNECT_SECONDS) if refusals.answer(str(error)) else None
+            seconds = target.connect_seconds(_CONNECT_SECONDS)
+            state = refusals.state(conninfo, seconds) if refusals.answer(str(error)) else None
             kind = Kind.NOT_REACHED if state is None else POSTGRESQL.refusal(state)
         if kind is Kind.LOGIN_REFUSED and target.by_token:
             kind = Kind.TOKEN_REFUSED

@@ -256,7 +256,10 @@ def _connect(target: Target, login: Login, installed: Sequence[str]) -> pyodbc.C
     with _translated(target, "connecting", connecting=True, token=login.token):
         try:
             return pyodbc.connect(
-                str(login.text), autocommit=False, timeout=CONNECT_SECONDS, attrs_before=login.attributes
+                str(login.text),
+                autocommit=False,
+                timeout=target.connect_seconds(CONNECT_SECONDS),
+                attrs_before=login.attributes,
             )
         except pyodbc.Error as error:
             if login.driver is not None and error.args[0] in _NO_DRIVER:

@@ -12,12 +12,12 @@ import click
 
 from sqlqueue_spark.administration import delayed_tables, event_subscriptions, outbox_tables, queue_tables
 from sqlqueue_spark.engines.connect import Connection, Target, connect, one_each
-from sqlqueue_spark.errors import NoRight, QueueError
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inspection.findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.receive.claiming.queue_list import opened, shown, tables_of
-from sqlqueue_spark.row_set import HIGHEST, LOWEST
+from sqlqueue_spark.receive.reading.peek import check_visible
 from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.tables import delayed, queues, rights
@@ -78,23 +78,6 @@ def check_ready(
                 delayed.get(own, Destinations(sink.home).sends_later(own.target).table)
         if sink is not None:
             _check_sink(sink, connected)
-
-
-def check_visible(source: SourceOptions) -> None:
-    """Look whether the queue is there, and whether the login may look at its rows. This changes nothing.
-
-    :raises QueueError: there is no such queue.
-    :raises NoRight: the login may not look.
-    """
-    with connect(Target.of(source)) as own, own.transaction():
-        queue = queues.get(own, source.one_queue, source.naming(own.dialect))
-        try:
-            queue.look(LOWEST, HIGHEST, 1)
-        except NoRight as error:
-            where = own.dialect.table(queue.table.table)
-            raise error.needing(
-                f"a login that looks at the queue {queue.table.name} needs SELECT ON {where}"
-            ) from error
 
 
 def create_missing(

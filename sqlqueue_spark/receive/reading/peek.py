@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.errors import NoRight, TryAgain
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.receive.claiming.queue_list import opened, shown
 from sqlqueue_spark.receive.reading.slices import Slice, Task
-from sqlqueue_spark.row_set import LOWEST, RowSet
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue, QueueTable
+
+log = logger(__name__)
 
 #: The most numbers of one range, however few rows have them: a :class:`RowSet` counts them in 63 bits.
 _WIDEST = 1 << 62
@@ -25,6 +30,35 @@ class Present(NamedTuple):
     row_version: int
     id: str
     size: int
+
+
+def look_before(options: SourceOptions) -> None:
+    """Refuse what is wrong with the queues of a frame when it is made, before a query starts.
+
+    A database that is down is no error yet.
+
+    :raises ConfigurationError: the database refuses the login, or a driver is missing.
+    :raises QueueError: there is no such queue.
+    :raises NoRight: the login may not look.
+    """
+    try:
+        _look(replace(Target.of(options), hasty=True), options)
+    except TryAgain as error:
+        log.warning("not_looked queue=%s: %s The query asks again.", options.title, error)
+
+
+def check_visible(options: SourceOptions) -> None:
+    """The same look before a job that only looks. It waits for the database, and fails where it is down."""
+    try:
+        _look(Target.of(options), options)
+    except NoRight as error:
+        raise error.needing(f"a login that looks at the queue {options.title} needs SELECT on it") from error
+
+
+def _look(target: Target, options: SourceOptions) -> None:
+    with connect(target) as connection, connection.transaction():
+        for queue in opened(connection, options, looking=True):
+            queue.look(LOWEST, HIGHEST, 1)
 
 
 def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Present]:
