@@ -10,6 +10,7 @@ import functools
 import os
 import pwd
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,8 @@ FOLDER_VARIABLE = "SQLQUEUE_POSTGRESQL_BIN"
 _VARIABLES = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
 _USER = "pgserver"  # the operating system's user when we are root, as in the wheel's own launcher
 _USERS = Path("/etc/passwd")
+#: Where useradd is; the PATH of a script or a service often leaves them out.
+_FOR_ADMINISTRATORS = ("/usr/sbin", "/sbin")
 
 
 def binary(name: str) -> Path:
@@ -115,13 +118,23 @@ def server_user() -> pwd.struct_passwd | None:
         fcntl.flock(users, fcntl.LOCK_EX)
         with suppress(KeyError):
             return pwd.getpwnam(_USER)
+        path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_FOR_ADMINISTRATORS))
+        program = shutil.which("useradd", path=path)
+        if program is None:
+            raise _no_user(f"there is no program useradd in {path}")
         try:
-            subprocess.run(
-                ["useradd", "-r", "-s", "/usr/sbin/nologin", _USER], check=True, capture_output=True
-            )
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise ConfigurationError(
-                f"PostgreSQL does not run as root and the user {_USER} cannot be made; run this as another "
-                "user."
-            ) from error
+            command = [program, "-r", "-s", "/usr/sbin/nologin", _USER]
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except subprocess.CalledProcessError as error:
+            told = " ".join(error.stderr.split()) or f"{program} failed with code {error.returncode}"
+            raise _no_user(told) from error
+        except OSError as error:
+            raise _no_user(f"{program} does not run ({error.strerror})") from error
         return pwd.getpwnam(_USER)
+
+
+def _no_user(why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"PostgreSQL does not run as root, and the user {_USER} cannot be made: {why}; make that user, or run "
+        "this as another one."
+    )

@@ -408,3 +408,44 @@ def test_servers_that_start_at_once_on_a_fresh_machine_make_their_user_together(
         assert set(found) == {pwd.getpwnam(user)}
     finally:
         subprocess.run(["userdel", user], check=True)
+
+
+@as_root
+def test_the_user_is_made_also_where_the_path_leaves_out_the_programs_of_administrators(monkeypatch):
+    user = f"sqlqueue{os.getpid()}"
+    monkeypatch.setattr(programs, "_USER", user)
+    monkeypatch.setenv("PATH", "/nowhere")
+    try:
+        assert programs.server_user() == pwd.getpwnam(user)
+    finally:
+        subprocess.run(["/usr/sbin/userdel", user], check=True)
+
+
+@as_root
+@pytest.mark.parametrize(
+    "program,why",
+    [
+        (
+            "#!/bin/sh\necho 'useradd: cannot lock /etc/passwd;' >&2; echo 'try again later.' >&2; exit 1",
+            "useradd: cannot lock /etc/passwd; try again later.",
+        ),
+        ("#!/bin/sh\nexit 3", "{file} failed with code 3"),
+        ("#!/no/such/shell", "{file} does not run (No such file or directory)"),
+        (None, "there is no program useradd in {folder}"),
+    ],
+)
+def test_why_the_user_cannot_be_made_is_told(tmp_path, monkeypatch, program, why):
+    monkeypatch.setattr(programs, "_USER", "sqlqueue_missing")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if program is None:
+        monkeypatch.setattr(programs, "_FOR_ADMINISTRATORS", ())
+    else:
+        (tmp_path / "useradd").write_text(program)
+        (tmp_path / "useradd").chmod(0o755)
+    with pytest.raises(ConfigurationError) as caught:
+        programs.server_user()
+    told = why.format(file=tmp_path / "useradd", folder=tmp_path)
+    assert str(caught.value) == (
+        f"PostgreSQL does not run as root, and the user sqlqueue_missing cannot be made: {told}; make that "
+        "user, or run this as another one."
+    )
