@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from sqlqueue_spark.cli import output, parameters
-from sqlqueue_spark.embedded.kept_server import KeptServer, State
+from sqlqueue_spark.embedded.kept_server import KeptServer, State, Status
+from sqlqueue_spark.embedded.server_processes import Client
+from sqlqueue_spark.plain_text import age
 
 
 def _kept(command: parameters.Command) -> parameters.Command:
@@ -18,9 +22,30 @@ def _kept(command: parameters.Command) -> parameters.Command:
         type=click.Path(file_okay=False, path_type=Path),
         callback=lambda _, __, folder: KeptServer(folder),
         help="Folder of its data; default sqlqueue/server below $XDG_DATA_HOME or ~/.local/share, "
-        "for root below /var/lib.",
+        "for root below /var/lib, one for each HOME.",
     )
     return folder(parameters.debug(command))
+
+
+_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def _told(found: Status) -> Iterator[str]:
+    """Yield who started a server that runs, since when it runs, and who is connected."""
+    if found.started_at is not None:
+        by = f"by {found.started_by} " if found.started_by else ""
+        ago = age(datetime.now(UTC) - found.started_at)
+        yield f"It was started {by}at {found.started_at:%Y-%m-%d %H:%M:%S} UTC, {ago} ago"
+        yield f"Connected: {_named(found.connected) or 'no process'}"
+
+
+def _named(connected: Iterable[Client]) -> str:
+    return ", ".join(
+        f"{each.program} (process {each.process} of {each.user}, in {each.folder})"
+        if each.program
+        else "a process of another user"
+        for each in connected
+    )
 
 
 @click.group()
@@ -36,9 +61,13 @@ def server() -> None:
 def start(kept: KeptServer) -> None:
     """Start it, and say where its data and its url are. It runs until it is stopped."""
     began = kept.start()
-    _, port = kept.status()
+    found = kept.status()
     runs = "runs" if began else "runs already"
-    output.say(f"A PostgreSQL server {runs} on port {port} of this machine; its data are in {kept.folder}")
+    output.say(
+        f"A PostgreSQL server {runs} on port {found.port} of this machine; its data are in {kept.folder}"
+    )
+    if not began:
+        output.lines(_told(found))
     output.say(f"Its url, with the password, is in {kept.url_file}, which you alone can read:")
     output.say(f'  export SQLQUEUE_URL="$({kept.command("url")})"')
     if began:
@@ -47,8 +76,17 @@ def start(kept: KeptServer) -> None:
 
 @server.command()
 @_kept
-def stop(kept: KeptServer) -> None:
-    """Stop it; its data stay."""
+@_yes
+def stop(kept: KeptServer, yes: bool) -> None:
+    """Stop it; its data stay. It asks first where processes are connected, for they would be cut off."""
+    connected = kept.status().connected
+    if connected and not yes:
+        parameters.confirmed(
+            f"The server in {kept.folder} will be stopped, and cuts off {_named(connected)}; "
+            "to go on, type stop",
+            "stop",
+            "nothing was stopped",
+        )
     if kept.stop():
         output.say(f"The server in {kept.folder} is stopped; its data stay until: {kept.command('remove')}")
     else:
@@ -60,17 +98,18 @@ def stop(kept: KeptServer) -> None:
 @parameters.as_json
 @click.pass_context
 def status(ctx: click.Context, kept: KeptServer, json_: bool) -> None:
-    """Say whether it runs, and where; exit code 1 when it does not."""
-    state, port = kept.status()
+    """Say whether it runs, where, who started it and who is connected; exit code 1 when it does not."""
+    found = kept.status()
     if json_:
-        told = {"state": state, "folder": str(kept.folder), "port": port, "urlFile": str(kept.url_file)}
-        output.say(output.as_json(told))
-    elif state is State.NONE:
+        where = {"folder": str(kept.folder), "urlFile": str(kept.url_file)}
+        output.say(output.as_json(output.told(found) | where))
+    elif found.state is State.NONE:
         output.say(f"There is no server in {kept.folder}")
     else:
-        at = "" if port is None else f" on port {port}"
-        output.say(f"{state}{at}, with its data in {kept.folder}")
-    ctx.exit(0 if state is State.RUNNING else 1)
+        at = "" if found.port is None else f" on port {found.port}"
+        output.say(f"{found.state}{at}, with its data in {kept.folder}")
+        output.lines(_told(found))
+    ctx.exit(0 if found.state is State.RUNNING else 1)
 
 
 @server.command()
@@ -85,13 +124,15 @@ def url(kept: KeptServer) -> None:
 
 @server.command()
 @_kept
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@_yes
 def remove(kept: KeptServer, yes: bool) -> None:
     """Stop it and delete its data."""
     size = kept.size()
     if not yes:
+        connected = kept.status().connected
+        cut = f"; it cuts off {_named(connected)}" if connected else ""
         parameters.confirmed(
-            f"The server in {kept.folder} will be stopped and its data ({size / 1e6:,.0f} MB) deleted; "
+            f"The server in {kept.folder} will be stopped and its data ({size / 1e6:,.0f} MB) deleted{cut}; "
             "to go on, type remove",
             "remove",
             "nothing was deleted",

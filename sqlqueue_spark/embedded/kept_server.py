@@ -8,24 +8,30 @@ other things, and nothing else is removed.
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlqueue_spark.embedded.data_folder import check_way, make_way
 from sqlqueue_spark.embedded.programs import binary, one_at_a_time
 from sqlqueue_spark.embedded.server import EmbeddedServer
+from sqlqueue_spark.embedded.server_processes import Client, connected_to, started_at
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.own_file import OwnFile
 from sqlqueue_spark.plain_text import shell_word
 
 _DATABASE = "database"
-_URL, _LOCK, _MARK = "url", "lock", "sqlqueue-server.txt"
+_URL, _LOCK, _STARTED, _MARK = "url", "lock", "started", "sqlqueue-server.txt"
+_BESIDE = tuple(f"{_DATABASE}.{each}" for each in ("password", "port", "lock"))
 #: All that may be ours in the folder; the mark goes last, so that a removal that was cut off can be done
 #: again.
-_OURS = (_DATABASE, f"{_DATABASE}.password", f"{_DATABASE}.port", f"{_DATABASE}.lock", _URL, _LOCK, _MARK)
+_OURS = (_DATABASE, *_BESIDE, _URL, _LOCK, _STARTED, _MARK)
 _WORDS = """This folder belongs to the PostgreSQL server of `sqlqueue server`: {start}
 The file url holds its password. The data stay until: {remove}
 """
@@ -36,6 +42,20 @@ class State(StrEnum):
     STOPPED = "stopped"
     #: There is no server in the folder.
     NONE = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """What there is in the folder; the rest is told of a server that runs.
+
+    :param started_by: a user and the folder he stood in; None if an earlier version started it.
+    """
+
+    state: State
+    port: int | None = None
+    started_by: str | None = None
+    started_at: datetime | None = None
+    connected: tuple[Client, ...] = ()
 
 
 class KeptServer:
@@ -58,6 +78,8 @@ class KeptServer:
             ran = self._server.running_port() is not None
             self._server.start()
             OwnFile(self.url_file).write(self._server.url())
+            if not ran:
+                OwnFile(self.folder / _STARTED).write(_here())
         return not ran
 
     def stop(self) -> bool:
@@ -68,12 +90,20 @@ class KeptServer:
             self._server.stop()
         return ran
 
-    def status(self) -> tuple[State, int | None]:
-        """Whether it runs, and at which port."""
+    def status(self) -> Status:
+        """Whether it runs, at which port, who started it and when, and who is connected."""
         if not self._is_there():
-            return State.NONE, None
+            return Status(state=State.NONE)
         port = self._server.running_port()
-        return State.STOPPED if port is None else State.RUNNING, port
+        if port is None:
+            return Status(state=State.STOPPED)
+        return Status(
+            state=State.RUNNING,
+            port=port,
+            started_by=OwnFile(self.folder / _STARTED).read(),
+            started_at=started_at(self._server.data_directory),
+            connected=connected_to(port),
+        )
 
     def url(self) -> str:
         """Its url, with the password. The server must run, so that a program finds it there."""
@@ -110,6 +140,9 @@ class KeptServer:
             left = sorted(each.name for each in self.folder.iterdir())
             if not left:
                 self.folder.rmdir()
+                if self._is_default:
+                    with suppress(OSError):  # it holds other things
+                        self.folder.parent.rmdir()
         return left
 
     def command(self, name: str) -> str:
@@ -154,22 +187,33 @@ class KeptServer:
 
 
 def default_folder() -> Path:
-    """A folder per user: sqlqueue/server below ``XDG_DATA_HOME``, else below ~/.local/share.
+    """A folder for each HOME: sqlqueue/server below ``XDG_DATA_HOME``, else below ~/.local/share.
 
-    Root's is below /var/lib: the user that PostgreSQL runs as must be let through to the folder.
+    Root's is below /var/lib: the user that PostgreSQL runs as must be let through to the folder. There each
+    other HOME than root's own has a folder with its name.
     https://specifications.freedesktop.org/basedir-spec/latest/
     """
     named = os.environ.get("XDG_DATA_HOME", "")
     if Path(named).is_absolute():
         return Path(named, "sqlqueue", "server")
-    if os.geteuid() == 0:
-        return Path("/var/lib/sqlqueue/server")
     try:
-        return Path.home() / ".local" / "share" / "sqlqueue" / "server"
+        home = Path.home().absolute()
     except RuntimeError as error:
         raise ConfigurationError(
             "This user has no home, where a server's data would be kept; name a folder with --folder."
         ) from error
+    if os.geteuid() == 0:
+        own = home == Path(pwd.getpwuid(0).pw_dir)
+        return Path("/var/lib/sqlqueue", "" if own else quote(str(home), safe=""), "server")
+    return home / ".local" / "share" / "sqlqueue" / "server"
+
+
+def _here() -> str:
+    """Who we are, and the folder that we stand in, unless that is gone."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    with suppress(OSError):
+        return f"{user} in {Path.cwd()}"
+    return user
 
 
 @contextmanager

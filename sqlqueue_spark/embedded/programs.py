@@ -135,6 +135,6 @@ def server_user() -> pwd.struct_passwd | None:
 
 def _no_user(why: str) -> ConfigurationError:
     return ConfigurationError(
-        f"PostgreSQL does not run as root, and the user {_USER} cannot be made: {why}; make that user, or run "
-        "this as another one."
+        f"PostgreSQL does not run as root, and the user {_USER} cannot be made: {why}; make that user, or "
+        "run this as another one."
     )

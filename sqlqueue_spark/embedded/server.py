@@ -27,9 +27,9 @@ from urllib.parse import quote
 from sqlqueue_spark.embedded.data_folder import DataFolder, check_way, make_way
 from sqlqueue_spark.embedded.login import RULES, SUPERUSER, verifier
 from sqlqueue_spark.embedded.programs import as_child, binary, locale, one_at_a_time, run
+from sqlqueue_spark.embedded.server_processes import servers_on
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.own_file import OwnFile
-from sqlqueue_spark.version import pip_install
 
 GUARDED_ROLE = "guarded"
 _PATIENCE = 60  # seconds
@@ -116,7 +116,7 @@ class EmbeddedServer:
         while (said := self._data.read("postmaster.pid")) is not None:
             # Process id, directory, start time, port, socket directory, address, shared memory, state.
             lines = [line.strip() for line in said.decode(errors="replace").splitlines()]
-            processes = _servers_on(self.data_directory)
+            processes = servers_on(self.data_directory)
             if not processes:  # it died without a word
                 self._data.remove("postmaster.pid")
             elif len(lines) >= 8 and lines[7] == "ready" and lines[0] in processes:
@@ -261,25 +261,6 @@ class EmbeddedServer:
             ):  # at its end its input is closed, and it is awaited
                 os.killpg(self._watcher.pid, signal.SIGKILL)
             self._watcher = None
-
-
-def _servers_on(data_directory: Path) -> set[str]:
-    """The server processes that work in this directory. A process id alone proves nothing: it may be used
-    again.
-    """
-    folder = str(data_directory.resolve())
-    try:
-        import psutil
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            "Whether the server runs cannot be seen, because psutil is not installed; run: "
-            f"{pip_install('demo')}."
-        ) from error
-    return {
-        str(process.pid)
-        for process in psutil.process_iter(["name", "cwd"])
-        if "postgres" in (process.info["name"] or "") and process.info["cwd"] == folder
-    }
 
 
 def _free_port() -> int:

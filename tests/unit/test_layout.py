@@ -167,6 +167,7 @@ _TOUCHED = {
     "login": [],
     "programs": ["exists", "fdopen", "open", "opened"],
     "server": ["OwnFile", "read_text"],
+    "server_processes": [],
 }
 
 

@@ -1,13 +1,22 @@
 """``sqlqueue server``: a server that runs until it is stopped, under one url, in a folder that holds nothing else."""
 
+import itertools
 import json
 import os
+import pwd
+import re
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
+from subprocess import PIPE
+from types import SimpleNamespace
+from urllib.parse import quote, urlsplit
 
+import psutil
 import psycopg
 import pytest
 from click.testing import CliRunner
@@ -15,6 +24,7 @@ from click.testing import CliRunner
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.embedded import programs
 from sqlqueue_spark.embedded.kept_server import KeptServer, default_folder
+from sqlqueue_spark.embedded.server_processes import Client, connected_to
 from tests.support.installing import OF_DEMO
 from tests.support.other_user import STRANGER, as_root
 
@@ -45,7 +55,9 @@ def test_a_server_runs_until_it_is_stopped_and_its_data_stay_until_it_is_removed
     found = json.loads(run(folder, "status", "--json")[1])
     port = found["port"]
     file = folder / "url"
-    assert found == {"state": "running", "folder": str(folder), "port": port, "urlFile": str(file)}
+    started = {name: found.pop(name) for name in ("startedBy", "startedAt")}
+    where = {"folder": str(folder), "port": port, "urlFile": str(file)}
+    assert found == {"state": "running", **where, "connected": []}
     assert (code, began.splitlines()) == (
         0,
         [
@@ -56,8 +68,17 @@ def test_a_server_runs_until_it_is_stopped_and_its_data_stay_until_it_is_removed
         ],
     )
     said = [began, *run(folder, "start")[1:], *run(folder, "status")[1:]]
-    assert said[1].startswith(f"A PostgreSQL server runs already on port {port} of")
-    assert said[3] == f"running on port {port}, with its data in {folder}\n"
+    me = pwd.getpwuid(os.getuid()).pw_name
+    assert started["startedBy"] == f"{me} in {Path.cwd()}"
+    at = datetime.fromisoformat(started["startedAt"])
+    assert timedelta(0) < datetime.now(UTC) - at < timedelta(minutes=2)
+    whose = [
+        f"It was started by {me} in {Path.cwd()} at {at:%Y-%m-%d %H:%M:%S} UTC, … ago",
+        "Connected: no process",
+    ]
+    again, state = (re.sub(r"\d+ s ago", "… ago", each).splitlines() for each in (said[1], said[3]))
+    assert again == [began.splitlines()[0].replace("runs", "runs already"), *whose, *began.splitlines()[1:3]]
+    assert state == [f"running on port {port}, with its data in {folder}", *whose]
 
     code, url, _ = run(folder, "url")
     assert (code, url, stat.S_IMODE(file.stat().st_mode)) == (0, file.read_text(), 0o600)
@@ -90,6 +111,80 @@ def test_a_server_runs_until_it_is_stopped_and_its_data_stay_until_it_is_removed
     assert os.listdir(folder) == ["mine.txt"]  # noqa: PTH208 -- their names are enough
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(url.strip())
+
+
+@pytest.mark.tier("all")
+def test_who_is_connected_is_told_and_cut_off_only_when_that_is_meant(folder):
+    run(folder, "start")
+    url = run(folder, "url")[1].strip()
+    wait = f"import psycopg; connection = psycopg.connect({url!r}); print(1, flush=True); input()"
+    with (
+        subprocess.Popen([sys.executable, "-c", wait], stdin=PIPE, stdout=PIPE, cwd=folder.parent) as other,
+        psycopg.connect(url),
+        psycopg.connect(url) as ours,
+    ):
+        assert other.stdout is not None
+        other.stdout.readline()
+        me = pwd.getpwuid(os.getuid()).pw_name
+        where = {os.getpid(): Path.cwd(), other.pid: folder.parent}
+        them = [
+            {"process": pid, "program": psutil.Process(pid).name(), "user": me, "folder": str(where[pid])}
+            for pid in sorted(where)
+        ]
+        named = ", ".join(
+            "{program} (process {process} of {user}, in {folder})".format(**each) for each in them
+        )
+        assert json.loads(run(folder, "status", "--json")[1])["connected"] == them
+        assert run(folder, "status")[1].splitlines()[-1] == f"Connected: {named}"
+        code, _, asked = run(folder, "stop", answer="yes\n")
+        assert (code, asked.splitlines()) == (
+            1,
+            [
+                f"The server in {folder} will be stopped, and cuts off {named}; to go on, type stop: yes",
+                "Error: That is not 'stop', so nothing was stopped.",
+            ],
+        )
+        asked = run(folder, "remove", answer="\n")[2]
+        assert f" MB) deleted; it cuts off {named}; to go on, type remove: " in asked
+        assert ours.execute("SELECT 7").fetchall() == [(7,)]
+        assert run(folder, "stop", "--yes")[0] == 0
+        with pytest.raises(psycopg.OperationalError):
+            ours.execute("SELECT 7")
+        other.communicate(b"\n")
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["all are told", "each is asked"])
+def test_connections_are_those_to_our_port(monkeypatch, told):
+    """Java's have an address of IPv6. macOS asks each process of ours; Linux hides whose others' are."""
+
+    def found(pid, host, port, status="ESTABLISHED"):
+        return SimpleNamespace(pid=pid, raddr=(host, port) if port else (), status=status)
+
+    ours, java = os.getpid(), os.getppid()
+    each = [
+        found(ours, "127.0.0.1", 50),
+        found(None, "127.0.0.1", 50),
+        found(ours, "127.0.0.1", 50),
+        found(java, "::ffff:127.0.0.1", 50),
+        found(1, "10.0.0.1", 50),
+        found(1, "127.0.0.1", 51),
+        found(1, "127.0.0.1", 50, "TIME_WAIT"),
+        found(1, "", 0, "LISTEN"),
+    ]
+
+    def asked(_):
+        if told:
+            return each
+        raise psutil.AccessDenied
+
+    def of_one(process, _):
+        return [one for one in each if one.pid == process.pid]
+
+    monkeypatch.setattr(psutil, "net_connections", asked)
+    monkeypatch.setattr(psutil.Process, "net_connections", of_one)
+    not_ours = [None] if told else []
+    assert [one.process for one in connected_to(50)] == [*not_ours, *sorted((ours, java))]
+    assert [one for one in connected_to(50) if one.process is None] == [Client() for _ in not_ours]
 
 
 @pytest.mark.parametrize("name", ["stop", "url", "remove"])
@@ -189,15 +284,32 @@ def test_what_is_not_installed_is_said_before_anything_is_made(folder, monkeypat
     assert not folder.exists()
 
 
-def test_there_is_one_folder_per_user_wherever_one_stands(monkeypatch, tmp_path):
-    """Root's is no folder of root's home, which would have to be opened for the server's user."""
+def test_each_home_has_a_folder_wherever_one_stands(monkeypatch, tmp_path):
+    """Root's is no folder of a home, which would have to be opened for the server's user."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert KeptServer().folder == tmp_path / "sqlqueue" / "server"
     assert KeptServer().command("stop") == "sqlqueue server stop"
-    for not_absolute in ("", "here"):
-        monkeypatch.setenv("XDG_DATA_HOME", not_absolute)
-        monkeypatch.setattr(os, "geteuid", lambda: 0)
-        assert default_folder() == Path("/var/lib/sqlqueue/server")
-        monkeypatch.setattr(os, "geteuid", lambda: 1000)
-        monkeypatch.setenv("HOME", "/home/me")
-        assert default_folder() == Path("/home/me/.local/share/sqlqueue/server")
+    of_root = pwd.getpwuid(0).pw_dir
+    found = {
+        (user, home): folder_of(monkeypatch, user, home)
+        for user, home in itertools.product((0, 1000), (of_root, "/home/me/", "/home%2Fme", ".."))
+    }
+    assert found == {
+        (0, of_root): "/var/lib/sqlqueue/server",
+        (0, "/home/me/"): "/var/lib/sqlqueue/%2Fhome%2Fme/server",
+        (0, "/home%2Fme"): "/var/lib/sqlqueue/%2Fhome%252Fme/server",
+        (0, ".."): f"/var/lib/sqlqueue/{quote(str(Path.cwd() / '..'), safe='')}/server",
+        (1000, of_root): f"{of_root}/.local/share/sqlqueue/server",
+        (1000, "/home/me/"): "/home/me/.local/share/sqlqueue/server",
+        (1000, "/home%2Fme"): "/home%2Fme/.local/share/sqlqueue/server",
+        (1000, ".."): f"{Path.cwd() / '..'}/.local/share/sqlqueue/server",
+    }
+
+
+def folder_of(monkeypatch, user, home):
+    """The default folder of a user whose HOME is this one."""
+    with monkeypatch.context() as his:
+        his.setattr(os, "geteuid", lambda: user)
+        his.setenv("HOME", home)
+        his.setenv("XDG_DATA_HOME", "here")  # it is not absolute, so it does not count
+        return str(default_folder())
