@@ -88,7 +88,9 @@ print(f"drained {sum(each.numInputRows for each in batches)} messages in {len(ba
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## Types and rates
+# MAGIC ## Types, times and rates
+# MAGIC
+# MAGIC The first batch starts Spark's workers, so it is slower than the next ones.
 
 # COMMAND ----------
 
@@ -109,15 +111,26 @@ types.show(truncate=False)
 
 # COMMAND ----------
 
+from datetime import timedelta
+
 import matplotlib.pyplot as plt
 
 rows = types.collect()
-figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
-left.barh([row.type for row in rows], [row.messages for row in rows])
-left.set(title="Messages of each type", xlabel="messages")
-left.invert_yaxis()
-right.bar([str(each.batchId) for each in batches], [each.processedRowsPerSecond for each in batches])
-right.set(
-    title="Rate of each batch (the first one starts Spark's workers)", xlabel="batch", ylabel="messages/s"
+figure, panes = plt.subplot_mosaic(
+    [["types", "rates"], ["times", "times"]], figsize=(12, 7), layout="constrained"
 )
+panes["types"].barh([row.type for row in rows], [row.messages for row in rows])
+panes["types"].set(title="Messages of each type", xlabel="messages")
+panes["types"].invert_yaxis()
+panes["rates"].bar([str(each.batchId) for each in batches], [each.processedRowsPerSecond for each in batches])
+panes["rates"].set(title="Rate of each batch", xlabel="batch", ylabel="messages/s")
+
+sent = [row for row in rows if row.first]  # a type may have no message that says when it was sent
+if sent:
+    span = max(row.last for row in sent) - min(row.first for row in sent)
+    step = timedelta(seconds=max(1, round(span.total_seconds() / 40)))
+    window = F.window("SentAt", f"{step.total_seconds():.0f} seconds")
+    times = drained.groupBy(window.start.alias("at")).agg(F.count("*").alias("messages")).collect()
+    panes["times"].bar([row.at for row in times], [row.messages for row in times], step, align="edge")
+    panes["times"].set(title=f"Messages over time, by when they were sent (a bar: {step})", ylabel="messages")
 plt.show()

@@ -38,6 +38,16 @@ def run(name: str, **names: Any) -> dict[str, Any]:
     return names
 
 
+def titles_that_do_not_fit(figure: Any) -> list[str]:
+    """Those of a figure that its edge cuts off, or that are wider than what they stand over."""
+    figure.canvas.draw()
+    return [
+        each.get_title()
+        for each in figure.axes
+        if each.title.get_window_extent().width > each.get_window_extent().width
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 def test_the_first_notebook_drains_a_queue(spark, postgresql, guarded_url, tmp_path, monkeypatch, capsys):
@@ -61,8 +71,11 @@ def test_the_first_notebook_drains_a_queue(spark, postgresql, guarded_url, tmp_p
     assert "300 messages wait in orders" in said
     assert "drained 300 messages in 1 batches" in said
     assert GUARDED_PASSWORD not in said
-    bars = [[bar.get_width() for bar in found["left"].patches], [bar.get_height() for bar in found["right"].patches]]  # fmt: skip
-    assert bars == [[100, 100, 100], [found["batches"][0].processedRowsPerSecond]]
+    panes = found["panes"]
+    assert [bar.get_width() for bar in panes["types"].patches] == [100, 100, 100]
+    rates, times = ([bar.get_height() for bar in panes[name].patches] for name in ("rates", "times"))
+    assert (rates, times) == ([found["batches"][0].processedRowsPerSecond], [300])
+    assert titles_that_do_not_fit(found["figure"]) == []
     plt.close(found["figure"])
 
 
@@ -108,6 +121,7 @@ def test_the_third_notebook_archives_an_error_queue(spark, postgresql, tmp_path,
     assert counted == {"LookupError": 6, "ValueError": 6}
     heights = {bars.get_label(): sum(bar.get_height() for bar in bars) for bars in found["axes"].containers}
     assert heights == counted
+    assert titles_that_do_not_fit(found["figure"]) == []
     plt.close(found["figure"])
 
 
