@@ -20,6 +20,7 @@ from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import portions
+from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.delayed import is_delayed
 from sqlqueue_spark.tables.insert import CHUNK, Inserter
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
@@ -83,7 +84,7 @@ def restore(
     :raises SqlQueueError: the text says how many lines were sent before.
     """
     sent = Sent() if sent is None else sent
-    with opened(options, queue) as admin:
+    with opened(options, queue, shaped=False) as admin:
         with admin.connection.transaction():
             accept = _acceptance(admin, stopping=stopping)
         if is_delayed([each.name for each in admin.columns]):
@@ -91,6 +92,7 @@ def restore(
                 f"{admin.table.name} is a table of delayed messages, and lines do not say when they are due; "
                 "name a queue."
             )
+        queues.check_shape(admin.table, admin.connection.dialect.queue_columns)
         if given.again:
             _check(given, accept, checked)
         inserter = admin.inserter()

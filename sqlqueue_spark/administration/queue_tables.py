@@ -129,7 +129,7 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
     :param role: the role of the login, receiver or sender; each missing right of this role is a finding.
         Without a role it is a finding only if the login can neither receive nor send.
     """
-    with opened(options, queue) as admin, admin.connection.transaction():
+    with opened(options, queue, shaped=False) as admin, admin.connection.transaction():
         held = rights.held(admin.connection, admin.table)
         return Inspection(
             queue=admin.table.name,
@@ -273,11 +273,12 @@ def purge(
 
 
 @contextlib.contextmanager
-def opened(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
+def opened(options: ConnectionOptions, queue: str, *, shaped: bool = True) -> Iterator[QueueAdmin]:
+    """A queue on a connection of its own; ``shaped`` as for :func:`queues.at`."""
     target = Target.of(options)
     with connect(target) as connection:
         with connection.transaction():
-            found = queues.get(connection, queue, options.naming(target.dialect))
+            found = queues.get(connection, queue, options.naming(target.dialect), shaped=shaped)
         yield QueueAdmin(connection, found.table)
 
 

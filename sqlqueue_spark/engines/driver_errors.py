@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Self
 
 from sqlqueue_spark import errors
+from sqlqueue_spark.plain_text import for_shell
 
 
 class DriverError(NamedTuple):
@@ -16,6 +17,17 @@ class DriverError(NamedTuple):
     sqlstate: str | None
     number: int | None
     message: str
+
+
+class Doing(str):  # noqa: SLOT000 -- it has one attribute, of which there are few
+    """What is done to a table, for the sentence of an error, whose remedy then names the table."""
+
+    table: str
+
+    def __new__(cls, what: str, table: str) -> Self:
+        made = super().__new__(cls, f"{what} {table}")
+        made.table = table
+        return made
 
 
 class Kind(Enum):
@@ -90,10 +102,10 @@ class Kind(Enum):
         "on PostgreSQL, to lock rows) on its queue, a sender INSERT (and USAGE on the sequence of a "
         "PostgreSQL queue)."
     )
-    NO_TABLE = "The table is not there{while_} at {where} ({said}); create it with: sqlqueue create QUEUE."
+    NO_TABLE = "The table is not there{while_} at {where} ({said}); create it with: sqlqueue create {table}."
     WRONG_SHAPE = (
         "The table is not shaped like a queue table{while_} ({said}); see what is wrong with: sqlqueue "
-        "inspect QUEUE."
+        "inspect {table}."
     )
     LETTERS = (
         "The database at {where} cannot hold a character{while_} ({said}); leave it out, or use a database "
@@ -101,7 +113,7 @@ class Kind(Enum):
     )
     TABLE_TAKES_NOTHING = (
         "The table takes no rows, or lets none be changed{while_} ({said}); see what is wrong with: sqlqueue "
-        "inspect QUEUE."
+        "inspect {table}."
     )
     NOT_REACHED = "No database answers at {where} ({said}); check host, port and that the server runs."
     NOT_READY = (
@@ -185,7 +197,8 @@ def fail(
     first_line = (text.strip().splitlines() or ["no reason given"])[0]
     said = _masked(first_line, secrets)[:_LONGEST].rstrip(".")
     while_ = f" while {doing}" if doing else ""
-    sentence = kind.value.format(where=where, user=repr(user), said=said, while_=while_)
+    table = for_shell(doing.table) if isinstance(doing, Doing) else "QUEUE"
+    sentence = kind.value.format(where=where, user=repr(user), said=said, while_=while_, table=table)
     error = _ERRORS.get(kind, errors.ConfigurationError)(sentence)
     if isinstance(error, errors.ConfigurationError):
         error.may_pass = kind in _MAY_PASS

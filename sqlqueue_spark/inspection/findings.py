@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.tables import rights
+from sqlqueue_spark.tables import queues, rights
 from sqlqueue_spark.tables.database_facts import compatibility
 from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin
 from sqlqueue_spark.tables.queues import QueueTable
@@ -81,17 +81,9 @@ def columns_fit(admin: QueueAdmin) -> bool:
 
 
 def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    there = {column.name.lower(): column for column in admin.columns}
-    anew = "create a table of another name with sqlqueue create and move the rows, or correct the queue name"
-    for name, types in admin.connection.dialect.queue_columns.items():
-        wanted = " or ".join(types)
-        column = there.get(name.lower())
-        if column is None:
-            yield Finding(message=f"{admin.table.name} has no column {name} ({wanted}); {anew}.")
-        elif column.type not in types and column.type.partition("(")[0] not in types:
-            yield Finding(
-                message=f"The column {name} of {admin.table.name} is {column.type}, not {wanted}; {anew}."
-            )
+    types = {column.name: column.type for column in admin.columns}
+    for misfit in queues.misfits(admin.table, types, admin.connection.dialect.queue_columns):
+        yield Finding(message=misfit.message)
 
 
 def _index_findings(admin: QueueAdmin) -> Iterator[Finding]:

@@ -43,7 +43,7 @@ def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> 
     statement = creation(connection.dialect, table, shape)
 
     def exists() -> bool:
-        return queues.find(connection, table) is not None
+        return queues.find_queue(connection, table) is not None
 
     def create() -> None:
         connection.execute(statement, doing=f"creating {table}")

@@ -84,7 +84,7 @@ def find(connection: Connection, owner: Table) -> QueueTable | None:
 def get(connection: Connection, owner: Table) -> QueueTable:
     """As :func:`find`.
 
-    :raises QueueError: there is none.
+    :raises QueueError: there is none, or its headers are no text or its body is no bytes.
     """
     found = find(connection, owner)
     if found is None:
@@ -92,6 +92,8 @@ def get(connection: Connection, owner: Table) -> QueueTable:
             f"There is no table {table_of(owner)}, in which delayed messages wait; create it with: sqlqueue "
             f"delayed create {for_shell(str(owner))}"
         )
+    columns = connection.dialect.queue_columns.items()
+    queues.check_shape(found, {name: its for name, its in columns if name.lower() in queues.CONTENT})
     return found
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.dialect import Dialect
+from sqlqueue_spark.engines.driver_errors import Doing
 from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, StatementTimeout, TryAgain
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.body import empty_for_null
@@ -48,7 +49,7 @@ class Inserter:
         self._columns = list(columns)
         self._connection = connection
         self._name = table.name
-        self._doing = f"sending to {table.name}"
+        self._doing = Doing("sending to", table.name)
         name = dialect.table(table.table)
         self._by_policy = table.row_security
         if self._by_policy:

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
+from sqlqueue_spark.engines.driver_errors import Doing
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import LOWEST, bounded
 from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
@@ -194,7 +195,7 @@ class QueueAdmin(Queue):
         """
         statement = read_statement(self.connection.dialect, self.table, self._by_way_of("peek"))
         wanted = {"after": after, "count": count}
-        rows = self.connection.execute(statement, wanted, doing=f"looking at {self.table.name}")
+        rows = self.connection.execute(statement, wanted, doing=Doing("looking at", self.name))
         return [replace(Message(*row), expires=row[4] and row[4].replace(tzinfo=UTC)) for row in rows]
 
     def message(self, row_version: int) -> Message | None:

@@ -6,7 +6,7 @@ Every method runs inside the connection's open transaction and never commits.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from sqlqueue_spark.engines.connection import Connection, Row, rows_awaited
 from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect
+from sqlqueue_spark.engines.driver_errors import Doing
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
@@ -25,6 +26,13 @@ from sqlqueue_spark.tables import table_code
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
 #: The RowVersion of a row, to sort the rows of a statement that gives them in any order.
 _ROW_VERSION = itemgetter(0)
+_BYTES = {"bytea", "varbinary", "binary", "image"}
+_TEXTS = {"text", "character varying", "character", "varchar", "nvarchar", "char", "nchar", "ntext"}
+_DOCUMENTS = {"json", "jsonb", "xml"}
+#: What a message is made of, and types with which each is never what it should be: the server converts them.
+CONTENT = {"headers": _BYTES | _DOCUMENTS, "body": _TEXTS | _DOCUMENTS}
+#: What to do with a table that is misshapen.
+_ANEW = "create a table of another name with sqlqueue create and move the rows, or correct the queue name"
 #: What a table is that is no queue's.
 _KINDS = {"table": "a table from which others inherit"}
 #: How many rows more than wanted a look for free rows goes over, at least: others hold some.
@@ -99,6 +107,8 @@ class QueueTable:
     columns: tuple[str, ...]
     #: The database the table lies in.
     database: str
+    #: The types of the columns; empty where they were not asked for.
+    types: tuple[str, ...] = ()
     #: Whether that database is read-only here: a readable copy, or one on a standby server.
     read_only: bool = False
     #: Whether policies decide which rows this login may insert. Then :attr:`Dialect.bind_messages` has no way
@@ -163,6 +173,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         object_id=object_id,
         identity=_identity(found[0]),
         columns=tuple(column[0] for column in columns),
+        types=tuple(column[1] for column in columns),
         database=catalog,
         read_only=bool(read_only),
         row_security=bool(row_security),
@@ -176,21 +187,77 @@ def _identity(found: tuple[object, ...]) -> str:
     return f"{object_id}/{created}" if created else str(object_id)
 
 
-def get(connection: Connection, address: str, naming: Naming) -> Queue:
-    """The queue at an address.
+class Misfit(NamedTuple):
+    """A column that a table lacks or has of another type: a sentence, and whether the table is of no use."""
+
+    message: str
+    unusable: bool
+
+
+def misfits(
+    table: QueueTable, types: Mapping[str, str], wanted: Mapping[str, Sequence[str]]
+) -> Iterator[Misfit]:
+    """Which columns a table lacks or has of another type.
+
+    It is of no use without a column, with headers that are no text, or with a body that is no bytes.
+
+    :param types: its columns, each with its type.
+    :param wanted: the columns that it must have, each with the types that it may have.
+    """
+    there = {name.lower(): type_ for name, type_ in types.items()}
+    for name, allowed in wanted.items():
+        found, told = there.get(name.lower()), " or ".join(allowed)
+        kind = (found or "").partition("(")[0]
+        if found is None:
+            yield Misfit(f"{table.name} has no column {name} ({told}); {_ANEW}.", unusable=True)
+        elif found not in allowed and kind not in allowed:
+            unusable = kind in CONTENT.get(name.lower(), ())
+            message = f"The column {name} of {table.name} is {found}, not {told}; {_ANEW}."
+            yield Misfit(message, unusable=unusable)
+
+
+def unusable(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> str | None:
+    """Why a table is of no use, also while it is empty: the first such of its :func:`misfits`."""
+    types = dict(zip(table.columns, table.types, strict=True))
+    return next((each.message for each in misfits(table, types, wanted) if each.unusable), None)
+
+
+def check_shape(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> None:
+    """:raises QueueError: the table is :func:`unusable`."""
+    if why := unusable(table, wanted):
+        raise QueueError(why)
+
+
+def find_queue(connection: Connection, table: Table) -> QueueTable | None:
+    """As :func:`find`, for a queue.
+
+    :raises QueueError: the table is of no use as one.
+    """
+    found = find(connection, table)
+    if found is not None:
+        check_shape(found, connection.dialect.queue_columns)
+    return found
+
+
+def get(connection: Connection, address: str, naming: Naming, *, shaped: bool = True) -> Queue:
+    """The queue at an address; ``shaped`` as for :func:`at`.
 
     :raises QueueError: there is no such table.
     """
     table = naming.table(address)
-    queue = at(connection, table)
+    queue = at(connection, table, shaped=shaped)
     if queue is None:
         raise missing(connection, table, address, "in this database", "the queue name")
     return queue
 
 
-def at(connection: Connection, table: Table, *, guarded: bool = False) -> Queue | None:
-    """The queue of a table; None where there is none. Errors as :func:`find`, ``guarded`` as for a queue."""
-    found = find(connection, table)
+def at(connection: Connection, table: Table, *, guarded: bool = False, shaped: bool = True) -> Queue | None:
+    """The queue of a table; None where there is none. Errors as :func:`find_queue`.
+
+    :param guarded: as for a queue.
+    :param shaped: whether it must have the columns of one; else it is only looked at what it is.
+    """
+    found = (find_queue if shaped else find)(connection, table)
     if found is None:
         return None
     statement = connection.dialect.render("storage", catalog=connection.dialect.quote(found.database))
@@ -352,7 +419,7 @@ class Queue:
         runs = RowSet.of(row_versions)
         statement = read_statement(dialect, self.table, "lock_in_transit")
         found = self.connection.execute(
-            statement, dialect.bind(runs), doing=f"moving on messages of {self.name}"
+            statement, dialect.bind(runs), doing=Doing("moving on messages of", self.name)
         )
         return sorted(InTransit(*row) for row in found)
 
@@ -360,7 +427,7 @@ class Queue:
         """Remove index entries of deleted rows, outside of a transaction; False if the engine does it."""
         statement = self._render("clean_indexes")
         if statement:
-            self.connection.maintain(statement, doing=f"cleaning indexes of {self.name}")
+            self.connection.maintain(statement, doing=Doing("cleaning indexes of", self.name))
         return bool(statement)
 
     def lock(self, runs: RowSet) -> Iterator[tuple[int, int]]:
@@ -379,7 +446,7 @@ class Queue:
     def delete(self, runs: RowSet) -> int:
         """Delete these rows, which this transaction has locked, and return how many there were."""
         self._guard()
-        doing = f"deleting from {self.name}"
+        doing = Doing("deleting from", self.name)
         deleted = 0
         for chunk in runs.chunks(self.connection.dialect.chunk):
             statement, bound = self._of_runs("delete", chunk)
@@ -461,7 +528,7 @@ class Queue:
     def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[Row]:
         self._guard()
         bound = {**self.table.identified, **parameters}
-        return self.connection.execute(self._render(statement), bound, doing=f"{doing} {self.name}")
+        return self.connection.execute(self._render(statement), bound, doing=Doing(doing, self.name))
 
     def _render(self, statement: str) -> Statement:
         dialect = self.connection.dialect

@@ -207,7 +207,8 @@ def test_a_table_dropped_under_a_stream_is_said(postgresql):
     name = f"orders@[public]@[{postgresql.url.rpartition('/')[2]}]"
     assert str(caught.value) == (
         f"The table is not there while claiming from {name} at {place(postgresql.url)} "
-        '(relation "public.orders" does not exist); create it with: sqlqueue create QUEUE.'
+        '(relation "public.orders" does not exist); create it with: '
+        f"sqlqueue create '{name}'."
     )
 
 
@@ -224,10 +225,25 @@ def test_a_table_of_another_shape_is_said(postgresql):
     postgresql.execute("CREATE TABLE orders (id int PRIMARY KEY, note text)")
     error = failure(options(postgresql.url))
     assert type(error) is QueueError
-    assert str(error).startswith(
-        "The table is not shaped like a queue table while claiming from orders@[public]@["
+    name = f"orders@[public]@[{postgresql.url.rpartition('/')[2]}]"
+    assert str(error) == (
+        f"{name} has no column expires (timestamp without time zone); create a table of another name with sqlqueue create and "
+        "move the rows, or correct the queue name."
     )
-    assert str(error).endswith("; see what is wrong with: sqlqueue inspect QUEUE.")
+
+
+def test_a_column_that_goes_under_a_stream_is_said_with_what_tells_more(postgresql):
+    queue = postgresql.create_queue()
+    with streaming(postgresql, queue) as stream:
+        assert not stream.trigger()
+        queue.execute("ALTER TABLE {table} DROP COLUMN body")
+        with pytest.raises(QueueError) as caught:
+            eventually(stream.trigger)
+    name = f"orders@[public]@[{postgresql.url.rpartition('/')[2]}]"
+    assert str(caught.value) == (
+        f'The table is not shaped like a queue table while claiming from {name} (column "body" does not exist); see what is '
+        f"wrong with: sqlqueue inspect '{name}'."
+    )
 
 
 @pytest.mark.parametrize("granted", ["", "SELECT", "SELECT, DELETE"])

@@ -97,7 +97,7 @@ def _queue(
     """:param tell: is called with the queue if there is one, also where something is wrong with it."""
     dialect = connection.dialect
     try:
-        found = queues.get(connection, address, options.naming(dialect))
+        found = queues.get(connection, address, options.naming(dialect), shaped=False)
     except QueueError as error:
         hidden = f" {dialect.title} hides a table from a login without any right to it."
         raise Wrong(f"{error}{hidden if dialect.hides_tables else ''}") from error

@@ -138,7 +138,7 @@ class Forwarder:
         try:
             with queue.connection.attempt():
                 table = self._naming(queue).table(address)
-                found = queues.find(queue.connection, table)
+                found = queues.find_queue(queue.connection, table)
                 if found is None:
                     raise ConfigurationError(
                         f"There is no queue table {table}, to which the header {FORWARD_DESTINATION} of a "
@@ -165,7 +165,7 @@ class Forwarder:
             naming = self._naming(queue)
             try:
                 with queue.connection.attempt():
-                    found = queues.find(queue.connection, naming.table(to))
+                    found = queues.find_queue(queue.connection, naming.table(to))
                     if found is None:
                         raise ConfigurationError(f"There is no error queue {to!r}.")
                     _insert(queue, found, [_failed(row, address, naming, error) for row in rows])

@@ -73,15 +73,21 @@ def opened(connection: Connection, options: SourceOptions, *, looking: bool = Fa
     """The queues that the options name now.
 
     :param looking: their rows are only looked at, in the open transaction.
-    :raises QueueError: a queue of a list is not there.
+    :raises QueueError: a queue of a list is not there, or its table has not the columns of a queue.
     :raises ConfigurationError: a list names one queue twice.
     """
     if options.queue_pattern is not None:
-        found = [
-            queues.at(connection, each.table.table, guarded=bool(each.stranger) and not looking)
-            for each in _matching(connection, options, options.queue_pattern, looking=looking)
-        ]
-        return [queue for queue in found if queue is not None]  # one may have gone between two statements
+        found = []
+        for each in _matching(connection, options, options.queue_pattern, looking=looking):
+            guarded = bool(each.stranger) and not looking
+            queue = queues.at(connection, each.table.table, guarded=guarded, shaped=False)
+            if queue is None:
+                continue  # it has gone between two statements
+            if why := queues.unusable(queue.table, connection.dialect.queue_columns):
+                _tell(queue.name, why)
+            else:
+                found.append(queue)
+        return found
     naming = options.naming(connection.dialect)
     listed: dict[str, Queue] = {}
     for address in _listed(options):
@@ -108,7 +114,7 @@ def _matching(
         if why is None:
             yield each
         else:
-            _tell(each.table.name, why)
+            _tell(each.table.name, f"{why}; to receive from it, name it in queues")
 
 
 def _left_alone(
@@ -126,7 +132,7 @@ def _left_alone(
 
 @functools.cache
 def _tell(name: str, why: str) -> None:
-    log.warning("queue_left_alone queue=%s: %s; to receive from it, name it in queues", name, why)
+    log.warning("queue_left_alone queue=%s: %s", name, why)
 
 
 def _listed(options: SourceOptions) -> tuple[str, ...]:

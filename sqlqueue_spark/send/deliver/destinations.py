@@ -101,7 +101,7 @@ class Destinations:
             with connected(target).transaction() as connection:
                 if target not in self.places.databases:
                     self.places.databases[target] = database(connection)
-                queue = queues.find(connection, table)
+                queue = queues.find_queue(connection, table)
                 if queue is None:
                     raise queues.missing(
                         connection, table, address, f"to send to{self._told(target)}", "the destination"

@@ -306,8 +306,8 @@ class DelayedMover:
         if known is None:
             naming = self.options.naming(connection.dialect)
             wanted = self.owner if address is None else naming.table(address)
-            found = queues.find(connection, wanted)
-            if found is None or delayed.is_delayed(found.columns):
+            found = queues.find_queue(connection, wanted)
+            if found is None:
                 raise queues.missing(
                     connection, wanted, address or str(wanted), "to deliver to", "the address"
                 )
