@@ -3,14 +3,19 @@
 import contextlib
 import itertools
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from unittest import mock
 
 import pytest
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import DestructiveReceiver, Receiver, SliceReader
+from sqlqueue_spark.receive.claiming.backlog import Backlog
+from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.tables import queues
 from tests.support.driver import streaming, watched_connections
 from tests.support.messages import row_ids
 
@@ -222,6 +227,36 @@ def test_how_many_wait_is_told_without_a_statement(engine, queue):
         receiver.latest(first, 5)
         assert receiver.waiting() == {"rows": 0, "oldestSeconds": 0, "leftToNeighbours": 0}
         receiver.close()
+
+
+def test_what_is_claimed_after_a_look_no_longer_waits(engine, queue):
+    """Batches come faster than looks, and the last of them leaves nothing."""
+    queue.insert(30)
+    with streaming(engine, queue, pollInterval="1m", maxMessagesPerTrigger="8") as stream:
+        clock = Clock()
+        stream.time = {"clock": clock, "sleep": clock.sleep}
+        waiting = []
+        before = datetime.now(UTC).replace(microsecond=0)
+        while stream.trigger():
+            waiting.append(stream.receiver.waiting() or {})
+            clock.now += 1
+    assert [each["rows"] for each in waiting] == [22, 14, 6, 0]
+    assert [each["oldestSeconds"] > 0 for each in waiting] == [True, True, True, False]
+    assert "lookedAt" not in waiting[0]  # it was looked in that batch
+    (looked,) = {each["lookedAt"] for each in waiting[1:]}
+    assert before <= datetime.fromisoformat(looked) <= datetime.now(UTC)
+
+
+def test_a_late_row_did_not_wait_behind_the_look(postgresql):
+    backlog, queue = Backlog(timedelta(minutes=1), Clock()), postgresql.create_queue()
+    queue.insert(10)
+    with connect(Target.of(SourceOptions.parse({"url": postgresql.url, "queue": "orders"}))) as connection:
+        backlog.look(queues.get(connection, "orders", Naming(default_schema="public")), 4)
+    backlog.claimed(Claimed(live=RowSet([(2, 3)])))
+    assert backlog.seen is not None
+    assert backlog.seen["rows"] == 6
+    backlog.claimed(Claimed(live=RowSet([(4, 5)]), expired=RowSet([(6, 7)])))
+    assert backlog.seen["rows"] == 3
 
 
 def test_while_the_stop_file_is_there_nothing_is_claimed(engine, queue, tmp_path):

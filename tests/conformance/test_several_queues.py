@@ -17,6 +17,7 @@ from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.tables.queues import Queue
 from tests.support.clock import Clock
 from tests.support.driver import streaming, told
+from tests.support.engines import with_catalog
 from tests.support.messages import row_id, row_ids
 from tests.support.several import Queues, by_queue, ids_of
 from tests.support.waiting import eventually
@@ -243,6 +244,28 @@ def test_it_is_told_how_much_waits_in_all_queues(queues, engine):
         told = stream.receiver.waiting()
         assert told is not None
         assert (told["rows"], told["leftToNeighbours"]) == (120, 0)
+
+
+def test_what_waits_is_told_of_each_queue_and_not_of_one_that_fails(queues, engine):
+    for count, table in zip((10, 20, 30), queues, strict=True):
+        table.insert(count)
+    clock = Clock()
+    given = {"queues": queues.listed, "maxMessagesPerTrigger": "15", "pollInterval": "1m"}
+    with streaming(engine, queues, **given) as stream:
+        stream.time = {"clock": clock, "sleep": clock.sleep}
+        assert stream.trigger()
+        told = stream.receiver.waiting() or {}
+        names = [with_catalog(engine, name) for name in "abc"]
+        assert ({name: each["rows"] for name, each in told["queues"].items()}, "lookedAt" in told) == (
+            dict(zip(names, (5, 15, 25), strict=True)),
+            False,
+        )
+        stream.receiver.settle(stream.end(stream.done))
+        queues["a"].execute("DROP TABLE {table}")
+        clock.now += 1
+        assert stream.trigger()
+        told = stream.receiver.waiting() or {}
+        assert set(told["queues"]) == set(names[1:])
 
 
 def test_an_idle_queue_is_looked_at_once_an_interval(queues, engine, monkeypatch):

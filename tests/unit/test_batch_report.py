@@ -46,6 +46,13 @@ def test_a_batch_is_one_line_with_what_waits():
     assert progress_line(progress()) == "batch=7 messages=10 rate=5/s waiting=30 oldest=4s"
 
 
+def test_a_line_says_when_it_was_looked_if_that_was_before_the_batch():
+    found = '{"rows": 30, "oldestSeconds": null, "lookedAt": "2026-01-31T12:00:00Z"}'
+    assert progress_line(progress(latest=found)) == (
+        "batch=7 messages=10 rate=5/s waiting=30 oldest=?s looked=2026-01-31T12:00:00Z"
+    )
+
+
 @pytest.mark.parametrize(
     "latest", [None, "None", "", "null", "17", "[]", '"rows"', "{}", '{"oldest', "{'rows': 30}"]
 )

@@ -50,13 +50,18 @@ class Totals:
 
 
 def progress_line(progress: StreamingQueryProgress) -> str:
-    """One batch as ``key=value``; ``?`` in a replay, where Spark does not ask how many messages wait."""
+    """One batch as ``key=value``; ``?`` in a replay, where Spark does not ask how many messages wait.
+
+    ``looked`` is the time of the look at what waits, where that was before the batch.
+    """
     seconds = _seconds(progress)
     rate = round(progress.numInputRows / seconds) if seconds else 0
     waiting = _reported(progress)
+    oldest = waiting.get("oldestSeconds")
     return (
         f"batch={progress.batchId} messages={progress.numInputRows} rate={rate}/s "
-        f"waiting={waiting.get('rows', '?')} oldest={waiting.get('oldestSeconds', '?')}s"
+        f"waiting={waiting.get('rows', '?')} oldest={'?' if oldest is None else oldest}s"
+        + (f" looked={waiting['lookedAt']}" if "lookedAt" in waiting else "")
     )
 
 

@@ -90,6 +90,8 @@ class Scanner:
         )
         #: When the present batch began; None where none runs.
         self._began: float | None = None
+        #: When Spark asked for it.
+        self._asked = 0.0
         #: Whether the present batch is the first one, which Spark's start makes longer.
         self._cold = True
 
@@ -121,6 +123,7 @@ class Scanner:
         self._list()
         if not self.due:
             return None
+        asked = self._clock()
         if max_rows is None:
             self._give_back_ahead()
             members = list(self._members.values())
@@ -130,7 +133,7 @@ class Scanner:
             batch = self._next(start, max_rows)
         if batch is not None:
             self._size.begins(batch.count, more=any(part.rows.full for part in batch.parts))
-            self._began = self._clock()
+            self._began, self._asked = self._clock(), asked
         return batch
 
     def stop_at_present_end(self) -> None:
@@ -143,15 +146,24 @@ class Scanner:
         self._bounded = True
 
     def waiting(self) -> Json | None:
-        """How many rows wait, how old the oldest is, how many were left to neighbours; all as last seen."""
+        """How many rows wait, how old the oldest is, how many were left to neighbours; all as last seen.
+
+        ``lookedAt`` is the time of the oldest look that was before the present batch, if there is one. Of
+        several queues each is told by itself, too.
+        """
         scanners = self._members.values()
-        seen = [each.backlog.seen for each in scanners if each.backlog.seen is not None]
+        seen = {each.name: told for each in scanners if (told := each.backlog.told(self._asked)) is not None}
         if not seen:
             return None
-        ages = [each["oldestSeconds"] for each in seen if each["oldestSeconds"] is not None]
-        rows = sum(each["rows"] for each in seen)
-        left = sum(each.headroom.left for each in scanners)
-        return {"rows": rows, "oldestSeconds": max(ages, default=None), "leftToNeighbours": left}
+        ages = [each["oldestSeconds"] for each in seen.values() if each["oldestSeconds"] is not None]
+        looks = [each["lookedAt"] for each in seen.values() if "lookedAt" in each]
+        return {
+            "rows": sum(each["rows"] for each in seen.values()),
+            "oldestSeconds": max(ages, default=None),
+            "leftToNeighbours": sum(each.headroom.left for each in scanners),
+            **({"lookedAt": min(looks)} if looks else {}),
+            **({"queues": seen} if self._options.several else {}),
+        }
 
     def look_from_start_next(self) -> None:
         for member in self._members.values():
@@ -322,6 +334,7 @@ class Scanner:
                 member.head.claimed(part.rows)
             else:
                 member.head.passed(part.last)
+            member.backlog.claimed(part.rows)
         return batch
 
     # -- looking ---------------------------------------------------------------------------------
@@ -435,6 +448,7 @@ class Scanner:
             log.warning("queue_set_aside queue=%s: %s The others go on; it is tried again every %.0f s",
                         member.name, error, LATER_SECONDS)  # fmt: skip
         member.failure, member.not_before = error, self._clock() + LATER_SECONDS
+        member.backlog.seen = None
         failures = [each.failure for each in self._members.values()]
         if not self._matches and not any(each is None or isinstance(each, TryAgain) for each in failures):
             raise error
