@@ -1,17 +1,22 @@
 """What a job needs is looked for before Spark starts, and created where the user asks for that."""
 
+import json
 from unittest import mock
 
 import pytest
 from click.testing import CliRunner
 
-from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.administration import delayed_tables, outbox_tables
 from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import check_ready, create_missing
 from sqlqueue_spark.pipeline.declared import jobs
 from sqlqueue_spark.pipeline.running import program
+from sqlqueue_spark.pipeline.running.readiness import check_checkpoint
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.row_set import RowSet
+from tests.support.engines import with_catalog
 
 
 def source(engine, **more):
@@ -150,6 +155,63 @@ def test_a_job_ends_before_spark_starts(postgresql, job, arguments, monkeypatch)
             "correct the queue name or its schema.\n"
         ),
     )
+
+
+#: Each job that has a stream, and what it needs beside its queue.
+STREAMS = {
+    jobs.drain: ("--path", "x"),
+    jobs.forward: ("--to", "billing", "--endpoint", "F"),
+    jobs.handle: ("--handler", "tests.support.answers:nothing", "--endpoint", "F", "--error-queue", "error"),
+    jobs.archive: ("--into", "x", "--take"),
+    jobs.store_and_forward: ("--endpoint", "F", "--error-queue", "error"),
+}
+
+
+def begun(folder, queue):
+    """A checkpoint whose newest batch has rows of a queue, as Spark writes it."""
+    (folder / "offsets").mkdir()
+    for number in (9, 10):
+        its = queue if number == 10 else "older"
+        end = Offset(queue=its, identity="1", live=RowSet([(1, 2)]), expired=RowSet()).to_json()
+        (folder / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(end)}')
+    return str(folder)
+
+
+@pytest.mark.tier("all")
+@pytest.mark.parametrize("create", [[], ["--create"]], ids=["made before", "--create"])
+def test_a_checkpoint_of_another_queue_is_told_before_spark_starts(postgresql, tmp_path, monkeypatch, create):
+    """With ``--create`` nothing is created before."""
+    monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
+    for name in ("orders", "other") if create else ("orders", "other", "billing", "error"):
+        postgresql.create_queue(name)
+    if not create:
+        given = ConnectionOptions.parse({"url": postgresql.url})
+        outbox_tables.create(given, "F")
+        delayed_tables.create(given, "orders")
+    other = with_catalog(postgresql, "other")
+    there = f"{postgresql.url}?application_name=there"
+    env = {"SQLQUEUE_URL": postgresql.url, "SQLQUEUE_SINK_URL": there}
+    folder, told = begun(tmp_path, other), {}
+    for job, arguments in STREAMS.items():
+        command = ["--queue", "orders", "--checkpoint", folder, *arguments, *create]
+        result = CliRunner(env=env).invoke(job, command)
+        told[job.name] = result.exit_code, result.stdout, result.stderr
+    said = (
+        f"error: The checkpoint belongs to the queue {other}, not to {with_catalog(postgresql, 'orders')}; "
+        "give every queue a checkpoint of its own, or correct the option queue.\n"
+    )
+    assert told == dict.fromkeys([job.name for job in STREAMS], (1, "", said))
+
+
+def test_a_checkpoint_that_does_not_tell_its_queue_is_left_to_spark(tmp_path):
+    """Then no database is asked."""
+    nowhere = SourceOptions.parse({"url": "postgresql://nowhere.invalid/shop", "queue": "orders"})
+    for folder in (None, str(tmp_path / "nowhere"), "s3://bucket/checkpoint"):
+        check_checkpoint(nowhere, folder)
+    (tmp_path / "offsets").mkdir()
+    for kept in ("", "v1\n{}", "v1\n{}\n-", "v1\n{}\n17", "v1\n{}\n{}\n{}", 'v1\n{}\n{"version":1}'):
+        (tmp_path / "offsets" / "0").write_text(kept)
+        check_checkpoint(nowhere, str(tmp_path))
 
 
 def test_a_job_creates_what_is_missing(postgresql, monkeypatch):

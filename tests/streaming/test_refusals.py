@@ -8,7 +8,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from sqlqueue_spark.embedded import GUARDED_ROLE
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline.running.delta_lake import knows
+from sqlqueue_spark.pipeline.running.readiness import check_checkpoint
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.streams import drain, stream, to_delta, to_each
 
@@ -53,11 +56,17 @@ def test_a_checkpoint_of_another_queue_is_refused(spark, postgresql, tmp_path):
     database = postgresql.url.rpartition("/")[2]
     drain(to_each(stream(spark, postgresql, orders), tmp_path, lambda *_: None))
     writer = to_each(stream(spark, postgresql, invoices), tmp_path, lambda *_: None)
-    assert refusal(lambda: drain(writer)) == (
+    said = (
         f"The checkpoint belongs to the queue orders@[public]@[{database}], not to invoices@[public]@[{database}]; "
         "give every queue a checkpoint of its own, or correct the option queue."
     )
+    assert refusal(lambda: drain(writer)) == said
     assert invoices.count() == 2
+    # A job reads the same files before Spark starts.
+    source = SourceOptions.parse({"url": postgresql.url, "queue": "invoices"})
+    with pytest.raises(ConfigurationError) as caught:
+        check_checkpoint(source, f"file:{tmp_path}/checkpoint")
+    assert str(caught.value) == said
 
 
 def test_a_queue_that_is_not_there_is_refused(spark, postgresql, tmp_path):

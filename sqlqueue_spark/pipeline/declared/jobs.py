@@ -116,7 +116,7 @@ def drain(sections: Sections, show: int) -> Run:
     own, options = SourceOptions.parse(source), DeltaOptions.parse(with_checkpoint(delta))
     return Run(
         title=f"drain {own.title} to Delta",
-        make_ready=lambda create: make_ready(own, create=create),
+        make_ready=lambda create: make_ready(own, create=create, checkpoint=options.checkpoint),
         start=lambda spark: drain_until_stopped(spark, source, options, show),
     )
 
@@ -131,7 +131,7 @@ def forward(sections: Sections) -> Run:
     own, places = SourceOptions.parse(source), places_of(source, sink)
     return Run(
         title=f"forward {own.title}",
-        make_ready=lambda create: make_ready(own, places, create=create),
+        make_ready=lambda create: make_ready(own, places, create=create, checkpoint=options.checkpoint),
         start=lambda spark: send_until_stopped(
             spark,
             source,
@@ -156,7 +156,8 @@ def handle(sections: Sections) -> Run:
     check_error_queue(places.home)
 
     def ready(create: bool) -> None:
-        make_ready(own, places, create=create, retries=options.delayed_retries > 0)
+        retries = options.delayed_retries > 0
+        make_ready(own, places, create=create, retries=retries, checkpoint=options.checkpoint)
         for line in subscribe(own, places.home, options.subscribe, create=create):
             click.echo(plain(line))
 
@@ -189,7 +190,9 @@ def archive(sections: Sections) -> Run:
         )
     return Run(
         title=f"archive {own.title}",
-        make_ready=lambda create: make_ready(own, create=create, only_look=not options.take),
+        make_ready=lambda create: make_ready(
+            own, create=create, only_look=not options.take, checkpoint=options.checkpoint
+        ),
         start=lambda spark: archive_until_stopped(spark, source, options),
     )
 

@@ -99,7 +99,8 @@ class StoreAndForward:
             outbox, except in those that are down.
         """
         places = Places(self.home, self.other)
-        make_ready(self.own, Places(self.home, self.home), create=create, retries=True)
+        places_at_home, checkpoint = Places(self.home, self.home), self.options.checkpoint
+        make_ready(self.own, places_at_home, create=create, retries=True, checkpoint=checkpoint)
         for target in places.everywhere()[1:] if create else ():
             try:
                 made = outbox_tables.create(places.at(target), self.other.sender or "")

@@ -5,8 +5,11 @@ Spark takes half a minute to its first batch. What is missing is known within a 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
@@ -16,7 +19,9 @@ from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inspection.findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.claiming.queue_list import opened, shown, tables_of
+from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.peek import check_visible
 from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
 from sqlqueue_spark.send.compose.places import Place, Places
@@ -37,19 +42,54 @@ def make_ready(
     create: bool,
     retries: bool = False,
     only_look: bool = False,
+    checkpoint: str | None = None,
 ) -> None:
     """Check that what a job needs is in its databases. Errors and ``retries`` as for :func:`check_ready`.
 
     :param create: create what is missing first, and print a line for each.
     :param only_look: the job looks at the queue, and receives nothing.
+    :param checkpoint: the folder of the job's stream.
     """
     if create:
+        with contextlib.suppress(QueueError):  # a queue that is missing is about to be created
+            check_checkpoint(source, checkpoint)
         for line in create_missing(source, sink, retries=retries):
             click.echo(plain(line))
     if only_look:
         check_visible(source)
     else:
         check_ready(source, sink, retries=retries)
+        check_checkpoint(source, checkpoint)
+
+
+def check_checkpoint(source: SourceOptions, folder: str | None) -> None:
+    """Refuse a checkpoint of another queue, where its folder lies on this machine.
+
+    :raises ConfigurationError: the text says whose it is.
+    """
+    end = None if folder is None else _newest_end(Path(folder.removeprefix("file:")))
+    if end is None:
+        return
+    pool = ConnectionPool(source, None)
+    try:
+        with pool.transaction() as session:
+            pool.check_belongs(end, session)
+    finally:
+        pool.close()
+
+
+def _newest_end(checkpoint: Path) -> Offset | None:
+    """Where the newest batch of a checkpoint ends; None where it is not known to have one of a queue alone.
+
+    A file of ``offsets`` has two lines, of its version and of the query's settings, and one for each source
+    (org.apache.spark.sql.execution.streaming.OffsetSeqLog).
+    """
+    try:
+        newest = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name), default=None)
+        _, _, end = [] if newest is None else newest.read_text(encoding="utf-8").splitlines()
+        return Offset.if_ours(json.loads(end))
+    except (OSError, ValueError):
+        return None
 
 
 def check_ready(
