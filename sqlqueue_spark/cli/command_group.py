@@ -64,7 +64,7 @@ class CommandGroup(click.Group):
             said = "\n".join(plain(each.expandtabs()) for each in error.message.split("\n"))
             error.message = said  # type: ignore[misc] # click calls it final, and shows it later
             raise
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):  # click makes an Abort of a Ctrl-C at its question
             output.say(err=True)  # behind the ^C of the terminal
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:

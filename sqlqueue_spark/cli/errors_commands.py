@@ -113,7 +113,8 @@ def list_(
         shown = list(islice(rows, _LISTED if limit is None else limit))
         more = sum(1 for _ in rows)
     if not shown and not more:
-        output.say(error_output.nothing(queue))
+        all_ = selection == Selection()
+        output.say(f"the queue {queue} is empty" if all_ else error_output.nothing(queue))
         return
     if shown:
         output.lines(error_output.rows_text(shown))

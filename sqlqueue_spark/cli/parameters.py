@@ -112,7 +112,16 @@ def confirmed(question: str, answer: str, otherwise: str) -> None:
 
     :param otherwise: the end of the error if something else is typed: what was not done.
     """
-    if click.prompt(plain(question), err=True) != answer:
+    try:
+        given = click.prompt(plain(question), err=True)
+    except click.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        click.echo(err=True)  # behind the question
+        raise click.ClickException(
+            f"No answer came, so {otherwise}; where the command cannot ask, add --yes."
+        ) from error
+    if given != answer:
         raise click.ClickException(plain(f"That is not {answer!r}, so {otherwise}."))
 
 

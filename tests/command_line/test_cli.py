@@ -1,5 +1,6 @@
 """The command on a real queue: what it prints, what it returns, and what it never prints."""
 
+import io
 import json
 import re
 import subprocess
@@ -82,10 +83,32 @@ def test_a_purge_asks_for_the_queues_name(postgresql):
     )
     few = run(postgresql, "purge", "orders", "--expired", input="no\n")
     assert few.stderr.startswith(f"0 expired messages of the queue {where} will be deleted; ")
-    assert run(postgresql, "purge", "orders", input="").exit_code == 1
+    unanswered = run(postgresql, "purge", "orders", input="")
+    assert (unanswered.exit_code, unanswered.stderr.splitlines()[-1]) == (
+        1,
+        "Error: No answer came, so nothing more was deleted; where the command cannot ask, add --yes.",
+    )
     assert queue.count() == 3
     done = run(postgresql, "purge", "orders", input="orders\n")
     assert (done.exit_code, done.stdout, queue.count()) == (0, "deleted 3 messages from orders\n", 0)
+
+
+class Interrupted(io.RawIOBase):
+    """A keyboard at which Ctrl-C is pressed."""
+
+    def readable(self):
+        return True
+
+    def readinto(self, _buffer):
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_at_a_question_is_exit_code_130(postgresql):
+    queue = postgresql.create_queue()
+    queue.insert(1)
+    asked = run(postgresql, "purge", "orders", input=io.BufferedReader(Interrupted()))
+    assert (asked.exit_code, queue.count()) == (130, 1)
+    assert asked.stderr.endswith("to go on, type the queue's name: \n")
 
 
 def test_a_finding_is_exit_code_1_with_its_statement(postgresql):

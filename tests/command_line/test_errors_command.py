@@ -101,7 +101,8 @@ def test_a_list_as_json(postgresql, error):
 
 
 def test_nothing_is_said_to_be_there(postgresql, error):
-    assert said(postgresql, "list") == "no such failed message is in error\n"
+    assert said(postgresql, "list") == "the queue error is empty\n"
+    assert said(postgresql, "list", "--stopping") == "no such failed message is in error\n"
     assert said(postgresql, "list", "--json") == ""
     nothing = f"no such failed message is in {where(postgresql)}\n"
     assert said(postgresql, "retry") == nothing
