@@ -41,7 +41,7 @@ def main(folder: Path, shop: str, billing: str) -> None:
             try:
                 store_and_forward(spark, source, sink, StoreAndForwardOptions.parse(given), create=True)
             except Exception as error:  # noqa: BLE001 -- whatever ends a job, it is to run again
-                click.echo(f"error: {sentence_of(error)}")
+                click.echo(f"Error: {sentence_of(error)}")
             stopping.wait(1)
 
     accepting = {"handler": "sqlqueue_spark.demo.order_pipelines:accept"}

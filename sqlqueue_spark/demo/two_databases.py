@@ -129,7 +129,7 @@ class _Orders:
             done, now = len(self._ids) == wanted and there(waiting, accepted), time.monotonic()
             said = self._log.read_text(errors="replace").rpartition("\n")[0].splitlines()
             for each in said[self._lines :]:
-                if each.startswith(("database_down", "database_back", "put_back", "error:")):
+                if each.startswith(("database_down", "database_back", "put_back", "Error:")):
                     click.echo(f"  the job says: {each}")
             self._lines = len(said)
             if done or now >= line:

@@ -151,7 +151,7 @@ def test_a_job_ends_before_spark_starts(postgresql, job, arguments, monkeypatch)
         1,
         "",
         (
-            "error: There is no queue table orders@[public] in this database; create it with: sqlqueue create 'orders', or "
+            "Error: There is no queue table orders@[public] in this database; create it with: sqlqueue create 'orders', or "
             "correct the queue name or its schema.\n"
         ),
     )

@@ -130,7 +130,7 @@ def test_a_job_that_lacks_something_says_one_sentence_and_no_secret(
     failed = job(url, "--available-now", *arguments)
     assert failed.ended() == 1
     # spark-submit shows all that the program says on its own standard output.
-    assert re.fullmatch(f"error: {sentence}", failed.lines[-1])
+    assert re.fullmatch(f"Error: {sentence}", failed.lines[-1])
     assert len(failed.lines) == 1
     assert "sesame" not in failed.report()
     assert SECRET not in failed.report()

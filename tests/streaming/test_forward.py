@@ -375,7 +375,7 @@ def failed(spark, postgresql, queues, tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_a_transform_that_cannot_be_is_one_sentence(failed, arguments, sentence):
-    assert re.fullmatch(f"error: {sentence}\n", failed(*arguments))
+    assert re.fullmatch(f"Error: {sentence}\n", failed(*arguments))
 
 
 def test_a_missing_destination_costs_no_message(queues, failed):
@@ -384,7 +384,7 @@ def test_a_missing_destination_costs_no_message(queues, failed):
     orders.insert(2)
     sql = "SELECT *, 'nowhere' AS Destination FROM messages"
     assert failed("--to", "Billing", "--sql", sql) == (
-        "error: There is no queue table nowhere@[public] to send to; create it with: sqlqueue create 'nowhere', or "
+        "Error: There is no queue table nowhere@[public] to send to; create it with: sqlqueue create 'nowhere', or "
         "correct the destination or its schema. Nothing of this batch was sent.\n"
     )
     assert orders.count() == 2

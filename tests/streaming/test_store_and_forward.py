@@ -48,7 +48,7 @@ def test_a_row_that_goes_nowhere_ends_the_job_and_is_named(engine, elsewhere, jo
         "created …",
     ]
     assert said == (
-        "error: A message has neither the header $.store-and-forward.destination nor $.store-and-forward.eventtype, so it does not go to the "
+        "Error: A message has neither the header $.store-and-forward.destination nor $.store-and-forward.eventtype, so it does not go to the "
         "other database; name a handler for such messages, or a queue of this database as localQueue. It is the row with "
         f"RowVersion 4, Id {row_id(3)}, Queue outgoing@[public].\n"
     )

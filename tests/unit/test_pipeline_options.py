@@ -89,7 +89,7 @@ ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
 )  # fmt: skip
 def test_a_wrong_configuration_is_one_sentence(refused, arguments, sentence):
     """And exit code 2."""
-    assert refused(*arguments) == f"error: {sentence}\n"
+    assert refused(*arguments) == f"Error: {sentence}\n"
 
 
 def test_an_outbox_needs_a_name_of_its_own():

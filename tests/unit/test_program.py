@@ -101,25 +101,25 @@ def test_a_wrong_configuration_is_one_sentence(refused, tmp_path, text, sentence
     """And exit code 2."""
     file = tmp_path / "wrong.toml"
     file.write_text(text)
-    assert refused("--config", file) == f"error: {sentence.format(file=file)}\n"
+    assert refused("--config", file) == f"Error: {sentence.format(file=file)}\n"
 
 
 def test_a_configuration_that_is_no_text_is_refused(refused, tmp_path):
     file = tmp_path / "wrong.toml"
     file.write_bytes(b'[source]\nqueue = "\xff"')
-    assert refused("--config", file).startswith(f"error: The configuration {file} is not valid TOML (")
+    assert refused("--config", file).startswith(f"Error: The configuration {file} is not valid TOML (")
 
 
 def test_a_byte_order_mark_means_nothing(refused, tmp_path):
     file = tmp_path / "windows.toml"
     file.write_text('[source]\nqueue = "orders"\n[delta]\ncheckpoint = "c"', encoding="utf-8-sig")
-    assert refused("--config", file).startswith("error: The option path is required; ")
+    assert refused("--config", file).startswith("Error: The option path is required; ")
 
 
 def test_bytes_that_are_no_utf_8_are_refused(refused):
     for given in (["--queue", "a\udcffb"], ["--set", "source.queue=a\udcffb"]):
         assert (
-            refused(*given) == "error: The option queue holds bytes that are no UTF-8; write it in UTF-8.\n"
+            refused(*given) == "Error: The option queue holds bytes that are no UTF-8; write it in UTF-8.\n"
         )
 
 
@@ -135,7 +135,7 @@ def test_bytes_that_are_no_utf_8_are_refused(refused):
 )
 def test_a_malformed_setting_is_said_without_its_value(refused, setting, sentence):
     remedy = "cannot be read; write source.KEY=VALUE or delta.KEY=VALUE."
-    assert refused("--set", setting) == f"error: {sentence} {remedy}\n"
+    assert refused("--set", setting) == f"Error: {sentence} {remedy}\n"
 
 
 def test_an_unknown_argument_or_file_is_wrong_usage(refused):
@@ -156,7 +156,7 @@ def sections(monkeypatch):
 
         monkeypatch.setattr(program, "configuration", noted)
         result = CliRunner(env={"SQLQUEUE_URL": None}).invoke(job, [str(each) for each in arguments])
-        assert (result.exit_code, result.stderr) == (2, "error: enough\n")
+        assert (result.exit_code, result.stderr) == (2, "Error: enough\n")
         return found[0]
 
     return run
@@ -235,7 +235,7 @@ def test_a_url_in_another_ones_place_is_refused_and_not_repeated(refused, name):
     given = {"queue": "orders", "checkpoint": "c", "path": "p", name: url}
     complaint = refused(*(word for each in given.items() for word in (f"--{each[0]}", each[1])))
     assert complaint == (
-        f"error: The option {name} is shown in logs and plans, and a url with a password stands there; give it as the option "
+        f"Error: The option {name} is shown in logs and plans, and a url with a password stands there; give it as the option "
         "url.\n"
     )
 
@@ -281,7 +281,7 @@ def no_archive(monkeypatch):
     ],
 )
 def test_the_archive_refuses_what_does_not_go_together(no_archive, arguments, sentence):
-    assert no_archive(*arguments) == f"error: {sentence}\n"
+    assert no_archive(*arguments) == f"Error: {sentence}\n"
 
 
 def test_the_archive_of_conf_lacks_only_a_url(sections):

@@ -100,21 +100,21 @@ COMMON = ("--queue", "outgoing", "--checkpoint", "c", "--endpoint", "Shop.Forwar
 )
 def test_a_wrong_configuration_is_one_sentence(job, arguments, sentence):
     """And exit code 2."""
-    assert job(*arguments) == (2, f"error: {sentence}\n")
+    assert job(*arguments) == (2, f"Error: {sentence}\n")
 
 
 def test_without_the_other_database_or_with_the_same_one_nothing_starts(job):
     assert job(*COMMON, sink_url=None) == (
         2,
         (
-            "error: There is no option url of the sink, the other database; give it as sink.url in the configuration, or as "
+            "Error: There is no option url of the sink, the other database; give it as sink.url in the configuration, or as "
             "SQLQUEUE_SINK_URL.\n"
         ),
     )
     assert job(*COMMON, sink_url=SHOP) == (
         2,
         (
-            "error: The url of the sink is that of the queue's own database, and messages go to another one; give that one's as sink.url "
+            "Error: The url of the sink is that of the queue's own database, and messages go to another one; give that one's as sink.url "
             "or SQLQUEUE_SINK_URL, or take jobs/forward.py, which sends within a database.\n"
         ),
     )
@@ -123,7 +123,7 @@ def test_without_the_other_database_or_with_the_same_one_nothing_starts(job):
 def test_what_is_understood_fails_at_the_database_that_nobody_answers_for(job):
     """Which is another exit code."""
     code, said = job(*COMMON, "--local-queue", "orders")
-    assert (code, said.startswith("error: No database answers at 127.0.0.1:1/shop (")) == (1, True)
+    assert (code, said.startswith("Error: No database answers at 127.0.0.1:1/shop (")) == (1, True)
 
 
 def test_each_database_sees_its_own_options():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -175,5 +174,6 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
     except (SqlQueueError, PySparkException, Py4JError) as error:
         if debug:
             raise
-        click.echo(f"error: {sentence_of(error)}", err=True)
-        sys.exit(code)
+        failed = click.ClickException(sentence_of(error))
+        failed.exit_code = code  # type: ignore[misc] # click has one for each class
+        raise failed from error
