@@ -236,9 +236,9 @@ def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> No
     with command_group.needing_spark("demo"):
         show: Any = importlib.import_module(_DEMOS[name])
     if stop:
-        show.stop(folder or show.DEFAULT_FOLDER)
+        stopped = show.stop(folder or show.DEFAULT_FOLDER)
+        output.lines(f"The server in {each} is stopped; its data stay." for each in stopped)
+        if not stopped:
+            output.say(f"No server of this demo runs in {folder or show.DEFAULT_FOLDER}.")
         return
-    try:
-        show.main(folder or show.DEFAULT_FOLDER, messages or show.DEFAULT_MESSAGES)
-    except KeyboardInterrupt:
-        raise click.Abort from None
+    show.main(folder or show.DEFAULT_FOLDER, messages or show.DEFAULT_MESSAGES)

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.demo.folder import alone, check_parts, short, url_file
+from sqlqueue_spark.demo.folder import alone, check_parts, short, stopped, url_file
 from sqlqueue_spark.demo.shown_command import activation, child_environment, run
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.options import ConnectionOptions
@@ -57,10 +57,9 @@ def main(folder: Path, messages: int) -> None:
     click.echo(_NEXT.format(activate=activation(), url=ours, queue=QUEUE, drain=command, where=where))
 
 
-def stop(folder: Path) -> None:
-    """Stop the demo's server; its data stay."""
-    if (folder / "database").exists():
-        EmbeddedServer(folder / "database").stop()
+def stop(folder: Path) -> list[Path]:
+    """Stop the demo's server; its data stay. Returns where it ran."""
+    return stopped(folder / "database")
 
 
 def _conclude(said: str, left: int) -> None:

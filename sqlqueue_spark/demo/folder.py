@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.embedded.data_folder import make_way
 from sqlqueue_spark.embedded.programs import binary, opened_lock
 from sqlqueue_spark.errors import ConfigurationError
@@ -43,6 +44,14 @@ def alone(folder: Path) -> Iterator[None]:
                 f"A demo runs in {folder} already; wait for it, or name another folder with --folder."
             ) from error
         yield
+
+
+def stopped(*folders: Path) -> list[Path]:
+    """Stop the servers whose data are in these folders; returns the folders of those that ran."""
+    ran = [each for each in folders if each.exists() and EmbeddedServer(each).running_port() is not None]
+    for each in ran:
+        EmbeddedServer(each).stop()
+    return ran
 
 
 def url_file(file: Path, variable: str, url: str) -> str:

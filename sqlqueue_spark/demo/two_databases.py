@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 
 from sqlqueue_spark.administration import delayed_tables, queue_peek, queue_tables
-from sqlqueue_spark.demo.folder import alone, check_parts, short, url_file
+from sqlqueue_spark.demo.folder import alone, check_parts, short, stopped, url_file
 from sqlqueue_spark.demo.shown_command import activation, child_environment, run
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.errors import SqlQueueError
@@ -90,11 +90,9 @@ def main(folder: Path, messages: int) -> None:
     click.echo(_NEXT.format(activate=activation(), urls=urls, checkpoint=checkpoint, where=where))
 
 
-def stop(folder: Path) -> None:
-    """Stop the demo's servers; their data stay."""
-    for name in _NAMES:
-        if (folder / name).exists():
-            EmbeddedServer(folder / name).stop()
+def stop(folder: Path) -> list[Path]:
+    """Stop the demo's servers; their data stay. Returns where they ran."""
+    return stopped(*(folder / name for name in _NAMES))
 
 
 def _kill(jobs: subprocess.Popen[bytes]) -> None:

@@ -67,8 +67,11 @@ def test_the_demo_drains_everything_once(demo, folder):
         assert (file.stat().st_mode & 0o777, password in said) == (0o600, False)
         assert f'export SQLQUEUE_URL="$(cat {file})"' in said
     finally:
-        stopped = demo(*of_demo, "--stop")
-    assert stopped == (0, "")
+        stopped = [demo(*of_demo, "--stop") for _ in range(2)]
+    assert stopped == [
+        (0, f"The server in {folder / 'database'} is stopped; its data stay.\n"),
+        (0, f"No server of this demo runs in {folder}.\n"),
+    ]
 
 
 def test_the_demo_of_two_databases_has_every_order_accepted_once(demo, installed, folder):
@@ -100,7 +103,8 @@ def test_the_demo_of_two_databases_has_every_order_accepted_once(demo, installed
         assert '"rows": 60' in peeked.stdout
     finally:
         stopped = demo(*of_demo, "--stop")
-    assert stopped == (0, "")
+    stays = "is stopped; its data stay."
+    assert stopped == (0, "".join(f"The server in {folder / each} {stays}\n" for each in ("shop", "billing")))
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
@@ -120,7 +124,7 @@ def test_a_demo_of_two_databases_that_is_ended_leaves_nothing_running(installed,
     assert {each.name() for each in theirs} & {"java", "python", "python3"}
     assert servers
     os.killpg(running.pid, end)
-    assert running.wait(60) == (1 if end == signal.SIGINT else -end)
+    assert running.wait(60) == (130 if end == signal.SIGINT else -end)
     eventually(lambda: not any(alive(each) for each in (*theirs, *servers)), within=LONG)
     assert "Traceback" not in said.read_text()
 
