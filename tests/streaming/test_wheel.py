@@ -3,6 +3,7 @@
 import colorsys
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -136,6 +137,8 @@ def test_each_job_runs_from_the_wheel(installed, folder, postgresql, remote):
     # The log is that of the wheel: with its own one Spark says so, and what it does.
     assert "default log4j profile" not in complained, complained
     assert "INFO" not in complained, complained
+    # What each start of Java and of Ivy says is left out.
+    assert re.findall("incubator|\tfound |replaced a statically", complained) == [], complained
     assert not (folder / "spark-warehouse").exists()
 
 

@@ -84,6 +84,7 @@ def builder(monkeypatch, tmp_path):
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(SparkSession, "builder", Builder())
+    monkeypatch.setattr(module, "start_java", lambda _: None)
     return SparkSession.builder
 
 

@@ -1,7 +1,7 @@
 """Delta Lake for this Spark: its package, its settings, and what a session lacks of them.
 
 For each user a note says where the jars of the package are, so that only the first start asks Maven's
-repository: to ask costs each start a second, ninety lines on stderr and, without a network, half a minute.
+repository: to ask costs each start a second, and half a minute where there is no network.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 
+import click
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.pipeline.running import delta_lake
 from sqlqueue_spark.pipeline.running.delta_lake import JARS, LISTS, PACKAGES, fetched, remember
+from sqlqueue_spark.pipeline.running.java_output import start_java
 from sqlqueue_spark.pipeline.running.spark_defaults import (
     CONF,
     has_log,
@@ -60,10 +62,14 @@ def session(name: str, *, delta: bool = True, settings: Mapping[str, str] | None
         theirs = settings_in(users_folder())
         _set_environment(theirs)
         ours = missing_settings(theirs, delta=delta) | dict(settings or {})
+        if _fetches_delta_alone(ours, theirs):
+            click.echo(f"Spark fetches {ours[PACKAGES]} from Maven's repository, once.", err=True)
     builder = SparkSession.builder.appName(name)
     for key, value in ours.items():
         builder = builder.config(key, value)
     try:
+        if _is_ours():
+            start_java({**ours, "spark.app.name": name})
         spark = builder.getOrCreate()
     except PySparkException as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
