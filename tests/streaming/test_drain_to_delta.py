@@ -78,6 +78,7 @@ def test_signals_stop_the_job_between_two_batches(spark, postgresql, job, tmp_pa
     runs[1].goes_on(lambda: runs[1].batches)
     os.killpg(runs[1].process.pid, signal.SIGINT)
     assert runs[1].ended() == 0, runs[1].report()
+    assert [each.report().count("Stops after the batch under way.\n") for each in runs] == [1, 1]
     # Ctrl-C may have hit a program that Java had started for a moment.
     if "stopped within a batch" not in runs[1].report():
         assert_clean(postgresql, queue, tmp_path, runs, sent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -12,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import click
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,6 +25,8 @@ from sqlqueue_spark.pipeline.running.batch_report import BatchReport, Details, T
 _CHILD_ENDED = re.compile(
     r"Failed to exec spawn helper: pid: \d+, signal: (?:2|15)\b|ExitCodeException exitCode=(?:130|143)\b"
 )
+
+_STOPS = "Stops after the batch under way."
 
 
 @contextmanager
@@ -99,14 +103,22 @@ def hit_by_the_signal(error: str) -> bool:
 
 @contextmanager
 def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
-    """Turn SIGTERM and SIGINT into a flag within the block, here and in the JVM of spark-submit.
+    """Turn SIGTERM and SIGINT into a flag within the block, here and in the JVM, and say so at once.
 
     Else the JVM would end the Spark context in the middle of a batch, which is safe but not clean.
     """
-    asked = threading.Event()
+    asked, first = threading.Event(), threading.Lock()
+    said = f"\n{_STOPS}" if sys.stderr.isatty() else _STOPS  # behind the ^C of the terminal
+
+    def ask(*_: object) -> None:
+        asked.set()
+        if first.acquire(blocking=False):
+            # Not in this thread: the signal may have interrupted a line that it writes.
+            threading.Thread(target=click.echo, args=(said,), kwargs={"err": True}).start()
+
     here = threading.current_thread() is threading.main_thread()  # no other thread may handle signals
     numbers = (signal.SIGTERM, signal.SIGINT) if here else ()
-    before = {number: signal.signal(number, lambda *_: asked.set()) for number in numbers}
+    before = {number: signal.signal(number, ask) for number in numbers}
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is not None:  # else it is Spark Connect, and the JVM is elsewhere and not ours
         from pyspark.java_gateway import ensure_callback_server_started
@@ -114,7 +126,7 @@ def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
         gateway = spark.sparkContext._gateway  # noqa: SLF001 -- Spark's own foreachBatch does the same
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark left it
         for name in ("TERM", "INT"):  # a terminal's Ctrl-C goes to every process
-            jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), _Handler(asked))
+            jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), _Handler(ask))
     try:
         yield asked
     finally:
@@ -123,11 +135,8 @@ def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
 
 
 class _Handler:
-    def __init__(self, asked: threading.Event) -> None:
-        self._asked = asked
-
-    def handle(self, received: object) -> None:  # noqa: ARG002 -- the interface's parameter
-        self._asked.set()
+    def __init__(self, ask: Callable[[object], None]) -> None:
+        self.handle = ask
 
     class Java:
         implements = ["sun.misc.SignalHandler"]  # noqa: RUF012 # py4j's protocol
