@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.environment import with_password
-from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.receive.reading.peek import look_before
 from sqlqueue_spark.spark.allowed_code import check
+from sqlqueue_spark.spark.own_options import own_options
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.readers import (
     QueueStreamReader,
@@ -25,9 +25,6 @@ from sqlqueue_spark.spark.readers import (
     schema_of,
 )
 from sqlqueue_spark.spark.writers import SqlQueueStreamWriter, SqlQueueWriter
-
-#: What Spark puts among the options of a source or a sink.
-_SPARKS = ("path", "checkpointlocation")
 
 
 class SqlQueueDataSource(DataSource):
@@ -73,29 +70,13 @@ class SqlQueueDataSource(DataSource):
         return SqlQueueStreamWriter(self._sink_options(), schema, overwrite)
 
     def _source_options(self) -> SourceOptions:
-        return check(SourceOptions.parse(with_password(_with_queue(self.options))), self.allowed)
+        return check(SourceOptions.parse(with_password(own_options(self.options))), self.allowed)
 
     def _sink_options(self) -> dict[str, str]:
-        given = with_password(_with_queue(self.options))
+        given = with_password(own_options(self.options))
         checked = check(SinkOptions.parse(given), self.allowed)
         urls = {"url": checked.url} | {f"endpoint.{n}.url": url for n, url in checked.endpoint_urls.items()}
         return {name: value for name, value in given.items() if name.lower() not in urls} | urls
-
-
-def _with_queue(options: Mapping[str, str]) -> dict[str, str]:
-    """The options without what Spark adds: ``load("orders")`` and ``save("orders")`` name a queue, as the
-    option does.
-    """
-    given = {name: value for name, value in options.items() if name.lower() not in _SPARKS}
-    path, named = said(options, "path"), said(given, "queue")
-    if path is None or named == path:
-        return given
-    if named is not None:
-        raise ConfigurationError(
-            f"Both {path!r}, the path that is loaded or written, and the option queue ({named!r}) name the "
-            "queue; drop one."
-        )
-    return {**given, "queue": path}
 
 
 #: What each session allows.
