@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from urllib.parse import unquote
 
 _SCHEME = re.compile(
@@ -33,6 +33,11 @@ _PART, _LONGEST_LINE = 1 << 16, 8_000
 def plain(text: str) -> str:
     r"""The text, with an escape such as ``\x1b`` for each character that shows nothing by itself."""
     return escaped(text, _escape)
+
+
+def moment(at: datetime) -> str:
+    """Return a time in UTC as all texts show it: ``2026-01-31 12:00:00Z``."""
+    return f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
 def age(span: timedelta) -> str:

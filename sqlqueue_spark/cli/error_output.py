@@ -15,12 +15,15 @@ from sqlqueue_spark.cli.text_table import table
 from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
 from sqlqueue_spark.messages.message import parse_headers
 from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Verdict
+from sqlqueue_spark.plain_text import moment
 
 #: Shown in place of a failed queue or an exception's type that the row does not tell.
 NONE = "-"
 
 _LONGEST_MESSAGE = 60
 _LONGEST_BODY = 2_000
+#: The most characters that the name of a header is filled up to.
+_WIDEST_NAME = 60
 #: Maximum number of queues that a question names.
 _NAMED = 5
 _STACK_TRACE = f"{EXCEPTION_INFO}StackTrace"
@@ -55,7 +58,7 @@ class Summary:
             (f"{count:,}", queue or NONE, exception or NONE)
             for (queue, exception), count in self.groups.most_common()
         ]
-        yield from table(("count", "failed queue", "exception type"), rows, names=(1,))
+        yield from table(("count", "failed queue", "exception type"), rows)
         for kind, count in self.others.items():
             failures = "failure" if count == 1 else "failures"
             yield f"{counted(count, kind)} {_is(count)} no {failures}: neither retry nor discard takes them"
@@ -84,7 +87,7 @@ def row_json(row: ErrorRow) -> dict[str, Any]:
 
 def rows_text(rows: Iterable[ErrorRow]) -> Iterator[str]:
     heads = ("number", "failed", "message id", "failed queue", "exception type", "message", "")
-    yield from table(heads, [_row(row) for row in rows], names=(3, 4), texts=(5,))
+    yield from table(heads, [_row(row) for row in rows])
 
 
 def shown_json(shown: Shown) -> dict[str, Any]:
@@ -109,8 +112,9 @@ def shown_text(shown: Shown) -> Iterator[str]:
         yield from indented((message.headers or "").splitlines())
     else:
         yield "headers"
-        told = [(f"  {name}", value) for name, value in headers.items() if name != _STACK_TRACE]
-        yield from list(table(("", ""), told, whole=True))[1:]
+        width = min(_WIDEST_NAME, max(map(len, headers), default=0))
+        told = ((name, value) for name, value in headers.items() if name != _STACK_TRACE)
+        yield from indented(f"{name.ljust(width)}  {value}" for name, value in told)
         if trace := headers.get(_STACK_TRACE):
             yield "stack trace"
             yield from indented(trace.splitlines())
@@ -164,7 +168,7 @@ def _held(count: int) -> Iterator[str]:
 
 
 def _row(row: ErrorRow) -> tuple[str, ...]:
-    failed = "" if row.time_of_failure is None else f"{row.time_of_failure:%Y-%m-%d %H:%M:%S}"
+    failed = "" if row.time_of_failure is None else moment(row.time_of_failure)
     said = (row.exception_message or "").strip().partition("\n")[0]
     message = said if len(said) <= _LONGEST_MESSAGE else f"{said[: _LONGEST_MESSAGE - 1]}…"
     told = (row.message_id, row.failed_queue or NONE, row.exception_type or NONE, message)

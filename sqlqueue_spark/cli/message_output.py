@@ -11,14 +11,11 @@ import enum
 from collections.abc import Iterator, Sequence
 
 from sqlqueue_spark.administration.message_lines import message_id
-from sqlqueue_spark.cli.text_table import NARROWEST, joined
-from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, TIME_SENT, parse_headers
-from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.cli.text_table import Table, terminal_width
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, TIME_SENT, parse_headers, parse_time
+from sqlqueue_spark.plain_text import moment, plain
 from sqlqueue_spark.tables.queue_admin import Message
 
-_HEADS = ("number", "sent", "message id", "type", "body", "")
-#: The column of the type, which is made narrower to fit the terminal.
-_TYPE = 3
 #: Maximum characters of the beginning of a body, and maximum bytes that are read for it.
 _BEGINNING, _LOOKED_AT = 2_000, 8_000
 #: Bytes in a line of hexadecimal digits.
@@ -36,38 +33,23 @@ class Bodies(enum.Enum):
 class MessageTable:
     """A table that grows while messages arrive: number, time, id, type, size, and what is unusual."""
 
-    def __init__(self, bodies: Bodies = Bodies.NONE, width: int | None = None) -> None:
-        """:param width: width of the terminal; None if stdout is none."""
+    def __init__(self, bodies: Bodies = Bodies.NONE) -> None:
         self._bodies = bodies
-        self._width = width
-        self._widths = [0] * len(_HEADS)
-        self._begun = False
+        self._width = terminal_width()
+        self._table = Table("number", "sent", "message id", "type", "body", "")
 
     def lines(self, messages: Sequence[Message]) -> Iterator[str]:
         """Yield the lines of these messages, the first time below the heads of the columns."""
         rows = [_row(message) for message in messages]
-        known = rows if self._begun else [_HEADS, *rows]
-        self._widths = [
-            max(width, *map(len, cells)) for width, *cells in zip(self._widths, *known, strict=True)
-        ]
-        widths = self._fitting()
-        if not self._begun:
-            self._begun = True
-            yield joined(_HEADS, widths)
-        for message, row in zip(messages, rows, strict=True):
-            yield joined(row, widths)
+        if self._bodies is Bodies.NONE:
+            yield from self._table.lines(rows)
+            return
+        for message, lines in zip(messages, self._table.parts([row] for row in rows), strict=True):
+            yield from lines
             if self._bodies is Bodies.WHOLE:
                 yield from (f"  {line}" for line in whole_body(message.body))
-            elif self._bodies is Bodies.BEGINNING:
+            else:
                 yield f"  {beginning(message.body, None if self._width is None else self._width - 2)}"
-
-    def _fitting(self) -> list[int]:
-        """Return the widths of the columns, fitted to the terminal."""
-        widths = list(self._widths)
-        if self._width is not None:
-            over = sum(widths) + 2 * (sum(map(bool, widths)) - 1) - self._width
-            widths[_TYPE] = min(widths[_TYPE], max(NARROWEST, widths[_TYPE] - max(0, over)))
-        return widths
 
 
 def beginning(body: bytes | None, width: int | None) -> str:
@@ -114,5 +96,7 @@ def _row(message: Message) -> tuple[str, ...]:
     known = headers or {}
     size = "none" if message.body is None else f"{len(message.body):,} B"
     message_type = known.get(ENCLOSED_MESSAGE_TYPES, "").partition(",")[0]
-    shown = (known.get(TIME_SENT, ""), message_id(headers, message.id), message_type)
-    return (str(message.row_version), *map(plain, shown), size, ", ".join(odd))
+    told = known.get(TIME_SENT, "")
+    sent = told if (at := parse_time(told)) is None else moment(at)
+    shown = (sent, message_id(headers, message.id), message_type)
+    return (str(message.row_version), *shown, size, ", ".join(odd))

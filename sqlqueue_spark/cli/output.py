@@ -21,7 +21,7 @@ from sqlqueue_spark.administration.queue_tables import Inspection, Length
 from sqlqueue_spark.cli.text_table import table
 from sqlqueue_spark.inspection.doctor import Check, State
 from sqlqueue_spark.options.fields import Described, camel
-from sqlqueue_spark.plain_text import age, plain
+from sqlqueue_spark.plain_text import age, moment, plain
 
 _MARKS = {
     State.FINE: click.style("✓", fg="green"),
@@ -91,7 +91,9 @@ def show_check(json_: bool, check: Check) -> None:
     if json_:
         say(as_json(told(check)))
     else:
-        say(f" {check.name:10}  {check.said}", mark=_MARKS[check.state])
+        first, *more = table(("", ""), [(f"  {check.name:10}", check.said)])
+        say(first[1:], mark=_MARKS[check.state])
+        lines(more)
 
 
 def length_text(length: Length) -> Iterator[str]:
@@ -100,7 +102,7 @@ def length_text(length: Length) -> Iterator[str]:
     yield f"  expired  {length.expired:,}"
     yield f"  bytes    {length.bytes:,}"
     if length.oldest_sent is not None and length.oldest_age is not None:
-        yield f"  oldest   sent {length.oldest_sent:%Y-%m-%d %H:%M:%S} UTC, {age(length.oldest_age)} ago"
+        yield f"  oldest   sent {moment(length.oldest_sent)}, {age(length.oldest_age)} ago"
 
 
 def probe_json(probe: Probe) -> dict[str, Any]:
@@ -196,7 +198,7 @@ def report_text(report: Report) -> Iterator[str]:
     yield f"  undispatched  {found.undispatched:,}"
     if found.oldest_dispatched_at is not None:
         ago = age(max(found.now - found.oldest_dispatched_at, timedelta(0)))
-        yield f"  oldest        dispatched {found.oldest_dispatched_at:%Y-%m-%d %H:%M:%S} UTC, {ago} ago"
+        yield f"  oldest        dispatched {moment(found.oldest_dispatched_at)}, {ago} ago"
     if found.undispatched:
         yield (
             "finding: rows that are not dispatched hold messages that a .NET endpoint stored and has not "

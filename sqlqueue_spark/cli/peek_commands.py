@@ -13,7 +13,6 @@ from sqlqueue_spark.administration.message_lines import to_json, to_line
 from sqlqueue_spark.administration.queue_peek import Looked
 from sqlqueue_spark.cli import output, parameters, progress
 from sqlqueue_spark.cli.message_output import Bodies, MessageTable
-from sqlqueue_spark.cli.text_table import terminal_width
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import LOWEST, portions
@@ -112,7 +111,7 @@ class _View:
         self._queue = queue
         self._selection = selection
         self._json = json_
-        self._table = MessageTable(bodies, terminal_width())
+        self._table = MessageTable(bodies)
         self._looked = Looked(queue=queue)
 
     def show(self, options: ConnectionOptions, after: int, count: int | None, scan: int | None) -> None:

@@ -82,6 +82,6 @@ def subscriptions(options: ConnectionOptions, event: str | None, create: bool, j
             output.say(output.as_json(each._asdict()))
     elif found:
         rows = [(each.topic, each.endpoint, each.address) for each in found]
-        output.lines(table(("event", "endpoint", "queue"), rows, names=(0,)))
+        output.lines(table(("event", "endpoint", "queue"), rows))
     else:
         output.say(f"no endpoint has subscribed{'' if event is None else f' to {event}'}")

@@ -1,4 +1,7 @@
-"""Tables of text that steer no terminal: there no wider than it is, elsewhere as wide as their cells."""
+"""Tables of text that steer no terminal: there no wider than it is, elsewhere a line for each row.
+
+Where a terminal is too narrow, the last columns stand below one another, and long texts are wrapped.
+"""
 
 from __future__ import annotations
 
@@ -7,66 +10,89 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
+from tabulate import tabulate
+from wcwidth import wcswidth
+
 from sqlqueue_spark.plain_text import plain
 
-#: The least width of a column that is made narrower, and of the last column, whose text is wrapped.
-NARROWEST, _LEAST_TEXT = 16, 24
-#: The most that a cell is filled up to: one long cell would make each line as long.
-_WIDEST = 500
+#: The least width of a terminal that tables are fitted to, and of a column whose texts are wrapped.
+_LEAST, _LEAST_TEXT = 60, 24
+#: Maximum characters of a cell: a long one would make each line as long.
+_LONGEST = 500
 
 
-def table(
-    heads: tuple[str, ...],
-    rows: Iterable[tuple[str, ...]],
-    *,
-    names: Sequence[int] = (),
-    texts: Sequence[int] = (),
-    whole: bool = False,
-) -> Iterator[str]:
-    """Yield the lines of a table. On a terminal the last column is wrapped, so that lines fit if possible.
+class Table:
+    """A table that may grow: its heads stand there once, and its columns become no narrower."""
 
-    :param names: columns that are made narrower if wrapping is not enough; their cells lose their beginnings.
-    :param texts: columns that are made narrower likewise; their cells lose their ends.
-    :param whole: do not fit the lines to the terminal, so that users can copy whole values.
-    """
-    lines = [tuple(map(plain, cells)) for cells in (heads, *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    if not whole and (most := terminal_width()) is not None:
-        _fit(widths, most, [*names, *texts])
-    for *cells, end in lines:
-        first, *more = (
-            textwrap.wrap(end, widths[-1], break_long_words=False, break_on_hyphens=False)
-            if widths[-1] < len(end)
-            else [end]
-        )
-        yield joined([*cells, first], widths, texts)
-        yield from (joined([*("" for _ in cells), line], widths) for line in more)
+    def __init__(self, *heads: str) -> None:
+        self._heads = heads
+        self._widths = [*map(len, heads)]
+        self._least = [_LEAST_TEXT] * len(heads)
+        self._width = terminal_width()
+        self._begun = False
 
+    def lines(self, rows: Iterable[Sequence[str]]) -> Iterator[str]:
+        """Yield the lines of these rows, the first time below the heads."""
+        for lines in self.parts([rows]):
+            yield from lines
 
-def _fit(widths: list[int], most: int, narrower: Sequence[int]) -> None:
-    """Make columns narrower until a line has at most ``most`` characters, if possible; the last one first."""
-    over = sum(widths) + 2 * (sum(map(bool, widths)) - 1) - most
-    last = max(min(widths[-1], _LEAST_TEXT), widths[-1] - max(0, over))
-    over -= widths[-1] - last
-    widths[-1] = last
-    while over > 0 and (wide := [at for at in narrower if widths[at] > NARROWEST]):
-        widths[max(wide, key=widths.__getitem__)] -= 1
-        over -= 1
+    def parts(self, parts: Iterable[Iterable[Sequence[str]]]) -> Iterator[list[str]]:
+        """Yield the lines of each part of these rows. All parts together choose the widths of the columns."""
+        known = [[[*map(_bounded, row)] for row in part] for part in parts]
+        for part in known:
+            for row in part:
+                self._widths = [*map(max, self._widths, map(wcswidth, row))]
+                words = (max(map(len, cell.split()), default=0) for cell in row)
+                self._least = [*map(max, self._least, words)]
+        widths = self._widths
+        if self._width is not None:
+            widths = _fitted(widths, self._least, max(self._width, _LEAST))
+        *beside, last = _stacked(self._heads, widths)
+        heads = [*map(str.ljust, beside, widths), last]
+        for part in known:
+            rows = [heads, *(_stacked(row, widths) for row in part)]
+            text = tabulate(rows, tablefmt="plain", disable_numparse=True, preserve_whitespace=True)
+            lines = [line.rstrip() for line in text.split("\n")]
+            yield lines[last.count("\n") + 1 :] if self._begun or not any(self._heads) else lines
+            self._begun = True
 
 
-def joined(cells: Sequence[str], widths: Sequence[int], texts: Sequence[int] = ()) -> str:
-    """Return a line of a table. A cell that is too long loses its beginning, in a column of texts its end."""
-    fitted = (
-        cell if len(cell) <= width
-        else f"{cell[: width - 1]}…" if at in texts
-        else f"…{cell[len(cell) - width + 1 :]}"
-        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )  # fmt: skip
-    return "  ".join(
-        cell.ljust(min(width, _WIDEST)) for cell, width in zip(fitted, widths, strict=True)
-    ).rstrip()
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table; without a line of heads if all of them are empty."""
+    return Table(*heads).lines(rows)
 
 
 def terminal_width() -> int | None:
     """Return the width of the terminal in characters; None if stdout is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _fitted(widths: list[int], least: list[int], most: int) -> list[int]:
+    """Return the widths of the columns that stand side by side; the last one has all others below itself.
+
+    :param least: how narrow a column may become, because its texts are wrapped.
+    """
+    if len(widths) > 2 and not widths[-1]:
+        return _fitted(widths[:-1], least, most)
+    for count in range(len(widths) - 1, 1, -1):
+        left = most - sum(widths[:count]) - 2 * count
+        if max(map(min, widths[count:], least[count:])) <= left:
+            return [*widths[:count], left]
+    first = min(widths[0], most - _LEAST_TEXT - 2)
+    return [first, most - first - 2]
+
+
+def _stacked(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Return the cells of a row for columns of these widths."""
+    last = len(widths) - 1
+    below = "\n".join(_wrapped(cell, widths[last]) for cell in row[last:] if cell)
+    return [*map(_wrapped, row[:last], widths), below]
+
+
+def _wrapped(cell: str, width: int) -> str:
+    return cell if len(cell) <= width else textwrap.fill(cell, width, break_on_hyphens=False)
+
+
+def _bounded(cell: str) -> str:
+    shown = plain(cell)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"

@@ -11,7 +11,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.findings import Finding, columns_fit, number_findings, remedy
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.message import time_sent
-from sqlqueue_spark.plain_text import age, logger
+from sqlqueue_spark.plain_text import age, logger, moment
 from sqlqueue_spark.tables import database_facts, database_tables, subscriptions
 from sqlqueue_spark.tables.database_facts import OpenTransaction
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
@@ -153,6 +153,6 @@ def _of_subscriptions(found: list[Subscription], table: Table, wrong: str, remed
     return Finding(message=message, remedy_sql=remedy_sql)
 
 
-def _told(moment: datetime, now: datetime) -> str:
+def _told(at: datetime, now: datetime) -> str:
     """Return a time, and how long ago it was."""
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC ({age(max(now - moment, timedelta(0)))} ago)"
+    return f"{moment(at)} ({age(max(now - at, timedelta(0)))} ago)"

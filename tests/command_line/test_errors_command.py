@@ -49,7 +49,7 @@ def test_a_list_is_a_table_and_counts(postgresql, error):
     cells = [re.split(r"  +", line) for line in table.splitlines()]
     assert cells[0] == ["number", "failed", "message id", "failed queue", "exception type", "message"]
     time = cells[1].pop(1)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", time)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", time)
     assert cells[1] == ["1", message_id(0), '"public"."orders"', "shop.OutOfStock", "nothing left"]
     assert cells[3][3:5] == ['"public"."billing"', r"shop.Late\x1b"]
     assert cells[4] == ["4", str(row_id(3)), "-", "-", "stops ServiceControl: its headers are no JSON"]

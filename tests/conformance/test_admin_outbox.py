@@ -186,7 +186,7 @@ def test_an_outbox_lives_its_whole_life_by_command(engine):
     assert shown.exit_code == 0
     assert re.fullmatch(
         rf"{re.escape(rows.table)}\n  rows          3\n  undispatched  0\n"
-        r"  oldest        dispatched \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, 9 d ago\n",
+        r"  oldest        dispatched \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ, 9 d ago\n",
         shown.stdout,
     )
     assert run(engine, "cleanup", "Sales").stdout == "forgot 2 message ids of Sales\n"

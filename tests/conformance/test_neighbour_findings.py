@@ -57,8 +57,8 @@ STOPS = "a .NET endpoint fails at it, gives it back, and handles nothing that st
 @pytest.mark.parametrize(
     "sent, behind, since",
     [
-        (timedelta(hours=3), timedelta(hours=1), r"it was sent at {sent} UTC \(3 h ago\)\."),
-        (None, timedelta(minutes=5), r"the row behind it was sent at {behind} UTC \(5 min ago\)\."),
+        (timedelta(hours=3), timedelta(hours=1), r"it was sent at {sent}Z \(3 h ago\)\."),
+        (None, timedelta(minutes=5), r"the row behind it was sent at {behind}Z \(5 min ago\)\."),
         (None, None, r"it does not tell when it was sent\."),
     ],
 )
@@ -266,7 +266,7 @@ def test_a_transaction_that_stays_open_is_found_with_who_has_it(postgresql, orde
         ((since,),) = writer.execute("SELECT now() AT TIME ZONE 'UTC'").fetchall()
         (found,) = findings(postgresql.url)
         text = begin.format(pid=writer.info.backend_pid) + (
-            rf"{since:%Y-%m-%d %H:%M:%S} UTC \(\d s ago\): until it ends, every queue of the database gets slower: indexes keep the "
+            rf"{since:%Y-%m-%d %H:%M:%S}Z \(\d s ago\): until it ends, every queue of the database gets slower: indexes keep the "
             r"entries of rows that others delete\."
         )
         assert re.fullmatch(text, found.message)

@@ -76,7 +76,7 @@ def test_a_transaction_that_stays_open_is_found_on_sql_server():
     assert list(of_database(connection)) == [
         Finding(
             message="A transaction of session 51 (unnamed program, shop@box) has been open in the database 'Shop]s' since "
-            f"2026-01-02 03:04:05 UTC (66 min ago): until it ends, {costs}.",
+            f"2026-01-02 03:04:05Z (66 min ago): until it ends, {costs}.",
             remedy_sql="KILL 51;",
         )
     ]

@@ -1,9 +1,11 @@
 """What people see of messages: a table that grows, and bodies beneath it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from sqlqueue_spark.cli import message_output, text_table
 from sqlqueue_spark.cli.message_output import Bodies, MessageTable, beginning, whole_body
 from sqlqueue_spark.tables.queue_admin import Message
 
@@ -31,26 +33,50 @@ def test_a_table_grows_while_messages_come():
     """Its heads stand there once, and its columns become no narrower."""
     table = MessageTable()
     assert [*table.lines([message(1), message(2, expired=True, body=None)])] == [
-        "number  sent                          message id  type              body",
-        "1       2025-11-20 08:15:30:123456 Z  id-1        Shop.OrderPlaced  2 B",
-        "2       2025-11-20 08:15:30:123456 Z  id-2        Shop.OrderPlaced  none  expired",
+        "number  sent                  message id  type              body",
+        "1       2025-11-20 08:15:30Z  id-1        Shop.OrderPlaced  2 B",
+        "2       2025-11-20 08:15:30Z  id-2        Shop.OrderPlaced  none  expired",
     ]
     assert [*table.lines([message(3, "T")])] == [
-        "3       2025-11-20 08:15:30:123456 Z  id-3        T                 2 B"
+        "3       2025-11-20 08:15:30Z  id-3        T                 2 B"
     ]
 
 
-def test_a_narrow_terminal_has_the_end_of_long_types():
-    """Ids stay whole, so that they can be copied; where the terminal is too narrow for all else, it wraps."""
-    table = MessageTable(width=80)
-    long = message(1, f"{'Company.Of.Many.Names.' * 5}OrderPlaced, Shop")
-    heads, line = table.lines([long])
-    assert heads == "number  sent                          message id  type                      body"
-    assert line == "1       2025-11-20 08:15:30:123456 Z  id-1        ….Many.Names.OrderPlaced  2 B"
-    (narrow,) = [*MessageTable(width=20).lines([long])][1:]
-    assert narrow == "1       2025-11-20 08:15:30:123456 Z  id-1        …mes.OrderPlaced  2 B"
-    (piped,) = [*MessageTable().lines([long])][1:]
-    assert f"{'Company.Of.Many.Names.' * 5}OrderPlaced" in piped
+def test_a_time_of_another_form_is_shown_as_it_is():
+    odd = replace(message(1), headers=json.dumps({"NServiceBus.TimeSent": "yesterday"}))
+    assert [*MessageTable().lines([odd])][1] == f"1       yesterday  {odd.id}        2 B"
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    def wide(columns):
+        for module in (message_output, text_table):
+            monkeypatch.setattr(module, "terminal_width", lambda: columns)
+
+    return wide
+
+
+def test_a_narrow_terminal_has_the_last_columns_below_one_another(terminal):
+    """All values stay whole, so that they can be copied. Messages that come later stand in the same columns."""
+    terminal(80)
+    table = MessageTable()
+    assert [*table.lines([message(1, f"{'Company.Of.Many.Names.' * 2}OrderPlaced, Shop")])] == [
+        "number  sent",
+        "        message id",
+        "        type",
+        "        body",
+        "1       2025-11-20 08:15:30Z",
+        "        id-1",
+        "        Company.Of.Many.Names.Company.Of.Many.Names.OrderPlaced",
+        "        2 B",
+    ]
+    assert [*table.lines([message(2, expired=True)])] == [
+        "2       2025-11-20 08:15:30Z",
+        "        id-2",
+        "        Shop.OrderPlaced",
+        "        2 B",
+        "        expired",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +118,12 @@ def test_a_whole_body_has_its_lines(body, lines):
     assert [*whole_body(body)] == lines
 
 
-def test_bodies_stand_beneath_their_messages():
+def test_bodies_stand_beneath_their_messages(terminal):
     two = [message(1, body=b'{"a": "long enough"}'), message(2, body=b"a\nb")]
-    assert [*MessageTable(Bodies.BEGINNING, width=14).lines(two)][2::2] == ['  {"a": "long…', "  a b"]
-    assert [*MessageTable(Bodies.WHOLE, width=14).lines(two)][2:3] == ['  {"a": "long enough"}']
-    assert [*MessageTable(Bodies.WHOLE).lines(two)][-2:] == ["  a", "  b"]
+    rows = ["1       2025-11-20 08:15:30Z  id-1        Shop.OrderPlaced  20 B",
+            "2       2025-11-20 08:15:30Z  id-2        Shop.OrderPlaced  3 B"]  # fmt: skip
+    _, *whole = MessageTable(Bodies.WHOLE).lines(two)
+    assert whole == [rows[0], '  {"a": "long enough"}', rows[1], "  a", "  b"]
+    terminal(14)
+    said = [*MessageTable(Bodies.BEGINNING).lines(two)]
+    assert [line for line in said if line.startswith("  ") and line[2] != " "] == ['  {"a": "long…', "  a b"]
