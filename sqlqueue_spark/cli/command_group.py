@@ -25,6 +25,8 @@ DEBUG = "sqlqueue_spark.debug"
 _SPARK = ("pyspark", "py4j", "delta")
 #: Exit codes after Ctrl-C and after a closed pipe: 128 plus the number of the signal, as in a shell.
 INTERRUPTED, PIPE_CLOSED = 130, 141
+#: More characters than a first sentence of help has.
+_SENTENCE = 1_000
 #: The errors of the operating system when a file cannot grow.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -41,6 +43,12 @@ class CommandGroup(click.Group):
         with contextlib.suppress(Exception, click.exceptions.Exit):
             output.exactly(f"{shells.answer(self)}\n")
         return None
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command. Lists of commands show its first sentence to the end, and not only what fits."""
+        for each in (cmd, *getattr(cmd, "commands", {}).values()):
+            each.short_help = each.get_short_help_str(limit=_SENTENCE)
+        super().add_command(cmd, name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for given in args:

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -149,6 +151,17 @@ def test_every_command_has_help():
     for name, command in main.commands.items():
         assert command.help
         assert run(name, "--help").exit_code == 0
+
+
+@pytest.mark.parametrize("group", [(), ("outbox",), ("delayed",), ("errors",), ("server",)])
+def test_a_list_of_commands_has_their_first_sentences_to_the_end(group):
+    """However narrow the terminal is."""
+    listed = run(*group, "--help", COLUMNS="80").stdout.partition("Commands:\n")[2]
+    sentences = re.findall(r"^  \S+ .*(?:\n   .*)*", listed, re.MULTILINE)
+    within = main.commands[group[0]] if group else main
+    assert isinstance(within, click.Group)
+    assert [len(sentences), {each[-1] for each in sentences}] == [len(within.commands), {"."}]
+    assert "..." not in listed
 
 
 @pytest.mark.parametrize("of,which", [(SourceOptions, ()), (SinkOptions, ("--sink",))])
