@@ -100,7 +100,9 @@ def from_line(line: bytes) -> StoredMessage:
     try:
         given = json.loads(text)
     except json.JSONDecodeError as error:
-        raise NoMessage(f"it is no JSON ({error.msg} at character {error.pos + 1})") from None
+        raise NoMessage(
+            f"it is no JSON ({error.msg} at character {error.pos + 1}); with --type a line is a body"
+        ) from None
     except (ValueError, RecursionError):
         raise NoMessage("it is no JSON that can be read") from None
     if not isinstance(given, dict):

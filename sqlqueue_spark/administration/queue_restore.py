@@ -1,4 +1,4 @@
-"""Sends the lines that ``peek --json`` prints: copies, saves and restores a queue row for row, byte for byte.
+"""Sends lines of ``peek --json``, row for row and byte for byte, or lines that are bodies of new messages.
 
 Lines are sent in order, in chunks of limited rows and bytes, each in one transaction. If the input can be
 read twice, all lines are checked before the first one is sent. Every error says how many lines were sent.
@@ -6,7 +6,7 @@ read twice, all lines are checked before the first one is sent. Every error says
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
@@ -14,15 +14,16 @@ from typing import BinaryIO, NamedTuple
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration.message_lines import NoMessage, StoredMessage, from_line, to_rows
-from sqlqueue_spark.administration.queue_tables import changing, opened
+from sqlqueue_spark.administration.queue_tables import Draft, changing, check, filled, opened
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, Duplicate, SqlQueueError
+from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import portions
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.delayed import is_delayed
-from sqlqueue_spark.tables.insert import CHUNK, Inserter
+from sqlqueue_spark.tables.insert import CHUNK
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 
 #: Maximum bytes of the lines of one transaction; a larger line is a transaction of its own.
@@ -31,6 +32,7 @@ _CHUNK_BYTES = 8 << 20
 _CHECKED_LINES = 1_000
 #: Width of the columns CorrelationId and ReplyToAddress, in characters.
 _COLUMN_LETTERS = 255
+_NOTHING = StoredMessage(*[None] * len(StoredMessage._fields))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +71,7 @@ def restore(
     queue: str,
     given: Input,
     *,
+    draft: Draft | None = None,
     new_ids: bool = False,
     stopping: bool = False,
     sent: Sent | None = None,
@@ -77,6 +80,7 @@ def restore(
 ) -> Sent:
     """Send the messages of an input.
 
+    :param draft: what the messages are beside their bodies, if a line is a body; else it is a whole row.
     :param stopping: also send rows at which .NET endpoints stop.
     :param sent: is updated after each commit, so that it is right after an interrupt too.
     :param checked: is called before anything is sent, with the number of lines checked since its last call.
@@ -84,6 +88,8 @@ def restore(
     :raises SqlQueueError: the text says how many lines were sent before.
     """
     sent = Sent() if sent is None else sent
+    if draft is not None:
+        check(draft, several=True)
     with opened(options, queue, shaped=False) as admin:
         with admin.connection.transaction():
             accept = _acceptance(admin, stopping=stopping)
@@ -93,14 +99,25 @@ def restore(
                 "name a queue."
             )
         queues.check_shape(admin.table, admin.connection.dialect.queue_columns)
-        if given.again:
-            _check(given, accept, checked)
         inserter = admin.inserter()
+
+        def insert(messages: Sequence[StoredMessage]) -> Iterator[pa.RecordBatch]:
+            if draft is None:
+                rows = to_rows(messages, new_ids=new_ids)
+                inserter.restore(rows)
+                yield rows
+                return
+            for rows, _ in filled(options, admin, queue, draft, [each.body for each in messages]):
+                inserter.insert(rows)
+                yield rows
+
+        read = _body if draft is not None else lambda line: accept(from_line(line))
+        if given.again:
+            _check(given, read, checked)
         sent.lines = given.skip
         try:
-            for chunk in _chunks(_messages(given, accept)):
-                its = changing(options, admin)
-                _send(its, inserter, chunk, given, _before(sent.lines), queue=queue, new_ids=new_ids)
+            for chunk in _chunks(_messages(given, read)):
+                _send(changing(options, admin), insert, chunk, given, _before(sent.lines), queue=queue)
                 sent.messages += len(chunk)
                 sent.lines = chunk[-1].number
                 fail_points.step(fail_points.LINES_COMMITTED)
@@ -110,15 +127,20 @@ def restore(
     return sent
 
 
-def _acceptance(admin: QueueAdmin, *, stopping: bool) -> Callable[[StoredMessage], None]:
-    """Return what raises NoMessage for a message that the table refuses, before any is sent.
+def _body(line: bytes) -> StoredMessage:
+    """Return a message of which only the body is known."""
+    return _NOTHING._replace(body=line.removesuffix(b"\n").removesuffix(b"\r"))
+
+
+def _acceptance(admin: QueueAdmin, *, stopping: bool) -> Callable[[StoredMessage], StoredMessage]:
+    """Return what gives a message back, or raises NoMessage if the table refuses it, before any is sent.
 
     :param stopping: whether rows at which .NET endpoints stop are accepted.
     """
     dialect = admin.connection.dialect
     nullable = {each.name.lower(): each.nullable for each in admin.columns}
 
-    def check(message: StoredMessage) -> None:
+    def accepted(message: StoredMessage) -> StoredMessage:
         if message.headers is None and not nullable.get("headers"):
             raise NoMessage("it has no headers (NULL), and the table takes no such row")
         if message.body is None and not nullable.get("body"):
@@ -132,8 +154,9 @@ def _acceptance(admin: QueueAdmin, *, stopping: bool) -> Callable[[StoredMessage
                 )
         if not dialect.keeps_nul and "\0" in (message.headers or ""):
             raise NoMessage(f"its headers hold the character NUL, which {dialect.title} cannot keep")
+        return message
 
-    return check
+    return accepted
 
 
 def _check_goes_on(message: StoredMessage) -> None:
@@ -151,21 +174,20 @@ def _check_goes_on(message: StoredMessage) -> None:
 
 def _send(
     transaction: AbstractContextManager[None],
-    inserter: Inserter,
+    insert: Callable[[Sequence[StoredMessage]], Iterable[pa.RecordBatch]],
     chunk: list[_Line],
     given: Input,
     before: str,
     *,
     queue: str,
-    new_ids: bool,
 ) -> None:
     """Send a chunk in its own transaction; ``before`` says in an error what was sent before."""
-    rows = to_rows((each.message for each in chunk), new_ids=new_ids)
+    rows: list[pa.RecordBatch] = []
     lines = f"lines {chunk[0].number} to {chunk[-1].number}"
     committing = False
     try:
         with transaction:
-            inserter.restore(rows)
+            rows += insert([each.message for each in chunk])
             fail_points.step(fail_points.LINES_INSERTED)
             committing = True
     except SqlQueueError as error:
@@ -176,7 +198,7 @@ def _send(
                 f"to go out once more, give their rows new Ids with --new-ids. {before}"
             )
         elif committing and isinstance(error, ConnectionLost):
-            first = uuid_text(rows["id"][0].as_py())
+            first = uuid_text(rows[0]["id"][0].as_py())
             said += (
                 f" Whether {lines} were sent too is not known, because the connection was lost when they "
                 "were committed: before you send them again, look for the first of them with: "
@@ -191,9 +213,9 @@ def _before(lines: int) -> str:
     return f"The first {lines:,} lines are done; send the rest with --skip {lines}."
 
 
-def _check(given: Input, accept: Callable[[StoredMessage], None], checked: Callable[[int], object]) -> None:
+def _check(given: Input, read: Callable[[bytes], StoredMessage], checked: Callable[[int], object]) -> None:
     begin = given.source.tell()
-    lines = _messages(given, accept)
+    lines = _messages(given, read)
     try:
         while some := sum(1 for _ in islice(lines, _CHECKED_LINES)):
             checked(some)
@@ -202,15 +224,14 @@ def _check(given: Input, accept: Callable[[StoredMessage], None], checked: Calla
     given.source.seek(begin)
 
 
-def _messages(given: Input, accept: Callable[[StoredMessage], None]) -> Iterator[_Line]:
+def _messages(given: Input, read: Callable[[bytes], StoredMessage]) -> Iterator[_Line]:
     """Yield the message of each line, but skipped and empty ones; a line that is none raises NoMessage."""
     number = 0
     for number, line in enumerate(given.source, 1):
         if number <= given.skip or not line.strip():
             continue
         try:
-            message = from_line(line)
-            accept(message)
+            message = read(line)
         except NoMessage as why:
             raise NoMessage(f"Line {number} of {given.name} is no message: {why}") from why
         yield _Line(number, len(line), message)

@@ -24,6 +24,7 @@ from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
+    MESSAGE_ID,
     ONE_HOP,
     format_headers,
     time_sent,
@@ -162,40 +163,71 @@ def length(options: ConnectionOptions, queue: str) -> Length:
 
 
 def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
-    """Fill in the standard headers of a message and send it; return its message id.
+    """Send a message; return its message id."""
+    return send_bodies(options, queue, draft, [draft.body])[0]
 
-    A header that holds an address, for example ReplyToAddress, may have any form. It is sent in the
-    transport's form.
 
-    :raises ConfigurationError: the message has no type, or the value of an address header is no address.
+def send_bodies(
+    options: ConnectionOptions, queue: str, draft: Draft, bodies: Sequence[bytes | None]
+) -> list[str]:
+    """Send a message for each body, all in one transaction; return the message ids.
+
+    The standard headers are filled in. A header that holds an address, for example ReplyToAddress, may have
+    any form. It is sent in the transport's form.
+
+    :raises ConfigurationError: they have no type, or one id, or the value of an address header is no address.
     """
+    check(draft, several=len(bodies) > 1)
+    with opened(options, queue) as admin:
+        messages = filled(options, admin, queue, draft, bodies)
+        with changing(options, admin):
+            inserter = admin.inserter()
+            for rows, _ in messages:
+                inserter.insert(rows)
+    return [each for _, ids in messages for each in ids]
+
+
+def check(draft: Draft, *, several: bool) -> None:
+    """Raise ConfigurationError if a message cannot be sent, or not several times."""
     headers = draft.headers
     if not (draft.message_type or headers.get(ENCLOSED_MESSAGE_TYPES) or CONTROL_MESSAGE in headers):
         raise ConfigurationError(
-            "A message needs a type, or no receiver knows what to do with it; give --type "
+            "A message needs a type, or no receiver knows what to do with it; give a type such as "
             f"'Namespace.Name, Assembly', or the header {ENCLOSED_MESSAGE_TYPES}."
         )
-    with opened(options, queue) as admin:
-        full = {
-            name: _full_address(options, admin, headers[name]) for name in _ADDRESSES if headers.get(name)
-        }
-        message = completed(options, queue, replace(draft, headers={**headers, **full}))
-        rows = replaced(message.rows([0]), ttl_ms=pa.array([milliseconds(draft.ttl)], pa.int64()))
-        with changing(options, admin):
-            admin.inserter().insert(rows)
-    return message.ids[0]
+    if several and MESSAGE_ID in headers:
+        raise ConfigurationError(
+            f"Several messages cannot have one id; leave out the header {MESSAGE_ID}, and each gets its own."
+        )
 
 
-def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
-    """Return a message with the standard headers, completed as a sink does it."""
+def filled(
+    options: ConnectionOptions, admin: QueueAdmin, queue: str, draft: Draft, bodies: Sequence[bytes | None]
+) -> list[tuple[pa.RecordBatch, Sequence[str]]]:
+    """Return the rows (:data:`OUTGOING`) of messages, in parts, with their ids."""
+    headers = draft.headers
+    full = {name: _full_address(options, admin, headers[name]) for name in _ADDRESSES if headers.get(name)}
+    made = completed(options, queue, replace(draft, headers={**headers, **full}), bodies)
+    ttl_ms = milliseconds(draft.ttl)
+    return [
+        (replaced(each.rows(range(len(each))), ttl_ms=pa.array([ttl_ms] * len(each), pa.int64())), each.ids)
+        for each in made
+    ]
+
+
+def completed(
+    options: ConnectionOptions, queue: str, draft: Draft, bodies: Sequence[bytes | None]
+) -> Iterator[Composed]:
+    """Yield messages with the standard headers, completed as a sink does it, in parts."""
     from sqlqueue_spark.send import FrameColumns, MessageBuilder
     from sqlqueue_spark.send.compose.places import Places
 
     sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
-    given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
+    headers = [format_headers(draft.headers)] * len(bodies)
+    given = {"Headers": headers, "Body": pa.array(bodies, pa.binary())}
     columns = FrameColumns(names={name: name for name in given})
     builder = MessageBuilder(columns=columns, options=sink, places=Places(sink, sink), kept=ONE_HOP)
-    return next(builder.compose([pa.RecordBatch.from_pydict(given)]))
+    return builder.compose([pa.RecordBatch.from_pydict(given)])
 
 
 def _full_address(options: ConnectionOptions, admin: QueueAdmin, address: str) -> str:

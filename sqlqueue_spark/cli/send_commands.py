@@ -46,7 +46,8 @@ from sqlqueue_spark.options import ConnectionOptions
 @parameters.option(
     "--from FILE|-",
     click.Path(dir_okay=False),
-    "Send the lines that 'sqlqueue peek --json' printed, byte for byte; - is standard input.",
+    "Send the lines that 'sqlqueue peek --json' printed, byte for byte; with --type each line is a body. "
+    "- is standard input.",
     name="file",
 )
 @parameters.option("--skip N", click.IntRange(0), "Leave out the first N lines.")
@@ -76,20 +77,24 @@ def send(
 
     With --from each row keeps its Id, columns, time of expiry, headers and body. A column that the table
     lacks is left out. The rows get new numbers, in the order of the lines. A line may also be written by
-    hand: headers and body are enough.
+    hand: headers and body are enough. With --from and --type each line is the body of a new message; empty
+    lines are left out.
 
     Lines are sent in several transactions. All lines of a file are checked before the first one is sent.
     Lines from a pipe cannot be checked before: a line that is no message ends the command, after the lines
     before it were sent. If the command ends early, it says how many lines are done; send the rest with --skip
     N.
     """
+    draft = queue_tables.Draft(body=body, message_type=message_type, headers=dict(headers), ttl=ttl)
     written = bool(message_type or body is not None or headers)
     if file is None and (skip is not None or new_ids or stopping):
         raise click.UsageError("--skip, --new-ids and --stopping belong to lines; give --from too.")
-    if file is not None and (written or ttl or count or rate or size):
+    if file is not None and (body is not None or count or rate or size):
+        raise click.UsageError("Lines (--from) have bodies; leave out --body, --count, --rate and --size.")
+    if file is not None and message_type is None and (headers or ttl):
         raise click.UsageError(
-            "Lines (--from) are sent as they are; leave out --type, --body, --header, --ttl, --count, "
-            "--rate and --size."
+            "Lines of JSON (--from) are sent as they are; leave out --header and --ttl, or give --type too: "
+            "then each line is a body."
         )
     if file is not None and len(queues) > 1:
         raise click.UsageError("Lines (--from) go to one queue.")
@@ -101,9 +106,9 @@ def send(
         raise click.UsageError("--rate and --size belong to a load; give --count too.")
     for queue in queues:
         if file is not None:
-            _send_lines(options, queue, file, skip or 0, new_ids=new_ids, stopping=stopping)
+            its = draft if message_type else None
+            _send_lines(options, queue, file, skip or 0, its, new_ids=new_ids, stopping=stopping)
         elif count is None:
-            draft = queue_tables.Draft(body=body, message_type=message_type, headers=dict(headers), ttl=ttl)
             output.say(f"sent {queue_tables.send(options, queue, draft)} to {queue}")
         else:
             _send_load(options, queue, count, size=size or queue_tables.MESSAGE_BYTES, rate=rate, ttl=ttl)
@@ -126,7 +131,14 @@ def _send_load(
 
 
 def _send_lines(
-    options: ConnectionOptions, queue: str, file: str, skip: int, *, new_ids: bool, stopping: bool
+    options: ConnectionOptions,
+    queue: str,
+    file: str,
+    skip: int,
+    draft: queue_tables.Draft | None,
+    *,
+    new_ids: bool,
+    stopping: bool,
 ) -> None:
     sent = Sent(lines=skip)
     sending = progress.interruptible(
@@ -152,6 +164,7 @@ def _send_lines(
             options,
             queue,
             given,
+            draft=draft,
             new_ids=new_ids,
             stopping=stopping,
             sent=sent,

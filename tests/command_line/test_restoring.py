@@ -167,7 +167,7 @@ def test_a_file_with_a_line_that_is_no_message_is_not_begun(postgresql, both, tm
     refused = run(postgresql, "send", "copy", "--from", str(file))
     assert (refused.exit_code, refused.stdout, copy.count()) == (1, "", 0)
     assert refused.stderr == (
-        f"Error: Line 4 of the file '{file}' is no message: it is no JSON (Expecting value at character 1). Nothing was sent.\n"
+        f"Error: Line 4 of the file '{file}' is no message: it is no JSON (Expecting value at character 1); with --type a line is a body. Nothing was sent.\n"
     )
 
 
@@ -179,7 +179,7 @@ def test_of_a_pipe_the_lines_before_that_one_are_sent(postgresql, both):
     refused = run(postgresql, "send", "copy", "--from", "-", input="\n".join(lines))
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr == (
-        "Error: Line 4 of standard input is no message: it is no JSON (Expecting value at character 1). The first 3 lines are done; "
+        "Error: Line 4 of standard input is no message: it is no JSON (Expecting value at character 1); with --type a line is a body. The first 3 lines are done; "
         "send the rest with --skip 3.\n"
     )
     assert copy.ids() == [UUID(each) for each in ids[:2]]
@@ -297,3 +297,56 @@ def test_a_sender_who_may_not_look_restores(postgresql, both, tmp_path, guarded_
     postgresql.execute("GRANT USAGE ON SEQUENCE copy_seq_seq TO guarded")
     result = CliRunner().invoke(main, ["send", "copy", "--from", str(file), "--url", guarded_url])
     assert (result.exit_code, whole(copy)) == (0, whole(queue))
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_with_a_type_each_line_is_the_body_of_a_new_message(postgresql, both, tmp_path, monkeypatch, piped):
+    """Whatever is in it; the end of a line does not belong to it, and an empty line is none."""
+    monkeypatch.setattr(queue_restore, "_CHUNK_BYTES", 10)
+    queue, _ = both
+    file = tmp_path / "lines"
+    file.write_bytes(b'left out\nplain\n\n{"order": 2}\r\n  \xff \x00\nlast')
+    options = ("--type", "Sales.Placed", "--header", "tenant=north", "--ttl", "1h", "--skip", "1")
+    given = ("-",) if piped else (str(file),)
+    sent = said(
+        postgresql, "send", "orders", "--from", *given, *options, input=file.read_bytes() if piped else None
+    )
+    assert sent == "sent 4 messages to orders\n"
+    rows = queue.rows()
+    assert [row.body for row in rows] == [b"plain", b'{"order": 2}', b"  \xff \x00", b"last"]
+    assert {row.expires is None for row in rows} == {False}
+    told = [json.loads(row.headers) for row in rows]
+    assert {(each["tenant"], each["NServiceBus.EnclosedMessageTypes"]) for each in told} == {
+        ("north", "Sales.Placed")
+    }
+    assert len({each["NServiceBus.MessageId"] for each in told}) == 4
+
+
+def test_lines_have_ids_of_their_own(postgresql, both):
+    queue, _ = both
+    given = ("--type", "T", "--header", "NServiceBus.MessageId=mine")
+    refused = run(postgresql, "send", "orders", "--from", "-", *given, input="one\n")
+    assert (refused.exit_code, queue.count()) == (1, 0)
+    assert refused.stderr.startswith("Error: Several messages cannot have one id; ")
+
+
+def test_a_table_that_refuses_a_line_says_how_many_are_done(postgresql, both, monkeypatch):
+    monkeypatch.setattr(queue_restore, "_CHUNK_BYTES", 1)
+    queue, _ = both
+    queue.execute("ALTER TABLE {table} ADD CONSTRAINT short CHECK (length(body) < 4)")
+    refused = run(postgresql, "send", "orders", "--from", "-", "--type", "T", input="one\ntwo\nthree\n")
+    assert (refused.exit_code, queue.count()) == (1, 2)
+    assert refused.stderr.endswith(" The first 2 lines are done; send the rest with --skip 2.\n")
+
+
+@pytest.mark.parametrize(
+    "options,complaint",
+    [
+        (["--type", "T", "--body", "x"], "Lines (--from) have bodies; leave out --body, --count,"),
+        (["--ttl", "1h"], "Lines of JSON (--from) are sent as they are; leave out --header and --ttl,"),
+        (["--header", "a=b"], "Lines of JSON (--from) are sent as they are; leave out --header and --ttl,"),
+    ],
+)
+def test_what_lines_cannot_be_given(postgresql, options, complaint):
+    refused = run(postgresql, "send", "orders", "--from", "-", *options)
+    assert (refused.exit_code, complaint in " ".join(refused.stderr.split())) == (2, True)

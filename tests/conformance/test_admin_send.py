@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from sqlqueue_spark.administration import queue_peek, queue_tables
-from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError
 from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.waiting import eventually
@@ -166,10 +166,41 @@ def test_a_message_without_a_type_is_refused(engine, queue):
     with pytest.raises(ConfigurationError) as caught:
         queue_tables.send(options(engine), "orders", queue_tables.Draft(body=b"{}"))
     assert str(caught.value) == (
-        "A message needs a type, or no receiver knows what to do with it; give --type 'Namespace.Name, "
-        "Assembly', or the header NServiceBus.EnclosedMessageTypes."
+        "A message needs a type, or no receiver knows what to do with it; give a type such as "
+        "'Namespace.Name, Assembly', or the header NServiceBus.EnclosedMessageTypes."
     )
     assert queue.count() == 0
+
+
+def test_bodies_are_messages_that_are_the_same_otherwise(engine, queue):
+    """Each has an id of its own."""
+    draft = queue_tables.Draft(message_type=TYPE, headers={"tenant": "north"}, ttl=timedelta(hours=1))
+    bodies = [b"%d" % number for number in range(5_000)]
+    ids = queue_tables.send_bodies(options(engine), "orders", draft, bodies)
+    rows = queue.rows()
+    assert [row.body for row in rows] == bodies
+    assert [headers_of(row)["NServiceBus.MessageId"] for row in rows] == ids
+    assert {(headers_of(row)["tenant"], row.expires is None) for row in rows} == {("north", False)}
+
+
+def test_where_one_of_several_messages_is_refused_none_is_sent(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} ADD CONSTRAINT odd CHECK (body <> '4999')")
+    bodies = [b"%d" % number for number in range(5_000)]
+    with pytest.raises(SqlQueueError, match='violates check constraint "odd"'):
+        queue_tables.send_bodies(options(postgresql), "orders", queue_tables.Draft(message_type=TYPE), bodies)
+    assert queue.count() == 0
+
+
+def test_several_messages_have_no_id_in_common(engine, queue):
+    draft = queue_tables.Draft(message_type=TYPE, headers={"NServiceBus.MessageId": "mine"})
+    with pytest.raises(ConfigurationError) as caught:
+        queue_tables.send_bodies(options(engine), "orders", draft, [b"1", b"2"])
+    assert str(caught.value) == (
+        "Several messages cannot have one id; leave out the header NServiceBus.MessageId, and each gets its own."
+    )
+    assert queue.count() == 0
+    assert queue_tables.send_bodies(options(engine), "orders", draft, [b"1"]) == ["mine"]
 
 
 def test_sending_to_a_missing_queue_names_the_remedy(engine):

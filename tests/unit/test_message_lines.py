@@ -159,9 +159,12 @@ def test_a_time_may_have_another_zone():
 @pytest.mark.parametrize(
     "line,why",
     [
-        (b"", "it is no JSON (Expecting value at character 1)"),
-        (b"hello", "it is no JSON (Expecting value at character 1)"),
-        (b'{"headers": {}, "body": ', "it is no JSON (Expecting value at character 25)"),
+        (b"", "it is no JSON (Expecting value at character 1); with --type a line is a body"),
+        (b"hello", "it is no JSON (Expecting value at character 1); with --type a line is a body"),
+        (
+            b'{"headers": {}, "body": ',
+            "it is no JSON (Expecting value at character 25); with --type a line is a body",
+        ),
         (b'{"headers": {}, "body": "\xff"}', "byte 26 is no UTF-8"),
         (b"[" * 100_000, "it is no JSON that can be read"),
         (b"1" * 5_000, "it is no JSON that can be read"),

@@ -83,7 +83,8 @@ def test_a_long_text_is_what_it_begins_as(odd):
 def completed(**draft):
     """The row of a message that a person sends."""
     options = ConnectionOptions(url="postgresql://h/d")
-    message = queue_tables.completed(options, "orders", queue_tables.Draft(message_type="T", **draft))
+    its = queue_tables.Draft(message_type="T", **draft)
+    (message,) = queue_tables.completed(options, "orders", its, [its.body])
     (row,) = message.rows([0]).to_pylist()
     return Outgoing(**row)
 
