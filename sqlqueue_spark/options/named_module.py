@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import sys
 from contextlib import suppress
@@ -14,7 +14,21 @@ def imported(name: str) -> ModuleType:
 
     The working folder stands last on the path, so that no file in it takes the place of another module.
     """
+    _take_working_folder()
+    return importlib.import_module(name)
+
+
+def find(name: str) -> None:
+    """Look whether there is such a module, without running it.
+
+    :raises ImportError: there is none.
+    """
+    _take_working_folder()
+    if name not in sys.modules and importlib.util.find_spec(name) is None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def _take_working_folder() -> None:
     with suppress(OSError):  # the folder is gone
         if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 -- a path is a text here
             sys.path.append(here)
-    return importlib.import_module(name)

@@ -1,6 +1,7 @@
 """What a job needs is looked for before Spark starts, and created where the user asks for that."""
 
 import json
+import re
 from unittest import mock
 
 import pytest
@@ -222,6 +223,86 @@ def test_a_job_creates_what_is_missing(postgresql, monkeypatch):
     database = postgresql.url.rpartition("/")[2]
     assert (result.exit_code, result.stdout) == (0, f"created queue=orders@[public]@[{database}]\n")
     assert postgresql.queue("orders").count() == 0
+
+
+TABLES = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
+CREATE = ("--endpoint", "E", "--error-queue", "error", "--checkpoint", "c", "--create")
+HANDLER = ("--handler", "json:loads")
+NOWHERE = "postgresql://me@127.0.0.1:1/shop"
+ATOMIC = ("--stream", "S", "--transaction-mode", "sendsAtomicWithReceive")
+
+
+@pytest.mark.parametrize(
+    "job,arguments,code,sentence",
+    [
+        (
+            "handle",
+            ("--handler", "no_such:handle"),
+            2,
+            "The module of the function no_such:handle cannot be ",
+        ),
+        ("handle", ("--handler", "json:handle"), 2, "The module json has no function handle; correct the n"),
+        (
+            "handle",
+            (*HANDLER, "--set", "sink.outbox=none"),
+            2,
+            "The rows of the frame are outcomes of receiv",
+        ),
+        (
+            "handle",
+            (*HANDLER, "--set", "sink.publish=true"),
+            2,
+            "The option publish is on, and the frame has ",
+        ),
+        ("handle", (*HANDLER, "--checkpoint", "{file}/c"), 1, "The option checkpoint is '{file}/c', and "),
+        (
+            "forward",
+            ("--function", "no_such:route"),
+            2,
+            "The module of the function no_such:route cannot be ",
+        ),
+        ("forward", ("--to", "B", "--sink-url", NOWHERE), 1, "No database answers at 127.0.0.1:1/shop ("),
+        (
+            "forward",
+            ("--to", "A", *ATOMIC, "--set", f"sink.endpoint.A.url={NOWHERE}"),
+            1,
+            "The destination 'A' lies in another database, which transactionMode ",
+        ),
+    ],
+)
+def test_a_job_that_is_refused_has_created_nothing(
+    postgresql, tmp_path, monkeypatch, job, arguments, code, sentence
+):
+    """It looks before at all of its options, at its handler and folders, and whether each database answers."""
+    monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
+    file = tmp_path / "file"
+    file.touch()
+    command = [each.replace("{file}", str(file)) for each in ("orders", *CREATE, *arguments)]
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(getattr(jobs, job), command)
+    assert (result.exit_code, result.stdout, postgresql.fetch(TABLES)) == (code, "", [(0,)])
+    assert result.stderr.startswith(f"Error: {sentence.replace('{file}', str(file))}")
+
+
+def test_events_for_several_queues_are_refused_before_anything_is_created(postgresql):
+    given = ("--set", 'source.queues=["a", "b"]', *HANDLER, "--subscribe", "A.B")
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(jobs.handle, [*CREATE, *given])
+    sentence = "Events come to one queue, and the source has several; subscribe each with sqlqueue subscribe."
+    assert (result.exit_code, result.stderr) == (2, f"Error: {sentence}\n")
+    assert postgresql.fetch(TABLES) == [(0,)]
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_handlers_job_creates_a_table_to_wait_in_where_there_are_delayed_retries(
+    postgresql, monkeypatch, retries
+):
+    monkeypatch.setattr(program, "session", mock.Mock())
+    monkeypatch.setattr(jobs, "send_until_stopped", lambda *_, **__: None)
+    sets = (f"handle.delayedRetries={retries}", "sink.auditQueue=audit")
+    command = ["orders", *CREATE, *HANDLER, *(word for each in sets for word in ("--set", each))]
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(jobs.handle, command)
+    made = re.findall(r"^created \w+=([^@\n]+)", result.stdout, re.MULTILINE)
+    waiting, outbox = ["orders.Delayed"] if retries else [], '"public"."E_OutboxData"'
+    assert (result.exit_code, made) == (0, ["orders", "error", *waiting, "audit", outbox])
 
 
 def several(engine, **more):

@@ -356,11 +356,6 @@ def failed(spark, postgresql, queues, tmp_path, monkeypatch):
             r"rows by the column EventType\."),
         ),
         (
-            ("--to", "Billing", "--function", "no_such.module:route"),
-            (r"The module of the function no_such.module:route cannot be imported \(ModuleNotFoundError: No module named "
-            r"'no_such'\); put it on PYTHONPATH or give it to spark-submit with --py-files, and correct the name\."),
-        ),
-        (
             ("--to", "Billing", "--function", "json:route"),
             r"The module json has no function route; correct the name\.",
         ),

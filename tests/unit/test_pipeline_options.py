@@ -80,6 +80,11 @@ ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
             ("--function", "shop.route"),
             "The option function must be a module and a function in it, such as shop.routing:to_billing, not 'shop.route'.",
         ),
+        (
+            ("--function", "no_such.module:route"),
+            ("The module of the function no_such.module:route cannot be imported (ModuleNotFoundError: No module named "
+            "'no_such'); put it on PYTHONPATH or give it to spark-submit with --py-files, and correct the name."),
+        ),
         (("--set", "sink.outbx=none"), "There is no option 'outbx'; did you mean outbox?"),
         (
             ("--set", "delta.path=x"),

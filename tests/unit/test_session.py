@@ -20,6 +20,7 @@ from sqlqueue_spark.pipeline.running.delta_lake import fetched, remember
 from sqlqueue_spark.pipeline.running.session import check_machine, session
 from tests.support.installing import OF_SPARK
 from tests.support.jobs import ROOT
+from tests.support.other_user import as_root, as_user
 from tests.support.sparks import DELTA
 
 JAVA = (
@@ -332,3 +333,67 @@ def test_the_admin_commands_import_no_spark():
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert re.search(r"^  drain ", said, re.MULTILINE)
     assert said.endswith("\nFalse\n")
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_spark_starts(builder, monkeypatch, tmp_path):
+    """With the file that is in its place. What lies elsewhere, or may lie there, is left to Spark."""
+    (tmp_path / "file").touch()
+    below = str(tmp_path / "file" / "below" / "orders")
+
+    def refused(path):
+        with pytest.raises(ConfigurationError) as caught:
+            check_machine(delta=False, folders={"checkpoint": path})
+        return str(caught.value)
+
+    for path in (below, f"file:{below}"):
+        assert refused(path) == (
+            f"The option checkpoint is {path!r}, and {tmp_path / 'file'} is a file; name a folder."
+        )
+    monkeypatch.chdir(tmp_path)
+    assert refused("file").endswith(f"and {tmp_path / 'file'} is a file; name a folder.")
+    check_machine(delta=False, folders={"path": "new/folder", "checkpoint": "s3a://lake/c"})
+    for variable in ("HADOOP_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+        with monkeypatch.context() as patched:
+            patched.setenv(variable, "/etc/hadoop")
+            check_machine(delta=False, folders={"path": below})
+    (tmp_path / "spark-defaults.conf").write_text("spark.hadoop.fs.defaultFS hdfs://here")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    check_machine(delta=False, folders={"path": below})
+
+
+@as_root
+def test_a_folder_of_another_user_is_said_before_spark_starts(tmp_path):
+    def work():
+        with pytest.raises(ConfigurationError) as caught:
+            module.check_folder("The option path", "/root/lake/orders")
+        assert str(caught.value) == (
+            "The option path is '/root/lake/orders', and this user may not write into /root; name another "
+            "folder, or have that allowed."
+        )
+
+    as_user("nobody", work)
+
+
+def test_a_working_folder_that_is_gone_is_said(builder, monkeypatch, tmp_path):
+    """Java would say that it has no version."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ConfigurationError) as caught:
+        check_machine(delta=False)
+    assert str(caught.value) == (
+        "The working folder cannot be used (No such file or directory); change into another one."
+    )
+
+
+def test_deltas_jars_need_a_folder(builder, monkeypatch, tmp_path):
+    """Where Spark would fetch them."""
+    (tmp_path / "file").touch()
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.jars.ivy {tmp_path}/file")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    with pytest.raises(ConfigurationError) as caught:
+        check_machine()
+    assert str(caught.value) == (
+        f"Spark's setting spark.jars.ivy is '{tmp_path}/file', and {tmp_path}/file is a file; name a folder."
+    )
+    check_machine(delta=False)

@@ -16,8 +16,13 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import duration, option
 from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
+from sqlqueue_spark.send import FrameColumns
 
 _HALF_A_MINUTE, _TEN_SECONDS = timedelta(seconds=30), timedelta(seconds=10)
+
+#: The columns of a handler's outcomes. Those of its messages are not known without Spark.
+_OUTCOMES = {"Queue": "string", "RowVersion": "bigint", "Id": "string", "Headers": "string", "Body": "binary"}
+_OUTCOMES |= {"Outgoing": "void", "Failure": "void"}
 
 
 def _retries(value: str) -> int:
@@ -71,6 +76,21 @@ def check_error_queue(sink: SinkOptions) -> None:
         )
 
 
+def check_handling(source: SourceOptions, sink: SinkOptions, options: HandleOptions) -> None:
+    """:raises ConfigurationError: messages cannot be handled so, or there is no such handler."""
+    check_error_queue(sink)
+    FrameColumns.of([*_OUTCOMES.items()], sink)
+    _check_subscriber(source, options.subscribe)
+    load_function(options.handler)
+
+
+def _check_subscriber(source: SourceOptions, events: Sequence[str]) -> None:
+    if events and source.queue is None:
+        raise ConfigurationError(
+            "Events come to one queue, and the source has several; subscribe each with sqlqueue subscribe."
+        )
+
+
 def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *, create: bool) -> list[str]:
     """Subscribe the source's queue to events of these types, under the sink's name; returns a line for each.
 
@@ -78,12 +98,9 @@ def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *
 
     :raises QueueError: there is no such queue, or no such table.
     """
-    if not events:
+    _check_subscriber(source, events)
+    if source.queue is None or not events:
         return []
-    if source.queue is None:
-        raise ConfigurationError(
-            "Events come to one queue, and the source has several; subscribe each with sqlqueue subscribe."
-        )
     changes = event_subscriptions.subscribe(source, source.queue, events, sink.sender, create=create)
     return [
         f"subscribed event={each.topic} endpoint={each.endpoint} queue={each.address}" for each, *_ in changes

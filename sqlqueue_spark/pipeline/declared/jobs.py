@@ -24,10 +24,15 @@ import click
 from sqlqueue_spark.administration.completion import endpoint_names, queue_names
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_error_queue, handled, subscribe
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_handling, handled, subscribe
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
-from sqlqueue_spark.pipeline.declared.transform import ForwardOptions, load_function, transformed
+from sqlqueue_spark.pipeline.declared.transform import (
+    ForwardOptions,
+    check_module,
+    load_function,
+    transformed,
+)
 from sqlqueue_spark.pipeline.delta.archive import ArchiveOptions, archive_until_stopped
 from sqlqueue_spark.pipeline.delta.delta_stream import (
     CHECKPOINT,
@@ -129,6 +134,8 @@ def forward(sections: Sections) -> Run:
     source, sink = agreed(sections["source"], sections["sink"])
     options = ForwardOptions.parse(sections["forward"])
     own, places = SourceOptions.parse(source), places_of(source, sink)
+    if options.function is not None:
+        check_module(options.function)
     return Run(
         title=f"forward {own.title}",
         make_ready=lambda create: make_ready(own, places, create=create, checkpoint=options.checkpoint),
@@ -153,7 +160,7 @@ def handle(sections: Sections) -> Run:
     source, sink = agreed({**_FEW_AT_FIRST, **sections["source"]}, sections["sink"])
     options = HandleOptions.parse(sections["handle"])
     own, places = SourceOptions.parse(source), places_of(source, sink)
-    check_error_queue(places.home)
+    check_handling(own, places.home, options)
 
     def ready(create: bool) -> None:
         retries = options.delayed_retries > 0

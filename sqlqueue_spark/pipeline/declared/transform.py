@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
@@ -11,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options.fields import option, text
-from sqlqueue_spark.options.named_module import imported
+from sqlqueue_spark.options.named_module import find, imported
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
 
@@ -88,24 +89,40 @@ def _by_function(messages: DataFrame, name: str) -> DataFrame:
     )
 
 
+def check_module(name: str) -> None:
+    """Look whether there is the module of a function, without running it: it may need a session.
+
+    :raises ConfigurationError: there is none.
+    """
+    with _importing(name) as module:
+        find(module)
+
+
 def load_function(name: str) -> Callable[..., object]:
     """The function of this name, ``module:function``.
 
     :raises ConfigurationError: the module cannot be imported, or has no such function.
     """
-    module_name, _, attribute = name.partition(":")
-    try:
+    with _importing(name) as module_name:
         module = imported(module_name)
+    attribute = name.partition(":")[2]
+    function: Callable[..., object] | None = getattr(module, attribute, None)
+    if not callable(function):
+        raise ConfigurationError(f"The module {module_name} has no function {attribute}; correct the name.")
+    return function
+
+
+@contextmanager
+def _importing(name: str) -> Iterator[str]:
+    """Gives the name of a function's module, and says it where the module cannot be imported."""
+    try:
+        yield name.partition(":")[0]
     except Exception as error:  # likewise
         raise ConfigurationError(
             f"The module of the function {name} cannot be imported ({type(error).__name__}: "
             f"{_reason(error)}); put it on PYTHONPATH or give it to spark-submit with --py-files, and "
             "correct the name."
         ) from error
-    function: Callable[..., object] | None = getattr(module, attribute, None)
-    if not callable(function):
-        raise ConfigurationError(f"The module {module_name} has no function {attribute}; correct the name.")
-    return function
 
 
 def _reason(error: BaseException) -> str:

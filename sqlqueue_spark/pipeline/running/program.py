@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark.administration.completion import queue_names
 from sqlqueue_spark.administration.typed_login import checked
 from sqlqueue_spark.errors import SqlQueueError, sentence_of
+from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.configuration import configuration
 from sqlqueue_spark.pipeline.running.session import check_machine, session
 from sqlqueue_spark.pipeline.running.spark_defaults import CONF
@@ -110,9 +111,12 @@ class Job(click.Command):
         given = {key: value for name, value in values.items() for key in keys[name]}
         others = {name: value for name, value in values.items() if not keys[name]}
         with exiting(2, debug):  # until everything that was given is understood
-            run = self.understood(configuration(self._sections, config, settings, given), **others)
+            sections = configuration(self._sections, config, settings, given)
+            run = self.understood(sections, **others)
         with exiting(1, debug):
-            check_machine(delta=self._delta)
+            own = sections[self._sections[-1]]
+            folders = {each: said(own, each) for each in ("path", "checkpoint")}
+            check_machine(delta=self._delta, folders={k: v for k, v in folders.items() if v is not None})
             run.make_ready(create)
             spark = session(run.title, delta=self._delta)
             run.start(spark)

@@ -125,6 +125,12 @@ def create_missing(
 ) -> list[str]:
     """Create the missing tables of the options; returns a line for each. ``retries`` as above."""
     sink = _places(sink)
+    with one_each() as connected:  # each database answers, before anything is created in one
+        connected(Target.of(source))
+        if sink is not None:
+            _check_reach(sink)
+            for _, place in _named(sink):
+                connected(place.target)
     # A pattern names no queue that could be missing.
     received = list(source.queues) if source.queue is None else [source.queue]
     wanted = filter(None, [*received, source.error_queue])
@@ -169,9 +175,7 @@ def _named(sink: Places) -> list[tuple[str, Place]]:
 
 
 def _check_sink(sink: Places, connected: Callable[[Target], Connection]) -> None:
-    destinations = Destinations(sink.home, sink.away)
-    if sink.home.transaction_mode == ATOMIC:
-        check_one_database(destinations, [] if sink.away.queue is None else [sink.away.queue])
+    destinations = _check_reach(sink)
     targets = dict.fromkeys([sink.at_home])  # what fails, waits or is owed is known there
     for address, place in _named(sink):
         if sink.is_stored(place):
@@ -189,6 +193,14 @@ def _check_sink(sink: Places, connected: Callable[[Target], Connection]) -> None
         check_outbox(options, connection)
         with connection.rehearsal(_REHEARSAL_MS):
             OutboxTable.of_sink(connection, options).add_new([str(uuid.uuid4())])
+
+
+def _check_reach(sink: Places) -> Destinations:
+    """Refuse a destination that the transaction of an atomic pipeline cannot reach."""
+    destinations = Destinations(sink.home, sink.away)
+    if sink.home.transaction_mode == ATOMIC:
+        check_one_database(destinations, [] if sink.away.queue is None else [sink.away.queue])
+    return destinations
 
 
 def _check_rights(connection: Connection, table: QueueTable, role: str) -> None:
