@@ -11,7 +11,34 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+#: A block, with the mark in front of it that a reader does not see: ``<!-- page skip: why -->``.
+_MARKED = re.compile(
+    r"(?:^<!-- page (?P<kind>[\w-]+): (?P<text>.+?) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+#: What a mark may say of a block. It is not run; it must fail; it runs until Ctrl-C, which is pressed when
+#: this is shown; it is a file of this name; its numbers are others each time.
+MARKS = ("skip", "fails", "Ctrl-C", "file", "numbers")
+#: Blocks that are typed; those in other languages show what the one before has printed.
+TYPED = ("shell", "python", "sql")
 _LINK = re.compile(r"\]\(([^()\s]+(?:\([^()\s]*\))?)\)")
+
+
+class Block(NamedTuple):
+    """A block of a page.
+
+    :param mark: what it is marked as, or "".
+    :param text: what its mark says: a reason, a name, what is shown.
+    :param line: its first line on the page.
+    :param before: what the page says between the block before and this one.
+    """
+
+    language: str
+    code: str
+    mark: str
+    text: str
+    line: int
+    before: str
 
 
 class Page(NamedTuple):
@@ -30,6 +57,16 @@ class Page(NamedTuple):
 
     def blocks(self, language: str) -> list[str]:
         return [code for _, name, code in _BLOCK.findall(self.text) if name == language]
+
+    def steps(self) -> list[Block]:
+        """Its blocks as a reader meets them; those without a language are pictures."""
+        found, end = [], 0
+        for each in _MARKED.finditer(self.text):
+            line, before = self.text.count("\n", 0, each.start("code")) + 1, self.text[end : each.start()]
+            mark, text = each["kind"] or "", each["text"] or ""
+            found.append(Block(each["language"], each["code"], mark, text, line, before))
+            end = each.end()
+        return found
 
     def shell_lines(self) -> list[list[str]]:
         """The words of each line of its shell blocks, from the program on.
