@@ -19,6 +19,8 @@ _MARKED = re.compile(
 #: What a mark may say of a block. It is not run; it must fail; it runs until Ctrl-C, which is pressed when
 #: this is shown; it is a file of this name; its numbers are others each time.
 MARKS = ("skip", "fails", "Ctrl-C", "file", "numbers")
+#: A page that does not work as printed yet ends with this. Take it away, and the page joins.
+_NOT_YET = "<!-- not yet as printed -->"
 #: Blocks that are typed; those in other languages show what the one before has printed.
 TYPED = ("shell", "python", "sql")
 _LINK = re.compile(r"\]\(([^()\s]+(?:\([^()\s]*\))?)\)")
@@ -55,6 +57,11 @@ class Page(NamedTuple):
         """The text without its blocks of code."""
         return _BLOCK.sub("", self.text)
 
+    @property
+    def is_not_run(self) -> bool:
+        """Whether no block of it is run yet."""
+        return _NOT_YET in self.text
+
     def blocks(self, language: str) -> list[str]:
         return [code for _, name, code in _BLOCK.findall(self.text) if name == language]
 
@@ -68,22 +75,25 @@ class Page(NamedTuple):
             end = each.end()
         return found
 
-    def shell_lines(self) -> list[list[str]]:
-        """The words of each line of its shell blocks, from the program on.
+    def shell_lines(self, *, not_run: bool = False) -> list[list[str]]:
+        """The words of each line of its shell blocks, or of those that no test runs, from the program on.
 
         Comments are taken off, and so are lines without a word, and variables that are set for the program.
         """
-        text = "".join(self.blocks("shell")).replace("\\\n", "")
+        steps = [each for each in self.steps() if each.language == "shell"]
+        shown = [each.code for each in steps if not not_run or self.is_not_run or each.mark == "skip"]
+        text = "".join(shown).replace("\\\n", "")
         lines = (shlex.split(line, comments=True) for line in text.splitlines())
         programs = (itertools.dropwhile(re.compile(r"[A-Z_]+=").match, line) for line in lines)
         return [line for line in map(list, programs) if line]
 
-    def sqlqueue_lines(self) -> list[list[str]]:
-        """What calls ``sqlqueue``, within other lines too: ``$(sqlqueue server url)``, and on both sides of a pipe."""
-        within = re.findall(r"\$\((sqlqueue [^)]*)\)", "\n".join(self.blocks("shell")))
-        commands = [
-            each for line in [*self.shell_lines(), *map(shlex.split, within)] for each in _parts(line)
+    def sqlqueue_lines(self, *, not_run: bool = False) -> list[list[str]]:
+        """What calls ``sqlqueue``, also within a line: ``$(sqlqueue server url)``, and beside a pipe."""
+        lines = self.shell_lines(not_run=not_run)
+        within = [
+            found for line in lines for word in line for found in re.findall(r"\$\((sqlqueue [^)]*)\)", word)
         ]
+        commands = [each for line in [*lines, *map(shlex.split, within)] for each in _parts(line)]
         return [each for each in commands if each[0] == "sqlqueue"]
 
     def inline(self) -> list[str]:
@@ -145,8 +155,3 @@ LIST = page("docs/README.md")
 DOCS = pages("docs/*.md", "docs/decisions/*.md")
 #: What a user or an operator reads and types.
 TO_TYPE = [README, *pages("docs/*.md")]
-#: The programs of these pages run as they are printed, in this order.
-PROGRAMS = [
-    README,
-    *map(page, ("docs/messages.md", "docs/outbox.md", "docs/failures.md", "docs/handlers.md", "docs/transaction-modes.md")),
-]  # fmt: skip

@@ -20,7 +20,7 @@ from tests.support.drivers.death import kill_session
 from tests.support.pages import ROOT, TYPED, Block, Page
 from tests.support.quick_java import quick
 from tests.support.spark_home import python_path
-from tests.support.typed_command import PROGRAMS, SOCKET, ask
+from tests.support.typed_command import PROGRAMS, SOCKET, WANTED, ask
 from tests.support.waiting import eventually
 
 _COMMAND = Path(__file__).with_name("typed_command.py")
@@ -55,6 +55,10 @@ class Desk:
 
     def shown(self, start: int) -> str:
         return self._shown.read_bytes()[start:].decode(errors="replace")
+
+    def python_is_wanted(self) -> bool:
+        """Whether a command of the shell waits for it."""
+        return self._python is None and Path(f"{self.socket}{WANTED}").exists()
 
     def start_python(self) -> None:
         if self._python is None:
@@ -180,6 +184,8 @@ class Reader:
         os.write(self._script, (code + self._after).encode())
         said = b""
         while not said.endswith(b"\0\0"):
+            if self._desk.python_is_wanted():
+                self._desk.start_python()
             ready, _, _ = select.select([self._answers], [], [], 0.1)
             part = os.read(self._answers, 1 << 16) if ready else b""
             if not part and (ready or self._shell.poll() is not None):

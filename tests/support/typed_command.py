@@ -9,17 +9,23 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 #: Where the reader's Python serves, and where the programs are.
 SOCKET, PROGRAMS = "SQLQUEUE_TEST_PYTHON", "SQLQUEUE_TEST_PROGRAMS"
+#: What is added to the name of the first for a file that asks for it.
+WANTED = ".wanted"
 _JOBS = {"drain", "forward", "handle", "archive", "store-and-forward"}
 _ENDS = {"--help", "--example-config"}
 
 
 def ask(path: str, environment: Mapping[str, str], streams: Sequence[int], **request: object) -> int:
     """What the reader's Python makes of a request: an exit code."""
+    while not Path(path).exists():  # it is started at this word
+        Path(f"{path}{WANTED}").touch()
+        time.sleep(0.05)
     with socket.socket(socket.AF_UNIX) as python:
         python.connect(path)
         socket.send_fds(python, [b"+"], streams)

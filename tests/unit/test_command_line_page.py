@@ -7,9 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import click
-import pytest
-
 from sqlqueue_spark.administration.length_probe import Probe
 from sqlqueue_spark.administration.message_lines import from_line, to_json
 from sqlqueue_spark.administration.queue_tables import Length
@@ -58,20 +55,6 @@ def typed():
             )
             yield words[start + 1 : end]
             words = words[end:]
-
-
-@pytest.mark.parametrize("words", list(typed()), ids=shlex.join)
-def test_every_command_can_be_typed(words, tmp_path, monkeypatch):
-    monkeypatch.setenv("SQLQUEUE_URL", "postgresql://nobody@127.0.0.1:1/shop")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "order.json").write_text("{}")
-    command: click.Command = main
-    name, arguments = "sqlqueue", words
-    while isinstance(command, click.Group):
-        name, *arguments = arguments
-        command = command.commands[name]
-    with click.Context(main, info_name="sqlqueue") as group, command.make_context(name, arguments, parent=group) as context:  # fmt: skip
-        assert context.args == []
 
 
 def test_every_command_has_an_example():

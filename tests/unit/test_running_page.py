@@ -7,7 +7,6 @@ import tomllib
 from pathlib import Path
 
 import click
-import pytest
 
 from sqlqueue_spark.cli import main
 
@@ -17,19 +16,6 @@ BLOCKS = re.findall(r"^```shell\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 LINES = [shlex.split(line, comments=True) for block in BLOCKS for line in block.replace("\\\n", "").splitlines()]  # fmt: skip
 #: Without the variables in front.
 COMMANDS = [line[line.index("sqlqueue") :] for line in LINES if "sqlqueue" in line[:2]]
-
-
-@pytest.mark.parametrize("line", COMMANDS, ids=shlex.join)
-def test_every_command_line_can_be_typed(line, monkeypatch):
-    monkeypatch.setenv("SQLQUEUE_URL", "postgresql://nobody@127.0.0.1:1/shop")
-    command: click.Command = main
-    name, arguments = "sqlqueue", line[1:]
-    with click.Context(main, info_name="sqlqueue") as group:
-        while isinstance(command, click.Group):
-            name, *arguments = arguments
-            command = command.commands[name]
-        with command.make_context(name, arguments, parent=group) as context:
-            assert context.args == []
 
 
 def test_every_job_and_every_command_of_the_server_is_shown():
