@@ -66,11 +66,13 @@ def test_a_page_works_as_printed(desk, home, database_url, path):
     starts = "sqlqueue server start" in page.text
     url = {"XDG_DATA_HOME": str(home)} if starts else {"SQLQUEUE_URL": database_url}
     desk.clear()
+    start = desk.size()
     reader = Reader(desk, url)
     try:
         reader.read(page)
     finally:
         reader.close()
+        sys.stdout.write(desk.shown(start))  # pytest -rP shows the terminal
 
 
 @pytest.fixture
