@@ -198,6 +198,27 @@ SELECT count(*), 'x' FROM orders
 """).endswith("0 | x\n")
 
 
+def test_each_question_is_answered_and_a_diagram_is_a_picture(read):
+    shown = read("""
+```mermaid
+flowchart LR
+```
+
+```shell
+sqlqueue create orders Billing
+sqlqueue send orders Billing --count 3
+```
+
+<!-- page answers: orders -->
+```shell
+sqlqueue purge orders
+sqlqueue length orders --max-rows 1
+```
+""")
+    assert "to go on, type the queue's name: orders" in shown
+    assert shown.splitlines()[-1].startswith("orders@[public]@[") and " ok: " in shown.splitlines()[-1]
+
+
 def test_a_block_shows_what_is_printed():
     def seen(code: str, printed: str, mark: str = "") -> bool:
         return shows(Block("text", code, mark, "why", 1, ""), printed)

@@ -13,12 +13,14 @@ ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 #: A block, with the mark in front of it that a reader does not see: ``<!-- page skip: why -->``.
 _MARKED = re.compile(
-    r"(?:^<!-- page (?P<kind>[\w-]+): (?P<text>.+?) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$",
+    r"(?:^<!-- page (?P<kind>[\w-]+): (?P<text>.+?) -->\n)?"
+    r"^```(?P<language>(?!mermaid)\w+)\n(?P<code>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 #: What a mark may say of a block. It is not run; it must fail; it runs until Ctrl-C, which is pressed when
-#: this is shown; it is a file of this name; its numbers are others each time.
-MARKS = ("skip", "fails", "Ctrl-C", "file", "numbers")
+#: this is shown; each of its questions is answered so; it is a file of this name; its numbers are others
+#: each time.
+MARKS = ("skip", "fails", "Ctrl-C", "answers", "file", "numbers")
 #: A page that does not work as printed yet ends with this. Take it away, and the page joins.
 _NOT_YET = "<!-- not yet as printed -->"
 #: Blocks that are typed; those in other languages show what the one before has printed.
@@ -66,7 +68,7 @@ class Page(NamedTuple):
         return [code for _, name, code in _BLOCK.findall(self.text) if name == language]
 
     def steps(self) -> list[Block]:
-        """Its blocks as a reader meets them; those without a language are pictures."""
+        """Its blocks as a reader meets them; those without a language, or in mermaid, are pictures."""
         found, end = [], 0
         for each in _MARKED.finditer(self.text):
             line, before = self.text.count("\n", 0, each.start("code")) + 1, self.text[end : each.start()]

@@ -3,6 +3,7 @@
 import os
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -40,6 +41,7 @@ class Desk:
     def __init__(self) -> None:
         # Not below pytest's own folder, which pytest closes to the server's user when we are root.
         self.private = Path(tempfile.mkdtemp(prefix="sqlqueue-pages-"))
+        self.private.chmod(0o711)  # as root a page's second server stands in it
         self.folder = self.private / "reader"
         self.programs = self.private / "programs"
         self.socket, self.log, self._shown = (self.private / each for each in ("python", "log", "terminal"))
@@ -163,7 +165,11 @@ class Reader:
         if block.mark == "Ctrl-C":
             with self._pressing(block.text):
                 return self._type(f"set +e; trap : INT\n{block.code}") in (0, 130)
-        return self._type(f"set +e\n{block.code}" if block.mark == "fails" else block.code) == 0
+        code = f"set +e\n{block.code}" if block.mark == "fails" else block.code
+        if block.mark == "answers":  # a terminal hands each question one line
+            answers = shlex.quote("\n".join([block.text] * 9))
+            code = f"script -qec {shlex.quote(f'bash -ec {shlex.quote(code)}')} /dev/null <<< {answers}"
+        return self._type(code) == 0
 
     def _in_python(self, block: Block) -> bool:
         if block.mark == "Ctrl-C":
