@@ -348,7 +348,7 @@ class SinkOptions(ConnectionOptions):
         "Queue table of rows whose column `Destination` names none.", None, parse=address
     )
     endpoint: str | None = option(
-        "Names the outbox table, one a pipeline, and the sender in headers.", None, shown="`stream`"
+        "Name of this pipeline alone: of its outbox, and of the sender in headers.", None, shown="`stream`"
     )
     outbox: str = option(
         "`optimistic`, `pessimistic` or `none`: how a message id is sent only once.",
