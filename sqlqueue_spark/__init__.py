@@ -13,14 +13,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sqlqueue_spark import errors, functions, handling, options, pipeline
+    from sqlqueue_spark.errors import why
     from sqlqueue_spark.spark.sink import SqlQueueSink
     from sqlqueue_spark.tables.outbox import Outbox
 
 __all__ = ["Outbox", "SqlQueueSink", "__version__",
-           "errors", "functions", "handling", "options", "pipeline", "register"]  # fmt: skip
+           "errors", "functions", "handling", "options", "pipeline", "register", "why"]  # fmt: skip
 
 _MODULES = ("errors", "functions", "handling", "options", "pipeline")
-_HOMES = {"Outbox": "sqlqueue_spark.tables.outbox", "SqlQueueSink": "sqlqueue_spark.spark.sink"}
+_HOMES = {
+    "Outbox": "sqlqueue_spark.tables.outbox",
+    "SqlQueueSink": "sqlqueue_spark.spark.sink",
+    "why": "sqlqueue_spark.errors",
+}
 
 
 def __getattr__(name: str) -> object:

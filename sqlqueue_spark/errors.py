@@ -149,26 +149,48 @@ def type_name(error: BaseException) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-_OURS = re.compile(r"sqlqueue_spark\.errors\.\w+: (?P<sentence>.+)")
-_CALLING = re.compile(r"\A(py4j\.protocol\.Py4JJavaError: )?An error occurred while calling \S+\.\n: ")
-#: What a ``foreachBatch`` function raised, below the lines of its stack. It matches these lines without an
-#: error, too, so that no line is looked at twice.
-_RAISED = re.compile(
-    r"Return Message: Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*"
-    r"(?P<error>[A-Za-z_][\w.]*: .*)?",
-    re.DOTALL,
+#: Above the lines of a stack trace. Below them stands what was raised.
+_TRACE = "Traceback (most recent call last):\n"
+_OURS = re.compile(r"(?<![\w.])sqlqueue_spark(?:\.\w++)++: (?P<sentence>.+)")
+#: What Spark and Py4J put before what they hand on.
+_BEFORE = re.compile(
+    r"(?:\s*+(?:pyspark\.errors\.[\w.]+: "
+    r"|(?:py4j\.protocol\.Py4JJavaError: )?An error occurred while calling \S+\.\n: "
+    r"|\([\w.$]+\) "  # Spark Connect
+    r"|\[STREAM_FAILED\] Query \[[^]]*\] terminated with exception: "
+    r"|(?:\[PYTHON_EXCEPTION\] )?An exception was thrown from the Python worker:\s"
+    r"|(?:org\.apache\.spark\.SparkException: )?Job aborted [^:]*: Task [^:]*: Lost task [^:]*: "
+    r"))*+\s*+"
 )
-_CAPTURED = re.compile(r"\Apyspark\.errors\.[\w.]+: ")
 
 
-def sentence_of(error: BaseException) -> str:
-    """The one sentence of ours in an error that came through Spark, or the first line of an error that is not
-    ours.
+def why(error: BaseException) -> str:
+    """The one sentence that says what is wrong, in an error that this package or Spark has raised.
+
+    Spark hands a sentence of this package on among names of classes, stack traces and the state of the query;
+    it is also found in an error that was raised ``from`` such one. Of other errors the sentence is the first
+    line of what was raised, also by a function of the user's on a worker.
     """
-    text = str(error)
-    found = list(_OURS.finditer(text))
-    if found:
-        return plain(found[-1]["sentence"])
-    raised = next((each for each in _RAISED.finditer(text) if each["error"]), None)
-    said = _CAPTURED.sub("", _CALLING.sub("", (raised["error"] if raised else text).strip()))
-    return plain((said.splitlines() or [type(error).__name__])[0])
+    said = _said(error)
+    cause: BaseException | None = error
+    while cause is not None:
+        if ours := list(_OURS.finditer(_said(cause))):
+            return plain(ours[-1]["sentence"])
+        cause = cause.__cause__
+    for trace in reversed(said.split(_TRACE)[1:]):
+        lines = trace.splitlines()
+        at = next((number for number, line in enumerate(lines) if line and not line[0].isspace()), None)
+        if at is not None:
+            said = "\n".join(lines[at:])
+            break
+    lines = _BEFORE.sub("", said, count=1).splitlines()
+    return plain(lines[0].rstrip() if lines else type(error).__name__)
+
+
+def _said(error: BaseException) -> str:
+    """What an error says, as a stack trace ends with it where it is ours."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 -- Py4J asks a Java that may have ended
+        return ""
+    return f"{type_name(error)}: {said}" if isinstance(error, SqlQueueError) else said

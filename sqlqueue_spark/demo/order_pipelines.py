@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from sqlqueue_spark.demo.two_databases import ANSWERS, ORDERS, STORE
-from sqlqueue_spark.errors import sentence_of
+from sqlqueue_spark.errors import why
 from sqlqueue_spark.handling import ReceivedMessage, Send
 from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.pipeline import StoreAndForwardOptions, store_and_forward
@@ -41,7 +41,7 @@ def main(folder: Path, shop: str, billing: str) -> None:
             try:
                 store_and_forward(spark, source, sink, StoreAndForwardOptions.parse(given), create=True)
             except Exception as error:  # noqa: BLE001 -- whatever ends a job, it is to run again
-                click.echo(f"Error: {sentence_of(error)}")
+                click.echo(f"Error: {why(error)}")
             stopping.wait(1)
 
     accepting = {"handler": "sqlqueue_spark.demo.order_pipelines:accept"}

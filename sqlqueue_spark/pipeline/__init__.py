@@ -11,7 +11,6 @@
         run_until_stopped(spark, query, stop_file, done_file=done_file)
 """
 
-from sqlqueue_spark.errors import sentence_of
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_error_queue, handled, subscribe
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForwardOptions, store_and_forward
@@ -28,6 +27,6 @@ __all__ = [
     "ArchiveOptions", "DeltaOptions", "ForwardOptions", "HandleOptions",
     "StoreAndForwardOptions", "Totals", "agreed", "archived", "as_outgoing", "check_error_queue",
     "check_ready", "copy_to_delta", "create_missing", "drain_to_delta", "handled", "progress_line",
-    "read_queue", "run_until_stopped", "send", "send_until_stopped", "sentence_of", "stoppable",
+    "read_queue", "run_until_stopped", "send", "send_until_stopped", "stoppable",
     "store_and_forward", "subscribe", "take_to_delta", "transformed", "with_message_columns", "write_delta",
 ]  # fmt: skip

@@ -8,8 +8,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrameWriter
 
+from sqlqueue_spark import why
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.pipeline import DeltaOptions, sentence_of, with_message_columns, write_delta
+from sqlqueue_spark.pipeline import DeltaOptions, with_message_columns, write_delta
 from sqlqueue_spark.pipeline.delta import delta_writer
 from tests.support.jobs import LONG, Job
 from tests.support.messages import row_ids
@@ -207,7 +208,7 @@ def test_an_original_ends_when_a_copy_has_its_batch(drain):
     assert (drain.ids(), drain.queue.count()) == (texts([*range(10), *range(20, 30)]), 10)
     with pytest.raises(StreamingQueryException) as refused:
         drain.run()
-    assert sentence_of(refused.value) == drain.is_anothers(1, "checkpoint")
+    assert why(refused.value) == drain.is_anothers(1, "checkpoint")
     assert (logged(drain.folder, "commits"), drain.queue.count()) == ([0], 10)
     eventually(lambda: free(drain.queue) == 10)
     drain.run("new")
@@ -240,7 +241,7 @@ def test_one_of_two_streams_on_copies_of_a_checkpoint_ends(drain):
     with pytest.raises(StreamingQueryException) as refused:
         original.awaitTermination(60)
     end(original)
-    assert sentence_of(refused.value) == drain.is_anothers(1, "checkpoint")
+    assert why(refused.value) == drain.is_anothers(1, "checkpoint")
     assert (logged(drain.folder, "commits"), drain.queue.count()) == ([0], 10)
     eventually(lambda: free(drain.queue) == 10)
     drain.run("copy")

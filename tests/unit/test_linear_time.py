@@ -15,7 +15,7 @@ import pytest
 from sqlqueue_spark.engines.driver_errors import DriverError
 from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
-from sqlqueue_spark.errors import ConfigurationError, QueueError, sentence_of
+from sqlqueue_spark.errors import ConfigurationError, QueueError, why
 from sqlqueue_spark.handling.received_message import received
 from sqlqueue_spark.messages import message
 from sqlqueue_spark.messages.addresses import Address, Naming, Table
@@ -121,7 +121,7 @@ def addressed(given):
 def told(given):
     """An error of a server, of Spark or of a handler, with a stranger's text in it."""
     for each in (given, f"sqlqueue_spark.errors.QueueError: {given}", f"{STACK} {given}\n"):
-        sentence_of(ValueError(each))
+        why(ValueError(each))
     for each in (given, f'database "{given}'):
         POSTGRESQL.kind(DriverError(None, None, each))
     SQLSERVER.kind(DriverError("42000", 102, given))

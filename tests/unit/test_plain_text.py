@@ -11,7 +11,7 @@ import pytest
 
 import sqlqueue_spark
 from sqlqueue_spark.cli import output
-from sqlqueue_spark.errors import QueueError, sentence_of
+from sqlqueue_spark.errors import QueueError, why
 from sqlqueue_spark.plain_text import for_shell, logger, plain, shell_word
 
 #: A line feed, a carriage return, an escape sequence, an 8-bit one, a bidirectional control, a line separator, a byte that is no UTF-8.
@@ -43,7 +43,7 @@ def test_an_errors_text_is_one_line_whatever_names_are_in_it():
 
 
 def test_the_sentence_of_somebody_elses_error_steers_no_terminal():
-    assert sentence_of(ValueError("no column \x1b[31m\u202ex")) == r"no column \x1b[31m\u202ex"
+    assert why(ValueError("no column \x1b[31m\u202ex")) == r"no column \x1b[31m\u202ex"
 
 
 def test_json_escapes_what_could_steer_a_terminal_and_means_the_same():

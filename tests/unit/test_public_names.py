@@ -9,7 +9,8 @@ import pytest
 
 import sqlqueue_spark
 
-PUBLIC = {"Outbox", "SqlQueueSink", "__version__", "errors", "functions", "handling", "options", "pipeline", "register"}  # fmt: skip
+PUBLIC = {"Outbox", "SqlQueueSink", "__version__", "errors", "functions", "handling", "options", "pipeline", "register",
+          "why"}  # fmt: skip
 
 
 def fresh(program, *arguments):
@@ -37,6 +38,7 @@ def test_all_that_is_public_is_there():
         "SqlQueueSink": type,
         "__version__": str,
         "register": FunctionType,
+        "why": FunctionType,
         **dict.fromkeys(("errors", "functions", "handling", "options", "pipeline"), ModuleType),
     }
 

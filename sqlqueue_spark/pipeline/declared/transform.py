@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
+from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, why
 from sqlqueue_spark.options.fields import option, text
 from sqlqueue_spark.options.named_module import find, imported
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
@@ -126,4 +126,4 @@ def _importing(name: str) -> Iterator[str]:
 
 
 def _reason(error: BaseException) -> str:
-    return sentence_of(error).rstrip(".")
+    return why(error).rstrip(".")

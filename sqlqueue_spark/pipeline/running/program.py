@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from sqlqueue_spark.administration.completion import queue_names
 from sqlqueue_spark.administration.typed_login import checked
-from sqlqueue_spark.errors import SqlQueueError, sentence_of
+from sqlqueue_spark.errors import SqlQueueError, why
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.configuration import configuration
 from sqlqueue_spark.pipeline.running.session import check_machine, session
@@ -178,6 +178,6 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
     except (SqlQueueError, PySparkException, Py4JError) as error:
         if debug:
             raise
-        failed = click.ClickException(sentence_of(error))
+        failed = click.ClickException(why(error))
         failed.exit_code = code  # type: ignore[misc] # click has one for each class
         raise failed from error
