@@ -1,9 +1,14 @@
 """The notebooks run from start to end, with widgets as on Databricks and with environment variables elsewhere."""
 
 import ast
+import json
+import os
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import PIPE
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +18,7 @@ from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.options import ConnectionOptions
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.outboxes import OutboxRows
+from tests.support.spark_home import python_path
 from tests.support.streams import end
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
@@ -139,6 +145,59 @@ def test_the_fourth_notebook_stores_and_forwards(spark, engine, elsewhere, tmp_p
         "60 messages in NotebookOrders, 60 different ones",
     ]
     assert (elsewhere.queue("NotebookOrders").count(), engine.queue("NotebookError").count()) == (60, 0)
+
+
+@pytest.fixture
+def jupyter(postgresql, tmp_path, monkeypatch):
+    """Runs a notebook as Jupyter does, with what it shows: a line that begins with ``!`` is one for a shell."""
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    for name, value in {"SQLQUEUE_URL": postgresql.url, "PATH": programs, "MPLBACKEND": "Agg"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", python_path())
+    monkeypatch.chdir(tmp_path)
+
+    def shell(line: str) -> None:
+        print(subprocess.run(line, shell=True, check=True, stdout=PIPE, text=True).stdout)  # noqa: S602, T201 -- as typed
+
+    def run(name: str) -> dict[str, Any]:
+        book = json.loads((FOLDER.with_name("examples") / name).read_text(encoding="utf-8"))
+        code = [each for each in book["cells"] if each["cell_type"] == "code"]
+        assert [each["outputs"] for each in code] == [[] for _ in code]
+        names: dict[str, Any] = {"__name__": "__main__", "shell": shell}
+        for each in code:
+            text = re.sub("(?m)^!(.*)$", lambda line: f"shell({line[1]!r})", "".join(each["source"]))
+            exec(text, names)  # noqa: S102 -- what a user would run
+        return names
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
+def test_the_notebook_of_a_drain_runs_in_jupyter(spark, jupyter, postgresql, capsys):
+    import matplotlib.pyplot as plt
+
+    found = jupyter("drain_to_delta.ipynb")
+    said = capsys.readouterr().out
+    assert "\n1200 messages wait\n" in said
+    assert "\n1200 messages in the table, 0 in the queue\n" in said
+    drawn = {bars.get_label(): sum(bar.get_height() for bar in bars) for bars in found["axes"].containers}
+    assert drawn == dict.fromkeys(
+        ("Shop.Billing.PaymentAccepted", "Shop.Orders.OrderPlaced", "Shop.Shipping.ShipOrder"), 400
+    )
+    assert titles_that_do_not_fit(found["figure"]) == []
+    plt.close(found["figure"])
+
+
+@pytest.mark.slow
+def test_the_notebook_of_a_handler_runs_in_jupyter(spark, jupyter, postgresql, capsys):
+    """What fails once is handled the second time, and what always fails is in the error queue."""
+    jupyter("handle_messages.ipynb")
+    said = capsys.readouterr().out
+    assert re.findall(r"^  rows +(\d+)$", said, re.MULTILINE) == ["3", "0", "1"]
+    assert "\ndelivered 3 messages, 0 went to notebook-error\n" in said
+    (failed,) = postgresql.queue("notebook-error").rows()
+    assert failed.body == b'{"order":0}'
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.py")), ids=lambda file: file.stem)

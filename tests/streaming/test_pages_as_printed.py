@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import MARKS, TO_TYPE, TYPED, Block, Page
+from tests.support.pages import EXAMPLES, MARKS, TO_TYPE, TYPED, Block, Page
 from tests.support.reading import Desk, PageFailed, Reader, shows
 
 #: The pages with something to type. Others only show what was seen.
-PAGES = {each.path: each for each in TO_TYPE if any(block.language in TYPED for block in each.steps())}
+PAGES = {
+    each.path: each for each in (*TO_TYPE, EXAMPLES) if any(block.language in TYPED for block in each.steps())
+}
 #: How many blocks of a page are not run. The mark of each says why.
 SKIPPED = {
     "README.md": 2,

@@ -154,6 +154,8 @@ def pages(*patterns: str) -> list[Page]:
 README = page("README.md")
 #: The list of all pages.
 LIST = page("docs/README.md")
+#: Programs to begin with.
+EXAMPLES = page("examples/README.md")
 DOCS = pages("docs/*.md", "docs/decisions/*.md")
 #: What a user or an operator reads and types.
 TO_TYPE = [README, *pages("docs/*.md")]

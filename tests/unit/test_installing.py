@@ -15,7 +15,18 @@ from tests.support.pages import ROOT, page
 FROM_AN_INDEX = re.compile(
     r"\bpip3?\b[^\n`/]*\bsqlqueue[-_.]?spark\b|(?<![\w/])sqlqueue[-_.]?spark *\[", re.IGNORECASE
 )
-FOLDERS = (".ci", ".github", "benchmarks", "conf", "docs", "jobs", "notebooks", "sqlqueue_spark", "tests")
+FOLDERS = (
+    ".ci",
+    ".github",
+    "benchmarks",
+    "conf",
+    "docs",
+    "examples",
+    "jobs",
+    "notebooks",
+    "sqlqueue_spark",
+    "tests",
+)
 PINS = sorted((ROOT / "requirements").glob("*.txt"))
 #: The extras of one another, which the build resolves, and the examples below.
 NAMED = {"pyproject.toml", "tests/unit/test_installing.py"}

@@ -40,7 +40,9 @@ def test_the_readme_is_short():
     assert len(README.text.splitlines()) < 150
 
 
-@pytest.mark.parametrize("each", pages("*.md", "docs/**/*.md", "benchmarks/*.md"), ids=lambda each: each.path)
+@pytest.mark.parametrize(
+    "each", pages("*.md", "docs/**/*.md", "benchmarks/*.md", "examples/*.md"), ids=lambda each: each.path
+)
 def test_every_relative_link_leads_somewhere(each):
     def leads(link):
         path, _, anchor = link.partition("#")
@@ -54,6 +56,7 @@ def test_every_page_stands_in_the_list_once():
     listed = [link for link in LIST.links() if page(link) in DOCS]
     assert sorted(listed) == sorted(each.path for each in DOCS if each != LIST)
     assert LIST.path in README.links()
+    assert "examples/README.md" in LIST.links()
 
 
 def test_the_tables_of_options_are_those_of_the_code():
