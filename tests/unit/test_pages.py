@@ -142,3 +142,20 @@ def test_the_demo_says_what_was_measured():
     figures = re.findall(r"\d+,\d{3}", drain._BESIDE)
     assert len(figures) == 3
     assert [each for each in figures if f"| {each} |" not in table] == []
+
+
+@pytest.mark.parametrize("name", ["fault", "wish"])
+def test_the_template_of_an_issue_asks_for_no_secret(name):
+    """And the one of a fault for what finds it; each command and each page in it is there."""
+    found = page(f".github/ISSUE_TEMPLATE/{name}.md")
+    _, head, told = found.text.split("---\n", maxsplit=2)
+    assert [line.split(": ")[0] for line in head.splitlines()] == ["name", "about"]
+    assert re.search(r"Leave out passwords, urls with a login, .*headers and bodies of\s+messages", told)
+    commands = [each.split() for each in found.inline() if each.startswith("sqlqueue ")]
+    assert [called(line)[1] for line in commands if "--" not in line[1]] == {
+        "fault": [("doctor",), ("inspect",)],
+        "wish": [],
+    }[name]
+    named = re.findall(r"\b(?:docs/[\w./]+|[A-Z]+\.md)", told)
+    assert named
+    assert [each for each in named if not (ROOT / each).exists()] == []
