@@ -197,7 +197,8 @@ def test_several_messages_have_no_id_in_common(engine, queue):
     with pytest.raises(ConfigurationError) as caught:
         queue_tables.send_bodies(options(engine), "orders", draft, [b"1", b"2"])
     assert str(caught.value) == (
-        "Several messages cannot have one id; leave out the header NServiceBus.MessageId, and each gets its own."
+        "Several messages cannot have one id; leave out the header NServiceBus.MessageId, and each gets "
+        "its own."
     )
     assert queue.count() == 0
     assert queue_tables.send_bodies(options(engine), "orders", draft, [b"1"]) == ["mine"]

@@ -94,7 +94,7 @@ def steps(  # noqa: C901 -- it is a list
         return [*BatchHandler(handler).handle(pa.RecordBatch.from_pydict(given, JOINT_SCHEMA))]
 
     def peeked(bodies):
-        table = MessageTable(bodies, 80)
+        table = MessageTable(bodies)
         return sum(
             len(line) for each in look(own, "error", MessageSelection()) for line in table.lines([each])
         )

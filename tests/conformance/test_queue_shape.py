@@ -1,4 +1,4 @@
-"""A table that cannot be a queue is refused by whatever opens it, also while it is empty, before anything is done."""
+"""A table that cannot be a queue is refused by all that opens it, also while it is empty, before it does more."""
 
 from pathlib import Path
 
@@ -18,9 +18,8 @@ from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import check_ready, create_missing
-from sqlqueue_spark.pipeline.running.readiness import check_visible
 from sqlqueue_spark.receive import DestructiveReceiver, Receiver
-from sqlqueue_spark.receive.reading.peek import plan_peek, present_rows
+from sqlqueue_spark.receive.reading.peek import check_visible, plan_peek, present_rows
 from tests.support.engines import with_catalog
 from tests.support.waiting import eventually
 

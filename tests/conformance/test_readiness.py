@@ -273,7 +273,7 @@ ATOMIC = ("--stream", "S", "--transaction-mode", "sendsAtomicWithReceive")
 def test_a_job_that_is_refused_has_created_nothing(
     postgresql, tmp_path, monkeypatch, job, arguments, code, sentence
 ):
-    """It looks before at all of its options, at its handler and folders, and whether each database answers."""
+    """It looks before at its options, its handler and its folders, and whether each database answers."""
     monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
     file = tmp_path / "file"
     file.touch()

@@ -59,12 +59,13 @@ def test_a_mistake_is_said_in_few_lines_before_a_query_starts(postgresql, guarde
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(url=postgresql.url, guarded=guarded_url))
     run = subprocess.run(
-        door(program), env={**os.environ, "PYSPARK_PYTHON": sys.executable}, capture_output=True, text=True, check=True
+        door(program), env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     where = postgresql.url.rpartition("@")[2]
     said = {
-        "queue": "There is no queue table ordrs@[public] in this database; create it with: sqlqueue create 'ordrs', or "
-        "correct the queue name or its schema.",
+        "queue": "There is no queue table ordrs@[public] in this database; create it with: sqlqueue "
+        "create 'ordrs', or correct the queue name or its schema.",
         "option": "There is no option 'quue'; did you mean queue?",
         "password": f"The database at {where} refused the login of user 'guarded'; check user and password.",
         "url": "The option url is required; set it to: `postgresql://…`; for SQL Server `mssql://…` or an ODBC "

@@ -149,7 +149,7 @@ def test_the_fourth_notebook_stores_and_forwards(spark, engine, elsewhere, tmp_p
 
 @pytest.fixture
 def jupyter(postgresql, tmp_path, monkeypatch):
-    """Runs a notebook as Jupyter does, with what it shows: a line that begins with ``!`` is one for a shell."""
+    """Runs a notebook as Jupyter does, with what it shows; a line that begins with ``!`` is for a shell."""
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for name, value in {"SQLQUEUE_URL": postgresql.url, "PATH": programs, "MPLBACKEND": "Agg"}.items():
         monkeypatch.setenv(name, value)
