@@ -359,3 +359,95 @@ def test_a_flag_stands_for_every_key_that_it_names(sections):
         "sink": {"endpoint": "E", **both},
         "handle": {"subscribe": "A.B;C.D"},
     }
+
+
+_COMMON = ("QUEUE", "SQLQUEUE_URL (or --url)")
+#: What each job needs, as its help says it.
+NEEDED = {
+    "drain": (*_COMMON, "--into"),
+    "forward": (*_COMMON, "--checkpoint", "--endpoint"),
+    "handle": (*_COMMON, "--checkpoint", "--error-queue", "--endpoint", "--handler"),
+    "archive": (*_COMMON, "--into"),
+    "store-and-forward": (
+        *(*_COMMON, "--checkpoint", "SQLQUEUE_SINK_URL (or --sink-url)", "--endpoint", "--error-queue"),
+    ),
+}
+GIVEN = {
+    "--handler": "json:loads",
+    "SQLQUEUE_URL": "postgresql://me@here/a",
+    "SQLQUEUE_SINK_URL": "postgresql://me@there/b",
+}
+
+
+@pytest.mark.parametrize("job", NEEDED)
+def test_the_help_of_a_job_says_what_it_needs(monkeypatch, job):
+    """With all of that, and a place to send to, its options are understood; without one of it they are not."""
+
+    def enough(**_):
+        raise ConfigurationError("enough")
+
+    monkeypatch.setattr(program, "check_machine", enough)
+    helped = CliRunner().invoke(main, [job, "--help"], terminal_width=1000)
+    needed = ", ".join(NEEDED[job])
+    assert f"\n  Needed, here or in the file of --config: {needed}.\n" in helped.stdout
+
+    def run(names):
+        given = [each.partition(" ")[0] for each in names]
+        flags = [word for each in given if each[0] == "-" for word in (each, GIVEN.get(each, "x"))]
+        others = ["orders"] * ("QUEUE" in given) + ["--to", "Billing"] * (job == "forward")
+        variables = {each: GIVEN[each] if each in given else None for each in GIVEN if each[0] != "-"}
+        return CliRunner(env=variables).invoke(main, [job, *others, *flags])
+
+    whole = run(NEEDED[job])
+    assert (whole.exit_code, whole.stderr) == (1, "Error: enough\n")
+    assert {each: run({*NEEDED[job]} - {each}).exit_code for each in NEEDED[job]} == dict.fromkeys(
+        NEEDED[job], 2
+    )
+
+
+def test_the_help_of_a_job_lists_the_keys_of_its_section():
+    helped = CliRunner().invoke(main, ["handle", "--help"], terminal_width=1000)
+    again = "How often a message that has failed is tried again later; 0 for never."
+    assert helped.stdout.partition("Keys of [handle]")[2].splitlines() == [
+        ", as --set handle.KEY=VALUE or in the file:",
+        "  availableNow            as --available-now",
+        "  checkpoint              as --checkpoint",
+        "  handler                 as --handler",
+        "  subscribe               as --subscribe",
+        "  immediateRetries        How often a function that fails is called again at once.  [default: 5]",
+        "  handlerTimeout          How long a call may take.  [default: 30s]",
+        f"  delayedRetries          {again}  [default: 3]",
+        "  delayedRetriesIncrease  How much longer each of these waits than the one before.  [default: 10s]",
+        "",
+        "Keys of [source]: sqlqueue options, of [sink]: sqlqueue options --sink.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "job,flag,key,places",
+    [
+        ("handle", "--delayed-retries", "delayedRetries", ["handle"]),
+        ("handle", "--delayed-retrys=0", "delayedRetries", ["handle"]),
+        ("store-and-forward", "--lock-timeout", "lockTimeout", ["source", "sink"]),
+    ],
+)
+def test_a_flag_that_is_a_key_says_where_the_key_goes(job, flag, key, places):
+    refused = CliRunner().invoke(main, [job, "orders", flag, "1"])
+    sets = " or ".join(f"--set {each}.{key}=VALUE" for each in places)
+    sections = " or ".join(f"[{each}]" for each in places)
+    told = f"the key {key} is given as {sets}, or in the section {sections} of the file of --config."
+    sentence = f"Error: There is no flag {flag.partition('=')[0]}; {told}"
+    assert (refused.exit_code, refused.stderr.splitlines()[-1]) == (2, sentence)
+
+
+def test_a_flag_that_is_a_key_of_a_secret_says_where_it_may_stand():
+    refused = CliRunner().invoke(main, ["drain", f"--access-token={SECRET}"])
+    told = "the key accessToken is given in the section [source] of the file of --config."
+    assert refused.stderr.splitlines()[-1] == f"Error: There is no flag --access-token; {told}"
+
+
+def test_a_flag_that_means_another_flag_says_which():
+    refused = CliRunner().invoke(main, ["drain", "--availablenow"])
+    assert refused.stderr.endswith(
+        "Error: No such option '--availablenow'. Did you mean '--available-now'?\n"
+    )

@@ -23,7 +23,7 @@ import click
 
 from sqlqueue_spark.administration.completion import endpoint_names, queue_names
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_handling, handled, subscribe
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
@@ -55,16 +55,19 @@ _PATH = "Folder of the Delta table."
 _SINK_URL = "{}; with a password in it only as SQLQUEUE_SINK_URL."
 _SINK_LOGIN = Flag("--sink-password", "sink.password", "Its password, given as SQLQUEUE_SINK_PASSWORD.",
                    variable="SQLQUEUE_SINK_PASSWORD")  # fmt: skip
+_AUDIT = Flag("--audit-queue", "sink.auditQueue",
+              "Address of the queue that gets a copy of each handled message.", **_QUEUE)  # fmt: skip
 
 #: The flags of a job that sends in the database of its queue, or atomically.
 _SENDING = (
-    Flag("--endpoint", "sink.endpoint", "Name of the outbox, of this pipeline alone.", **_ENDPOINT),
+    Flag("--endpoint", "sink.endpoint", "Name of the outbox, of this pipeline alone.", needed=True,
+         **_ENDPOINT),
     Flag("--stream", "source.stream sink.stream", "Name of this pipeline, for sendsAtomicWithReceive."),
     Flag("--transaction-mode", "source.transactionMode sink.transactionMode",
          "receiveOnly, sendsAtomicWithReceive or none."),
 )  # fmt: skip
 _DRAIN = (
-    Flag("--path --into", "delta.path", _PATH),
+    Flag("--path --into", "delta.path", _PATH, needed=True),
     Flag("--show", "", "Show the newest N rows of the Delta table at the end.",
          type=int, default=0, metavar="N"),
 )  # fmt: skip
@@ -81,25 +84,30 @@ _FORWARD = (
     Flag("--function", "forward.function", "From DataFrame to DataFrame, in place of --sql.", **_FUNCTION),
 )  # fmt: skip
 _HANDLE = (
-    Flag("--error-queue", "source.errorQueue sink.errorQueue", _ERROR_QUEUE.format("fail"), **_QUEUE),
+    Flag("--error-queue", "source.errorQueue sink.errorQueue", _ERROR_QUEUE.format("fail"), needed=True,
+         **_QUEUE),
+    _AUDIT,
     *_SENDING,
-    Flag("--handler", "handle.handler", "Called for each message.", **_FUNCTION),
+    Flag("--handler", "handle.handler", "Called for each message.", needed=True, **_FUNCTION),
     Flag("--subscribe", "handle.subscribe", "Type of events that the queue is to have; may be repeated.",
          metavar="EVENT", multiple=True, callback=lambda _, __, events: ";".join(events) or None),
 )  # fmt: skip
 _ARCHIVE = (
-    Flag("--path --into", "archive.path", _PATH),
+    Flag("--path --into", "archive.path", _PATH, needed=True),
     Flag("--every", "archive.every", "Copy again and again, with this pause between, such as 1m.",
          metavar="DURATION"),
     Flag("--take", "archive.take", "Take the messages out of the queue, instead of copying them.",
          is_flag=True),
 )  # fmt: skip
 _STORE_AND_FORWARD = (
-    Flag("--sink-url", "sink.url", _SINK_URL.format("The other database"), variable="SQLQUEUE_SINK_URL"),
+    Flag("--sink-url", "sink.url", _SINK_URL.format("The other database"), variable="SQLQUEUE_SINK_URL",
+         needed=True),
     _SINK_LOGIN,
     Flag("--endpoint", "sink.endpoint",
-         "Name of the outboxes, one in each database, of this pipeline alone.", **_ENDPOINT),
-    Flag("--error-queue", "sink.errorQueue", _ERROR_QUEUE.format("cannot be delivered"), **_QUEUE),
+         "Name of the outboxes, one in each database, of this pipeline alone.", needed=True, **_ENDPOINT),
+    Flag("--error-queue", "sink.errorQueue", _ERROR_QUEUE.format("cannot be delivered"), needed=True,
+         **_QUEUE),
+    _AUDIT,
     Flag("--local-queue", "store-and-forward.localQueue",
          "Address of the queue for messages that do not go to another database."),
     Flag("--handler", "store-and-forward.handler",
@@ -109,7 +117,7 @@ _STORE_AND_FORWARD = (
 
 @partial(
     Job,
-    sections=("source", "delta"),
+    options={"source": SourceOptions, "delta": DeltaOptions},
     flags=_DRAIN,
     example="drain_to_delta",
     checkpoint=f"Folder of the checkpoint, else {CHECKPOINT} in the table's folder.",
@@ -126,7 +134,9 @@ def drain(sections: Sections, show: int) -> Run:
     )
 
 
-@partial(Job, sections=("source", "sink", "forward"), flags=_FORWARD)
+@partial(
+    Job, options={"source": SourceOptions, "sink": SinkOptions, "forward": ForwardOptions}, flags=_FORWARD
+)
 def forward(sections: Sections) -> Run:
     """Forward the messages of a queue table to other queues, each once, or atomically with their
     receiving.
@@ -154,7 +164,7 @@ def forward(sections: Sections) -> Run:
 _FEW_AT_FIRST = {"firstMessagesPerTrigger": "300"}
 
 
-@partial(Job, sections=("source", "sink", "handle"), flags=_HANDLE)
+@partial(Job, options={"source": SourceOptions, "sink": SinkOptions, "handle": HandleOptions}, flags=_HANDLE)
 def handle(sections: Sections) -> Run:
     """Handle each message of a queue table by a Python function, and send what it answers, each once."""
     source, sink = agreed({**_FEW_AT_FIRST, **sections["source"]}, sections["sink"])
@@ -183,7 +193,13 @@ def handle(sections: Sections) -> Run:
     )
 
 
-@partial(Job, sections=("source", "archive"), flags=_ARCHIVE, delta=True)
+@partial(
+    Job,
+    options={"source": SourceOptions, "archive": ArchiveOptions},
+    flags=_ARCHIVE,
+    checkpoint="Folder of the checkpoint, with --take.",
+    delta=True,
+)
 def archive(sections: Sections) -> Run:
     """Archive an error or audit queue in a Delta table, each row once; a copy, which leaves the rows to their
     consumer.
@@ -204,7 +220,11 @@ def archive(sections: Sections) -> Run:
     )
 
 
-@partial(Job, sections=("source", "sink", "store-and-forward"), flags=_STORE_AND_FORWARD)
+@partial(
+    Job,
+    options={"source": SourceOptions, "sink": SinkOptions, "store-and-forward": StoreAndForwardOptions},
+    flags=_STORE_AND_FORWARD,
+)
 def store_and_forward(sections: Sections) -> Run:
     """Send on what senders have stored for another database, each message once, also while a database is
     down.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark.administration.completion import queue_names
 from sqlqueue_spark.administration.typed_login import checked
 from sqlqueue_spark.errors import SqlQueueError, why
-from sqlqueue_spark.options.fields import said
+from sqlqueue_spark.options.fields import Described, Options, said
 from sqlqueue_spark.pipeline.running.configuration import configuration
 from sqlqueue_spark.pipeline.running.session import check_machine, session
 from sqlqueue_spark.pipeline.running.spark_defaults import CONF
@@ -46,13 +47,25 @@ class Flag(click.Option):
     :param keys: the keys of the configuration that it stands for, each ``section.key``, a blank between them.
         The value of a flag without a key is given to the job by the flag's name.
     :param variable: the environment variable of a url or a password; a password is taken from there alone.
+    :param needed: whether the job does not start without its keys.
     """
 
-    def __init__(self, names: str, keys: str, help_: str, *, variable: str | None = None, **how: Any) -> None:
+    def __init__(
+        self,
+        names: str,
+        keys: str,
+        help_: str,
+        *,
+        variable: str | None = None,
+        needed: bool = False,
+        **how: Any,
+    ) -> None:
         if variable is not None:
             how |= {"envvar": variable, "callback": partial(checked, refusal=_ON_THE_COMMAND_LINE)}
         super().__init__(names.split(), help=help_, **how)
         self.keys = keys.split()
+        self.needed = needed
+        self.said = self.opts[-1] if variable is None else f"{variable} (or {self.opts[-1]})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,27 +85,74 @@ class Job(click.Command):
 
     :param understood: makes a run of the sections of the configuration and of the flags without a key, or
         raises ConfigurationError. Its name is the job's, and its docstring is for --help.
-    :param sections: the names of the sections. The last one is the job's own, with ``checkpoint`` and
-        ``availableNow``.
+    :param options: what each section may say, by its name. The last one is the job's own, with
+        ``checkpoint`` and ``availableNow``.
     :param flags: its own ones; all jobs have those of ``_common_params`` too.
     :param example: the name of its file in conf/, unless it is its own.
-    :param checkpoint: what --help says of --checkpoint.
+    :param checkpoint: what --help says of --checkpoint, where a job may do without one.
     """
 
     def __init__(
         self,
         understood: Callable[..., Run],
-        sections: Sequence[str],
+        options: Mapping[str, type[Options]],
         flags: Sequence[Flag],
         *,
         example: str | None = None,
-        checkpoint: str = "Folder of the checkpoint.",
+        checkpoint: str | None = None,
         delta: bool = False,
     ) -> None:
-        self.understood, self._sections, self._delta = understood, sections, delta
+        self.understood, self._options, self._delta = understood, options, delta
+        self._own = [*options][-1]
         name = understood.__name__
-        params = [*_common_params(sections[-1], example or name, checkpoint), *flags]
+        params = [*_common_params(self._own, example or name, checkpoint), *flags]
         super().__init__(name.replace("_", "-"), params=params, callback=self._run, help=understood.__doc__)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        needed = [each.said for each in self.params if isinstance(each, Flag) and each.needed]
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"Needed, here or in the file of --config: {', '.join(['QUEUE', *needed])}.")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        flags = {key: each.opts[-1] for each in self.params if isinstance(each, Flag) for key in each.keys}
+        rows = []
+        for each in self._options[self._own].described():
+            flag = flags.get(f"{self._own}.{each.name}")
+            meaning = f"{each.meaning}  [default: {each.default}]".replace("`", "")
+            rows.append((each.name, meaning if flag is None else f"as {flag}"))
+        with formatter.section(f"Keys of [{self._own}], as --set {self._own}.KEY=VALUE or in the file"):
+            formatter.write_dl(rows)
+        others = {"source": "sqlqueue options", "sink": "sqlqueue options --sink"}
+        told = ", ".join(f"of [{each}]: {others[each]}" for each in self._options if each in others)
+        formatter.write_paragraph()
+        formatter.write_text(f"Keys {told}.")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if (said := self._as_key(error.option_name)) is None:
+                raise
+            raise click.UsageError(f"There is no flag {error.option_name}; {said}", ctx) from error
+
+    def _as_key(self, flag: str) -> str | None:
+        """How the key is given that a mistyped flag means; None where it rather means another flag."""
+        keys: dict[str, list[tuple[str, Described]]] = {}
+        for section, options in self._options.items():
+            for each in options.described():
+                keys.setdefault(each.name.lower(), []).append((section, each))
+        flags = {_joined(name) for each in self.params for name in each.opts}
+        near = difflib.get_close_matches(_joined(flag), [*flags, *(keys.keys() - flags)], n=1)
+        if not near or near[0] in flags:
+            return None
+        key = keys[near[0]][0][1]
+        sections = [section for section, _ in keys[near[0]]]
+        there = f"in the section {' or '.join(f'[{each}]' for each in sections)} of the file of --config"
+        by_set = f"as {' or '.join(f'--set {each}.{key.name}=VALUE' for each in sections)}, or "
+        return f"the key {key.name} is given {'' if key.secret else by_set}{there}."
 
     def _run(
         self,
@@ -111,11 +171,10 @@ class Job(click.Command):
         given = {key: value for name, value in values.items() for key in keys[name]}
         others = {name: value for name, value in values.items() if not keys[name]}
         with exiting(2, debug):  # until everything that was given is understood
-            sections = configuration(self._sections, config, settings, given)
+            sections = configuration([*self._options], config, settings, given)
             run = self.understood(sections, **others)
         with exiting(1, debug):
-            own = sections[self._sections[-1]]
-            folders = {each: said(own, each) for each in ("path", "checkpoint")}
+            folders = {each: said(sections[self._own], each) for each in ("path", "checkpoint")}
             check_machine(delta=self._delta, folders={k: v for k, v in folders.items() if v is not None})
             run.make_ready(create)
             spark = session(run.title, delta=self._delta)
@@ -123,12 +182,18 @@ class Job(click.Command):
             spark.stop()
 
 
-def _common_params(own: str, example: str, checkpoint: str) -> list[click.Parameter]:
+def _joined(flag: str) -> str:
+    """A flag as a key has it, in lower case."""
+    return flag.lower().replace("-", "")
+
+
+def _common_params(own: str, example: str, checkpoint: str | None) -> list[click.Parameter]:
     """The argument and the flags of every job; ``own`` is the job's own section."""
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
     queue = "Address of the queue table, if QUEUE does not say it."
     url = "Database of the queue; with a password in it only as SQLQUEUE_URL."
     login = "Its password, given as SQLQUEUE_PASSWORD."
+    folder = checkpoint or "Folder of the checkpoint."
 
     def show_example(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
         if asked:
@@ -146,10 +211,10 @@ def _common_params(own: str, example: str, checkpoint: str) -> list[click.Parame
         click.Argument(["named"], metavar="[QUEUE]", required=False, shell_complete=queue_names),
         Flag("--config", "", "TOML file.", type=file),
         Flag("--example-config", "", "Print such a file to begin with, and end.", **show),
-        Flag("--url", "source.url", url, variable="SQLQUEUE_URL"),
+        Flag("--url", "source.url", url, variable="SQLQUEUE_URL", needed=True),
         Flag("--password", "source.password", login, variable="SQLQUEUE_PASSWORD"),
         Flag("--queue", "source.queue", queue, shell_complete=queue_names),
-        Flag("--checkpoint", f"{own}.checkpoint", checkpoint),
+        Flag("--checkpoint", f"{own}.checkpoint", folder, needed=checkpoint is None),
         Flag("--available-now", f"{own}.availableNow", "Take what is there now and end.", is_flag=True),
         Flag("--create", "", "Create the queues and the outbox that are missing.", is_flag=True),
         Flag("--set settings", "", "Any key of the configuration.", **sets),
