@@ -77,6 +77,13 @@ def whole_body(body: bytes | None) -> Iterator[str]:
         yield from (line.expandtabs() for line in text.splitlines() or [""])
 
 
+def body_line(body: bytes | None) -> bytes:
+    """Return a body as it is, and a line feed; for a terminal the lines of :func:`whole_body`."""
+    if terminal_width() is None:
+        return (body or b"") + b"\n"
+    return "".join(f"{plain(line)}\n" for line in whole_body(body)).encode()
+
+
 def _text(body: bytes, *, whole: bool) -> str | None:
     """Return the text of a body without a byte-order mark; None if it is no UTF-8 or has control characters.
 

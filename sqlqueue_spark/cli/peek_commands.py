@@ -12,12 +12,14 @@ from sqlqueue_spark.administration import queue_follow, queue_peek
 from sqlqueue_spark.administration.message_lines import to_json, to_line
 from sqlqueue_spark.administration.queue_peek import Looked
 from sqlqueue_spark.cli import output, parameters, progress
-from sqlqueue_spark.cli.message_output import Bodies, MessageTable
+from sqlqueue_spark.cli.message_output import Bodies, MessageTable, body_line
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import LOWEST, portions
 from sqlqueue_spark.tables.queue_admin import Message
 
+#: How messages are shown.
+_TABLE, _JSON, _BODIES = "table", "json", "bodies"
 #: Default number of messages to show, and of rows to read for them.
 _SHOWN, _SCANNED = 10, 100_000
 #: Most messages, and bytes of them, for which the widths of a table are chosen together.
@@ -61,7 +63,15 @@ _LAID_OUT, _LAID_OUT_BYTES = 100, 16 << 20
 @click.option("--bodies", is_flag=True, help="Show the beginning of each body too.")
 @click.option("--whole", is_flag=True, help="Show whole bodies.")
 @click.option("--follow", is_flag=True, help="Show the messages that arrive in one queue, until Ctrl-C.")
-@parameters.as_json
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice((_TABLE, _JSON, _BODIES)),
+    default=_TABLE,
+    show_default=True,
+    help="How to show messages; bodies: each body alone, byte for byte, and a line feed.",
+)
+@click.option("--json", "format_", flag_value=_JSON, help="One JSON object a line, as --format json.")
 def peek(
     *,
     options: ConnectionOptions,
@@ -76,9 +86,9 @@ def peek(
     bodies: bool,
     whole: bool,
     follow: bool,
-    json_: bool,
+    format_: str,
 ) -> None:
-    """Show the first messages without locking or deleting any; all of them with --json.
+    """Show the first messages without locking or deleting any.
 
     With --json each line is a message with all columns of its row. 'sqlqueue send QUEUE --from' sends such
     lines.
@@ -94,12 +104,13 @@ def peek(
         raise click.UsageError("--follow takes one queue, and neither --all nor --after nor --scan.")
     if all_ and (count is not None or scan is not None):
         raise click.UsageError("--all shows all, so it takes neither --count nor --scan.")
-    if json_ and (bodies or whole):
-        raise click.UsageError("--json has whole bodies; leave out --bodies and --whole.")
+    if format_ != _TABLE and (bodies or whole):
+        flag = "--json" if format_ == _JSON else "--format bodies"
+        raise click.UsageError(f"{flag} has whole bodies; leave out --bodies and --whole.")
     selection = MessageSelection(types=frozenset(types), ids=frozenset(ids), headers=headers)
     shown = Bodies.WHOLE if whole else Bodies.BEGINNING if bodies else Bodies.NONE
     for queue in queues:
-        view = _View(queue, selection, json_=json_, bodies=shown)
+        view = _View(queue, selection, format_, shown)
         if follow:
             view.follow(options, count)
         else:
@@ -107,10 +118,10 @@ def peek(
 
 
 class _View:
-    def __init__(self, queue: str, selection: MessageSelection, *, json_: bool, bodies: Bodies) -> None:
+    def __init__(self, queue: str, selection: MessageSelection, format_: str, bodies: Bodies) -> None:
         self._queue = queue
         self._selection = selection
-        self._json = json_
+        self._format = format_
         self._table = MessageTable(bodies)
         self._looked = Looked(queue=queue)
 
@@ -127,7 +138,7 @@ class _View:
                 options, self._queue, self._selection, after=after, count=count, most=most, looked=looked
             )
             self._print(messages, _LAID_OUT)
-        if not self._looked.meant and not self._json:
+        if not self._looked.meant and self._format == _TABLE:
             nothing = "has no such message" if self._selection or after != LOWEST else "is empty"
             output.say(f"{self._queue} {nothing}")
         self._tell_looked(scanned=scan is not None and self._looked.rows >= scan)
@@ -151,12 +162,13 @@ class _View:
         self._tell_looked()
 
     def _print(self, messages: Iterable[Message], at_once: int) -> None:
-        if self._json:
+        if self._format != _TABLE:
             # As bytes, because the lines are UTF-8 in every locale, and click.echo would search long lines
             # for colours.
             out = sys.stdout.buffer
             for message in messages:
-                out.write(f"{to_line(to_json(message))}\n".encode())
+                is_json = self._format == _JSON
+                out.write(f"{to_line(to_json(message))}\n".encode() if is_json else body_line(message.body))
                 if at_once == 1:
                     out.flush()
             out.flush()

@@ -117,6 +117,24 @@ def test_bodies_are_shown_beneath(postgresql):
     assert whole[2:] == ['  {"a":', "   1}"]
 
 
+def test_bodies_alone_are_printed_byte_for_byte(postgresql):
+    """Each with a line feed, and nothing else; from an empty queue nothing at all."""
+    queue = postgresql.create_queue()
+    assert run(postgresql, "peek", "orders", "--format", "bodies").stdout_bytes == b""
+    for number, body in enumerate((b'{"a":\n 1}', b"\x1b[31m\xff", None, "größe".encode())):
+        queue.insert_row(id=row_id(number), headers=headers(number), body=body)
+    printed = run(postgresql, "peek", "orders", "--format", "bodies").stdout_bytes
+    assert printed == b'{"a":\n 1}\n\x1b[31m\xff\n\ngr\xc3\xb6\xc3\x9fe\n'
+
+
+def test_json_is_a_format(postgresql):
+    postgresql.create_queue().insert(3)
+    flag, named = (
+        run(postgresql, "peek", "orders", *each).stdout for each in (["--json"], ["--format", "json"])
+    )
+    assert (flag, len(flag.splitlines())) == (named, 3)
+
+
 @pytest.mark.parametrize(
     "arguments,complaint",
     [
@@ -124,6 +142,10 @@ def test_bodies_are_shown_beneath(postgresql):
         (["--follow", "other"], "--follow takes one queue, and neither --all nor --after nor --scan."),
         (["--all", "--count", "3"], "--all shows all, so it takes neither --count nor --scan."),
         (["--json", "--whole"], "--json has whole bodies; leave out --bodies and --whole."),
+        (
+            ["--format", "bodies", "--bodies"],
+            "--format bodies has whole bodies; leave out --bodies and --whole.",
+        ),
         (["--header", "=x"], "'=x' is no header; write NAME or NAME=VALUE."),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sqlqueue_spark.cli import message_output, text_table
-from sqlqueue_spark.cli.message_output import Bodies, MessageTable, beginning, whole_body
+from sqlqueue_spark.cli.message_output import Bodies, MessageTable, beginning, body_line, whole_body
 from sqlqueue_spark.tables.queue_admin import Message
 
 
@@ -116,6 +116,15 @@ def test_the_beginning_of_a_body_is_one_harmless_line(body, width, shown):
 )
 def test_a_whole_body_has_its_lines(body, lines):
     assert [*whole_body(body)] == lines
+
+
+def test_a_body_alone_is_as_it_is_but_on_a_terminal(terminal):
+    """There it steers nothing."""
+    steering = [b"\x1b[31m", "a\u202eb\n\u009bc".encode(), None]
+    assert [*map(body_line, steering)] == [b"\x1b[31m\n", "a\u202eb\n\u009bc\n".encode(), b"\n"]
+    terminal(80)
+    shown = [b"hex 1b5b33316d\n", rb"a\u202eb" + b"\n" + rb"\x9bc" + b"\n", b"(no body: NULL)\n"]
+    assert [*map(body_line, steering)] == shown
 
 
 def test_bodies_stand_beneath_their_messages(terminal):
