@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from sqlqueue_spark.version import __version__
@@ -13,19 +15,32 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sqlqueue_spark import errors, functions, handling, options, pipeline
+    from sqlqueue_spark.administration.python_send import send
     from sqlqueue_spark.errors import why
     from sqlqueue_spark.spark.sink import SqlQueueSink
     from sqlqueue_spark.tables.outbox import Outbox
 
 __all__ = ["Outbox", "SqlQueueSink", "__version__",
-           "errors", "functions", "handling", "options", "pipeline", "register", "why"]  # fmt: skip
+           "errors", "functions", "handling", "options", "pipeline", "register", "send", "why"]  # fmt: skip
 
 _MODULES = ("errors", "functions", "handling", "options", "pipeline")
 _HOMES = {
     "Outbox": "sqlqueue_spark.tables.outbox",
     "SqlQueueSink": "sqlqueue_spark.spark.sink",
+    "send": "sqlqueue_spark.administration.python_send",
     "why": "sqlqueue_spark.errors",
 }
+
+
+class _Package(ModuleType):
+    """Keeps ``send`` the function, also when the room of the same name is imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "send" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> object:

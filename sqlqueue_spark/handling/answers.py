@@ -5,7 +5,6 @@ Formats: the headers of NServiceBus, as its replies and sends from a handler hav
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring as _quoted
@@ -19,6 +18,7 @@ from sqlqueue_spark.messages.outgoing import (
     CORRELATION_ID,
     MESSAGE_INTENT,
     REPLY_TO_ADDRESS,
+    body_of,
 )
 
 RELATED_TO = "NServiceBus.RelatedTo"
@@ -76,7 +76,6 @@ _CORRELATION, _CONVERSATION, _TYPES = (
     f',"{name}":' for name in (CORRELATION_ID, CONVERSATION_ID, ENCLOSED_MESSAGE_TYPES)
 )
 #: Made once: to make one takes as long as to write a small body.
-_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 class Outgoing(NamedTuple):
@@ -168,10 +167,8 @@ def _wrong_part(answer: Answer) -> str:
 
 
 def _body(body: object) -> bytes:
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body)
     try:
-        return (body if isinstance(body, str) else _JSON.encode(body)).encode()
+        return body_of(body)
     except (TypeError, ValueError, RecursionError) as error:
         raise WrongAnswer(
             f"The handler answered a message whose body cannot be JSON: {error}; "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import os
 import re
 import sys
@@ -55,6 +56,7 @@ _COUNTED = 1 << 12
 #: header only. So does a value with a NUL, because not every database keeps a NUL in a text.
 COLUMN_BYTES = 255
 
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _TIME_SPAN = re.compile(
     r"(?:(?P<days>\d{1,8})\.)?(?P<hours>\d\d):(?P<minutes>\d\d):(?P<seconds>\d\d)(?:\.(?P<fraction>\d{1,7}))?"
 )
@@ -169,6 +171,16 @@ def replaced(messages: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:
 
     arrays = [columns.get(field.name, messages[field.name]) for field in OUTGOING]
     return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING)
+
+
+def body_of(value: object) -> bytes:
+    """A body: bytes and text as they are, anything else as JSON.
+
+    :raises TypeError, ValueError, RecursionError: it cannot be JSON.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    return (value if isinstance(value, str) else _JSON.encode(value)).encode()
 
 
 def milliseconds(ttl: timedelta | None) -> int | None:

@@ -1,18 +1,25 @@
 """Sending: one message with everything a receiver expects, or a load of them, needing no more right than INSERT."""
 
 import json
+import re
 import socket
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 
+import sqlqueue_spark
 from sqlqueue_spark.administration import queue_peek, queue_tables
+from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError
 from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.options import ConnectionOptions
+from tests.conftest import GUARDED_PASSWORD
+from tests.support.pages import page
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -202,6 +209,65 @@ def test_several_messages_have_no_id_in_common(engine, queue):
     )
     assert queue.count() == 0
     assert queue_tables.send_bodies(options(engine), "orders", draft, [b"1"]) == ["mine"]
+
+
+def test_a_python_program_sends_as_the_command_does(engine, queue):
+    """Bytes and text as they are, anything else as JSON."""
+    ids = sqlqueue_spark.send(
+        "orders", {"größe": [1]}, "ü", b"\xff", url=engine.url,
+        type=TYPE, headers={"tenant": "north"}, ttl=timedelta(hours=1),
+    )  # fmt: skip
+    command = ["send", "orders", "--url", engine.url, "--type", TYPE, "--header", "tenant=north"]
+    CliRunner().invoke(main, [*command, "--ttl", "1h", "--body", '{"größe":[1]}'], catch_exceptions=False)
+    *rows, typed = queue.rows()
+    assert [row.body for row in rows] == ['{"größe":[1]}'.encode(), "ü".encode(), b"\xff"]
+    assert [headers_of(row)["NServiceBus.MessageId"] for row in rows] == ids
+    its = (
+        "NServiceBus.MessageId",
+        "NServiceBus.CorrelationId",
+        "NServiceBus.ConversationId",
+        "NServiceBus.TimeSent",
+    )
+    program, person = (headers_of(row) for row in (rows[0], typed))
+    assert {**program, **dict.fromkeys(its)} == {**person, **dict.fromkeys(its)}
+    assert None not in {row.expires for row in (*rows, typed)}
+
+
+def test_the_program_of_the_page_runs_as_printed(postgresql, monkeypatch):
+    monkeypatch.setenv("SQLQUEUE_URL", postgresql.url)
+    queue = postgresql.create_queue("Billing")
+    (program,) = page("docs/sending.md").blocks("python")
+    names: dict[str, Any] = {}
+    exec(program, names)  # noqa: S102 -- what a reader would type
+    assert [(headers_of(row)["NServiceBus.MessageId"], row.body) for row in queue.rows()] == [
+        *zip(names["ids"], (b'{"order":1}', b'{"order":2}'), strict=True)
+    ]
+
+
+def test_a_python_program_may_leave_the_url_and_the_password_to_the_environment(
+    postgresql, guarded_url, monkeypatch
+):
+    queue = postgresql.create_queue()
+    postgresql.execute("GRANT INSERT ON orders TO guarded; GRANT USAGE ON SEQUENCE orders_seq_seq TO guarded")
+    monkeypatch.setenv("SQLQUEUE_URL", re.sub(r"guarded:[^@]*@", "guarded@", guarded_url))
+    monkeypatch.setenv("SQLQUEUE_PASSWORD", GUARDED_PASSWORD)
+    sqlqueue_spark.send("orders", type=TYPE)
+    assert [row.body for row in queue.rows()] == [b""]
+
+
+@pytest.mark.parametrize(
+    "bodies,more,why",
+    [
+        (({1},), {}, "A body cannot be JSON: Object of type set is not JSON serializable; "),
+        ((), {"headers": {"tenant": 7}}, "The header 'tenant' is 7; give it a text."),
+        ((), {"ulr": "x"}, "There is no option 'ulr'; did you mean url?"),
+        (("a", "b"), {"headers": {"NServiceBus.MessageId": "mine"}}, "Several messages cannot have one id; "),
+    ],
+)
+def test_a_wrong_value_of_a_python_program_is_one_sentence(engine, queue, bodies, more, why):
+    with pytest.raises(ConfigurationError) as caught:
+        sqlqueue_spark.send("orders", *bodies, type=TYPE, url=engine.url, **more)
+    assert (str(caught.value).startswith(why), queue.count()) == (True, 0)
 
 
 def test_sending_to_a_missing_queue_names_the_remedy(engine):

@@ -13,6 +13,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict, ingestion
 from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send.waiting import delayed_mover
 from tests.support import death_steps
 from tests.support.delayed import DelayedRows, move, mover, options
 from tests.support.driver import Crash, at_step, crash
@@ -65,7 +66,7 @@ DELIVERED: tuple[list[str], ...] = ([], message_ids([*range(7), *range(8, MANY)]
 
 @pytest.mark.parametrize("step", death_steps.DUE_STEPS)
 def test_a_mover_that_dies_loses_and_doubles_nothing(engine, tables, step, monkeypatch):
-    monkeypatch.setattr("sqlqueue_spark.send.waiting.delayed_mover._PORTION", 16)
+    monkeypatch.setattr(delayed_mover, "_PORTION", 16)
     with watched(), at_step(step, crash, on={2}) as crashes, steps(), pytest.raises(Crash):
         move(engine, "Sales")
     left, delivered, failed = places(tables)
@@ -77,7 +78,7 @@ def test_a_mover_that_dies_loses_and_doubles_nothing(engine, tables, step, monke
 @pytest.mark.parametrize("step", death_steps.DUE_STEPS)
 @pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
 def test_another_mover_at_each_step_delivers_nothing_twice(engine, tables, step, dies, monkeypatch):
-    monkeypatch.setattr("sqlqueue_spark.send.waiting.delayed_mover._PORTION", 16)
+    monkeypatch.setattr(delayed_mover, "_PORTION", 16)
 
     def meanwhile():
         move(engine, "Sales")
@@ -141,7 +142,7 @@ def test_all_that_is_due_goes_also_where_a_statement_locks_few_rows(engine, tabl
 
 def test_movers_at_once_deliver_each_message_once(engine, tables, monkeypatch):
     """Four of them, in small portions; each dies now and then between its steps."""
-    monkeypatch.setattr("sqlqueue_spark.send.waiting.delayed_mover._PORTION", 3)
+    monkeypatch.setattr(delayed_mover, "_PORTION", 3)
     together = threading.Barrier(4)
 
     def work():
@@ -219,7 +220,7 @@ def test_a_destination_that_somebody_holds_keeps_only_its_own_messages_waiting(p
 @pytest.fixture
 def portions(monkeypatch):
     """Small portions. From the second one on the mover knows how most messages end."""
-    monkeypatch.setattr("sqlqueue_spark.send.waiting.delayed_mover._PORTION", 16)
+    monkeypatch.setattr(delayed_mover, "_PORTION", 16)
 
 
 def test_what_ends_otherwise_goes_its_own_way(engine, tables, portions):

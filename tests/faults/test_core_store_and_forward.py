@@ -9,6 +9,7 @@ from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.waiting_headers import begin_of
 from sqlqueue_spark.send import Destinations
+from sqlqueue_spark.send.waiting import databases_down, waiting_rows
 from sqlqueue_spark.send.waiting.waiting_rows import put_back
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.delayed import DelayedTable
@@ -106,7 +107,7 @@ def test_each_message_arrives_once_if_the_job_dies_and_the_database_goes_down_or
 
 @pytest.mark.parametrize("step", death_steps.PUT_BACK_STEPS)
 def test_messages_go_back_once_if_the_job_dies_meanwhile(engine, outgoing, billing, gate, step, monkeypatch):
-    monkeypatch.setattr("sqlqueue_spark.send.waiting.waiting_rows._PORTION", 5)
+    monkeypatch.setattr(waiting_rows, "_PORTION", 5)
     store(outgoing, range(MANY))
     gate.shut()
     with running(engine, outgoing, gate.url, **FEW) as job:
@@ -218,7 +219,7 @@ def test_messages_that_begin_to_wait_while_the_driver_looks_are_put_back_at_its_
             assert job.trigger()
         return back
 
-    monkeypatch.setattr("sqlqueue_spark.send.waiting.databases_down.put_back", put_back_and_wait)
+    monkeypatch.setattr(databases_down, "put_back", put_back_and_wait)
     with running(engine, outgoing, gate.url) as job:
         arriving = [0]
         job.databases.look()

@@ -10,7 +10,7 @@ import pytest
 import sqlqueue_spark
 
 PUBLIC = {"Outbox", "SqlQueueSink", "__version__", "errors", "functions", "handling", "options", "pipeline", "register",
-          "why"}  # fmt: skip
+          "send", "why"}  # fmt: skip
 
 
 def fresh(program, *arguments):
@@ -38,9 +38,22 @@ def test_all_that_is_public_is_there():
         "SqlQueueSink": type,
         "__version__": str,
         "register": FunctionType,
+        "send": FunctionType,
         "why": FunctionType,
         **dict.fromkeys(("errors", "functions", "handling", "options", "pipeline"), ModuleType),
     }
+
+
+def test_send_is_the_function_though_a_room_has_its_name():
+    """Whoever imports the room, and it needs neither Spark nor a driver."""
+    program = """
+import sys
+sys.modules["pyspark"] = None
+import sqlqueue_spark.send.compose.places
+from sqlqueue_spark import send
+print(send.__module__, sqlqueue_spark.send is send)
+print(sys.modules["sqlqueue_spark.send"].__name__, "psycopg" in sys.modules)"""
+    assert fresh(program).split() == ["sqlqueue_spark.administration.python_send", "True", "sqlqueue_spark.send", "False"]  # fmt: skip
 
 
 def test_no_other_name_is_there():

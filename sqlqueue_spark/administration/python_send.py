@@ -1,0 +1,54 @@
+"""``sqlqueue_spark.send``: sends messages from a Python program, as the command ``sqlqueue send`` does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+
+from sqlqueue_spark.administration.queue_tables import Draft, send_bodies
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.outgoing import body_of
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.options.environment import URL, with_password
+from sqlqueue_spark.options.fields import written
+
+
+def send(
+    queue: str,
+    *bodies: object,
+    type: str | None = None,  # noqa: A002 -- as a message of a handler has it
+    headers: Mapping[str, str] | None = None,
+    ttl: timedelta | None = None,
+    **options: object,
+) -> list[str]:
+    """Send a message for each body, all in one transaction; return the message ids. It needs no Spark::
+
+        sqlqueue_spark.send("orders", {"order": 1}, type="Sales.OrderPlaced", url="postgresql://…")
+
+    Standard headers are filled in. There is no outbox: a call that is repeated sends again.
+
+    :param bodies: bytes and text as they are, anything else as JSON; without one, the body is empty.
+    :param type: the type of the messages.
+    :param headers: further headers; the headers that are filled in do not replace them.
+    :param ttl: how long the messages may wait to be received.
+    :param options: those of the connection, by their names; ``url`` is ``SQLQUEUE_URL`` by default.
+    :raises ConfigurationError: a value is wrong. Nothing was sent.
+    """
+    given = {"url": os.environ.get(URL), **options}
+    named = {name: written(value) for name, value in given.items() if value is not None}
+    for name, value in (headers or {}).items():
+        if not isinstance(value, str):
+            raise ConfigurationError(f"The header {name!r} is {value!r}; give it a text.")
+    draft = Draft(message_type=type, headers=headers or {}, ttl=ttl)
+    connection = ConnectionOptions.parse(with_password(named))
+    return send_bodies(connection, queue, draft, [_body(each) for each in bodies or [b""]])
+
+
+def _body(value: object) -> bytes:
+    try:
+        return body_of(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(
+            f"A body cannot be JSON: {error}; give it bytes, text, or what JSON knows."
+        ) from error
