@@ -26,7 +26,7 @@ SKIPPED = {
     "README.md": 2,
     "docs/messages.md": 0,
     "docs/handlers.md": 0,
-    "docs/failures.md": 0,
+    "docs/failures.md": 1,
     "docs/archive.md": 0,
     "docs/command-line.md": 1,
     "docs/delta.md": 0,
