@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +57,7 @@ class QueueStreamReader(DataSourceStreamReader):
         leave_ctrl_c_to_the_program()
         self._options = options
         kind = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
-        self._source = kind(options, on_first_open=_log_findings)
+        self._source = kind(options, on_first_open=_look_round)
         self._plan = self._source.plan
 
     def initialOffset(self) -> dict[str, Any]:
@@ -145,6 +147,21 @@ def _reading() -> Reading:
         return Reading()
     task = f"{context.stageId()}.{context.partitionId()}"
     return Reading(task, context.getLocalProperty("spark.driver.host"))
+
+
+def _look_round(queue: Queue) -> None:
+    """Look, when a stream opens a queue for the first time, what its user should know.
+
+    Each query has a reader of its own, also of one frame. It runs in a process below that of Spark's driver.
+    """
+    if not queue.first_reader(f"{socket.gethostname()}/{os.getppid()}"):
+        log.warning(
+            "queue_shared queue=%s: another query of this Spark program reads it too, and each message goes "
+            "to one of them; to have all messages in both places, let one query write to both in its "
+            "foreachBatch",
+            queue.name,
+        )
+    _log_findings(queue)
 
 
 def _log_findings(queue: Queue) -> None:

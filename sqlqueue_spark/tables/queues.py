@@ -379,6 +379,10 @@ class Queue:
         for (session,) in self._execute("announce", "opening", workers_take=int(workers_take)):
             sessions.add(session)
 
+    def first_reader(self, program: str) -> bool:
+        """Whether no session has said so before for this program, and lives. This one says it now."""
+        return bool(self._execute("first_reader", "opening", name=f"{program} {self.name}")[0][0])
+
     def oldest(self, after: int, left_to: int, onward: int, count: int) -> Oldest:
         """Look which of the oldest rows are free, and lock none.
 

@@ -278,6 +278,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
             ),
         ],
     ),
+    "first_reader": (
+        lambda c: queue(c).first_reader("driver/1"),
+        [Answer("@LockTimeout = 0", "b", [[1]])],
+        True,
+    ),
     "oldest": (
         lambda c: queue(c).oldest(LOWEST, 5, 9, 16),
         [Answer("ROW_NUMBER", "iiiiiiii", [[2, 0, 4, 12, 3, 1, 0, 0]])],

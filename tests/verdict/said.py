@@ -38,7 +38,7 @@ CATALOGUE = frozenset({
     *("delayed_stored", "delayed_zone", "foreign_code", "power", "present_tables", "storage",
       "subscription_tables", "tables", "unidentified", "unquoted_subscriptions"),
 })  # fmt: skip
-SESSION = frozenset({"announce", "clean_indexes",
+SESSION = frozenset({"announce", "clean_indexes", "first_reader",
     *("attempt_begin", "attempt_check", "attempt_hurried", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
     *("create_lock", "isolation_read_committed", "isolation_repeatable_read", "isolation_serializable"),
     *("isolation_snapshot", "code_lock", "lock_timeout", "look_lock", "session", "stage_hold"),

@@ -56,6 +56,12 @@ SELECT pg_backend_pid()
 FROM pg_advisory_lock_shared(1936813169 + :workers_take, (:object_id::bigint & 2147483647::bigint)::int)
 WHERE current_database() = :database
 
+-- name: first_reader
+-- Tells whether this session is the first one that reads a queue for a program. It stays it while it lives.
+-- in: the program and the queue     out: whether it is
+-- The 2 keeps the lock apart from those of create_lock and stage_hold. The statement waits for nothing.
+SELECT pg_try_advisory_lock(pg_catalog.hashtextextended(:name, 2))
+
 -- name: oldest
 -- Looks which of the oldest rows are free, and locks nothing.
 -- in: after which seq, up to which; above which seq it goes on, over at most how many rows; how many free

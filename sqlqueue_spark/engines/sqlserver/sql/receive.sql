@@ -64,6 +64,16 @@ WHERE RowVersion > :after AND RowVersion <= :up_to
 -- name: announce
 -- Nothing to do: no statement here tells whose lock a row has.
 
+-- name: first_reader
+-- Tells whether this session is the first one that reads a queue for a program. It stays it while it lives.
+-- in: the program and the queue     out: whether it is
+-- The words in front keep the lock apart from those of create_lock and stage_hold. With a timeout of 0 the
+-- statement waits for nothing; a lock that is refused for another reason tells of no other reader.
+DECLARE @resource nvarchar(255) = LEFT(N'reader of ' + CAST(:name AS nvarchar(max)), 255), @got int
+EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Session',
+    @LockTimeout = 0
+SELECT CAST(CASE WHEN @got = -1 THEN 0 ELSE 1 END AS bit)
+
 -- name: oldest
 -- Looks which of the oldest rows are free, and keeps no lock.
 -- in: after which RowVersion, up to which; above which RowVersion it goes on, over at most how many rows; how
