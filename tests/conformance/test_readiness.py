@@ -162,7 +162,7 @@ def test_a_job_ends_before_spark_starts(postgresql, job, arguments, monkeypatch)
 STREAMS = {
     jobs.drain: ("--path", "x"),
     jobs.forward: ("--to", "billing", "--endpoint", "F"),
-    jobs.handle: ("--handler", "tests.support.answers:nothing", "--endpoint", "F", "--error-queue", "error"),
+    jobs.handle: ("--handler", "tests.support.answers:answering", "--endpoint", "F", "--error-queue", "error"),
     jobs.archive: ("--into", "x", "--take"),
     jobs.store_and_forward: ("--endpoint", "F", "--error-queue", "error"),
 }
@@ -198,7 +198,7 @@ def test_a_checkpoint_of_another_queue_is_told_before_spark_starts(postgresql, t
         result = CliRunner(env=env).invoke(job, command)
         told[job.name] = result.exit_code, result.stdout, result.stderr
     said = (
-        f"error: The checkpoint belongs to the queue {other}, not to {with_catalog(postgresql, 'orders')}; "
+        f"Error: The checkpoint belongs to the queue {other}, not to {with_catalog(postgresql, 'orders')}; "
         "give every queue a checkpoint of its own, or correct the option queue.\n"
     )
     assert told == dict.fromkeys([job.name for job in STREAMS], (1, "", said))
