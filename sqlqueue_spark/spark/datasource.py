@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.receive.reading.peek import look_before
 from sqlqueue_spark.spark.allowed_code import check
+from sqlqueue_spark.spark.error_boundary import sentence_first
 from sqlqueue_spark.spark.own_options import own_options
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.readers import (
@@ -27,6 +27,7 @@ from sqlqueue_spark.spark.readers import (
 from sqlqueue_spark.spark.writers import SqlQueueStreamWriter, SqlQueueWriter
 
 
+@sentence_first
 class SqlQueueDataSource(DataSource):
     """SQL queue tables: ``spark.readStream`` receives, ``spark.read`` peeks, ``df.write`` and
     ``df.writeStream`` send.
@@ -41,12 +42,9 @@ class SqlQueueDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the rows, for ``load()``; so this is the moment to refuse options and queues."""
-        try:
-            options = self._source_options()
-            log_to_stderr()
-            look_before(options)
-        except SqlQueueError as error:
-            raise error.with_traceback(None) from None  # Spark would print each stack, twice
+        options = self._source_options()
+        log_to_stderr()
+        look_before(options)
         return schema_of(options)
 
     def streamReader(self, schema: StructType) -> QueueStreamReader:

@@ -19,6 +19,7 @@ from sqlqueue_spark.plain_text import logger
 log = logger(__name__)
 
 _READER_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
+_OUR_DAEMON = "sqlqueue_spark.spark.worker_daemon"
 
 
 def log_to_stderr() -> None:
@@ -74,12 +75,16 @@ def _warn(asked: str) -> None:
     log.warning("SQLQUEUE_LOG is %r, which is no level; set it to DEBUG, INFO, WARNING or ERROR.", asked)
 
 
+def is_of_spark() -> bool:
+    """Whether Spark has started this process, to run our code or a user's."""
+    return _main_module().startswith(("pyspark.", _OUR_DAEMON))
+
+
+def _main_module() -> str:
+    return getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")
+
+
 def leave_ctrl_c_to_the_program() -> None:
     """Ignore Ctrl-C in Spark's reader process: the terminal sends it there too, but the program decides."""
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    if (
-        main is not None
-        and main.name == _READER_PROCESS
-        and threading.current_thread() is threading.main_thread()
-    ):
+    if _main_module() == _READER_PROCESS and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)

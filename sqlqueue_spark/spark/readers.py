@@ -30,6 +30,7 @@ from sqlqueue_spark.receive.reading import slices
 from sqlqueue_spark.receive.reading.first_reading import Reading
 from sqlqueue_spark.receive.reading.peek import plan_peek, plan_rows
 from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.spark.error_boundary import sentence_first
 from sqlqueue_spark.spark.processes import begin_task, leave_ctrl_c_to_the_program, log_to_stderr
 from sqlqueue_spark.tables.queues import Queue
 
@@ -47,6 +48,7 @@ class SlicePartition(InputPartition):
     task: Task
 
 
+@sentence_first
 class QueueStreamReader(DataSourceStreamReader):
     """What the readers of all streams do. ``read`` runs in the workers, the other methods in one process on
     the driver.
@@ -84,6 +86,7 @@ class QueueStreamReader(DataSourceStreamReader):
         self.__init__(state["options"])  # type: ignore[misc] # a reader opens nothing when made
 
 
+@sentence_first
 class StreamReaderBeforeSpark42(QueueStreamReader):
     """The reader for Spark before 4.2. That Spark says neither how far it is nor how much it wants, and asks
     for no lag.
@@ -102,6 +105,7 @@ class StreamReaderBeforeSpark42(QueueStreamReader):
         return to_json(self._follower.latest())
 
 
+@sentence_first
 class SqlQueuePeekReader(DataSourceReader):
     """A look at the rows that a stream would receive; nothing is locked or deleted.
 

@@ -22,6 +22,7 @@ from sqlqueue_spark.send import (
 )
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.spark.arrow_batches import plain
+from sqlqueue_spark.spark.error_boundary import sentence_first
 from sqlqueue_spark.spark.processes import attempt_of_task, begin_task
 
 log = logger(__name__)
@@ -36,6 +37,7 @@ SENT_COLUMNS = ", ".join(f"{name} long" for name in _COUNTS)
 STAGED_COLUMNS = f"task string, destinations array<string>, rows long, {SENT_COLUMNS}"
 
 
+@sentence_first
 @dataclass(frozen=True)
 class SendTask:
     """What a worker does with its part of a batch."""

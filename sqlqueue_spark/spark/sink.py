@@ -25,6 +25,7 @@ from sqlqueue_spark.send import (
 )
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed, warn_if_computed_again
+from sqlqueue_spark.spark.error_boundary import shorten
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import (
     SENT_COLUMNS,
@@ -169,10 +170,11 @@ class SqlQueueSink:
         while True:
             try:
                 self._send_batch(df, batch_id)
-            except Exception:
+            except Exception as error:
                 others = len(self.places.everywhere()) > 1
                 wait = DatabaseWait(self.places, bool(self._queries), self.stopped)
                 if self._rows_wait or not others or not wait.waited(batch_id):
+                    shorten(error)
                     raise
             else:
                 return

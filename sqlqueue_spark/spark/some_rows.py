@@ -14,12 +14,14 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.allowed_code import these
 from sqlqueue_spark.spark.datasource import SqlQueueDataSource
+from sqlqueue_spark.spark.error_boundary import sentence_first
 from sqlqueue_spark.spark.readers import SCHEMA, SqlQueuePeekReader, check_schema
 
 #: The option that says which rows. It is for this package alone.
 _ROWS = "rows"
 
 
+@sentence_first
 class SomeRowsSource(SqlQueueDataSource):
     """The data source of :class:`SomeRows`."""
 

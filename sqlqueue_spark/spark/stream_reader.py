@@ -12,9 +12,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sqlqueue_spark.receive.offset import Offset, to_json
+from sqlqueue_spark.spark.error_boundary import sentence_first
 from sqlqueue_spark.spark.readers import QueueStreamReader
 
 
+@sentence_first
 class SqlQueueStreamReader(QueueStreamReader, SupportsTriggerAvailableNow):
     """A reader with admission control, ``Trigger.AvailableNow``, and metrics of how much waits."""
 

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
+from sqlqueue_spark.spark.error_boundary import sentence_first
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import SendTask, log_sent, log_untyped
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
@@ -65,6 +66,7 @@ def _of_query(given: tuple[tuple[str, str], ...]) -> _Sending:
     return _Sending(options, Destinations(options), OutboxCleaner(options))
 
 
+@sentence_first
 class SqlQueueWriter(DataSourceArrowWriter):
     """``df.write.format("sqlqueue").mode("append")``: sends as the sink does, in a batch job."""
 
@@ -95,6 +97,7 @@ class SqlQueueWriter(DataSourceArrowWriter):
         """Do nothing: an outbox knows what was sent, and when the job writes again, it sends the rest."""
 
 
+@sentence_first
 class SqlQueueStreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream.format("sqlqueue")``: sends each micro-batch as the sink does, by the same outbox.
 

@@ -162,7 +162,14 @@ def test_a_job_ends_before_spark_starts(postgresql, job, arguments, monkeypatch)
 STREAMS = {
     jobs.drain: ("--path", "x"),
     jobs.forward: ("--to", "billing", "--endpoint", "F"),
-    jobs.handle: ("--handler", "tests.support.answers:answering", "--endpoint", "F", "--error-queue", "error"),
+    jobs.handle: (
+        "--handler",
+        "tests.support.answers:answering",
+        "--endpoint",
+        "F",
+        "--error-queue",
+        "error",
+    ),
     jobs.archive: ("--into", "x", "--take"),
     jobs.store_and_forward: ("--endpoint", "F", "--error-queue", "error"),
 }

@@ -1,5 +1,6 @@
 """The programs under ``jobs/`` before they start Spark: file, settings and flags become options, and what is wrong is said."""
 
+import os
 import pkgutil
 import runpy
 from datetime import timedelta
@@ -451,3 +452,18 @@ def test_a_flag_that_means_another_flag_says_which():
     assert refused.stderr.endswith(
         "Error: No such option '--availablenow'. Did you mean '--available-now'?\n"
     )
+
+
+def test_debug_lets_the_processes_of_spark_tell_their_stack_traces(monkeypatch):
+    monkeypatch.setattr(program, "check_machine", lambda **_: None)
+    level_of = lambda *_, **__: pytest.fail(f"level {os.environ['SQLQUEUE_LOG']}")  # noqa: E731 -- shorter
+    monkeypatch.setattr(program, "session", level_of)
+
+    def job(_sections):
+        return program.Run(title="Job", make_ready=lambda _: None, start=lambda _: None)
+
+    for arguments, level in ((["--debug"], "DEBUG"), ([], "INFO")):
+        with pytest.raises(pytest.fail.Exception, match=f"level {level}"):
+            CliRunner(env={"SQLQUEUE_LOG": "INFO"}).invoke(
+                program.Job(job, ["source"], []), arguments, catch_exceptions=False
+            )

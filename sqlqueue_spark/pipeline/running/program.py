@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -174,6 +175,8 @@ class Job(click.Command):
             sections = configuration([*self._options], config, settings, given)
             run = self.understood(sections, **others)
         with exiting(1, debug):
+            if debug:  # with this level Spark's processes tell the stack traces of our errors
+                os.environ["SQLQUEUE_LOG"] = "DEBUG"
             folders = {each: said(sections[self._own], each) for each in ("path", "checkpoint")}
             check_machine(delta=self._delta, folders={k: v for k, v in folders.items() if v is not None})
             run.make_ready(create)

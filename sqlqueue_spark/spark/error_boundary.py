@@ -1,0 +1,76 @@
+"""An error of ours reaches Spark as its sentence alone, so that it stands in the first line of Spark's own.
+
+Spark copies what its Python processes print of an error into the message of its exception and into its log,
+and Python shows the stack trace in it once more. With ``SQLQUEUE_LOG=DEBUG`` the stack traces stay.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from pyspark.errors import PySparkException
+
+from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.spark.processes import is_of_spark, log_to_stderr
+
+log = logger(__name__)
+
+#: With it a Python process of Spark hands over an error without stack traces, when it ends by it
+#: (``handle_worker_exception`` in pyspark/util.py).
+_HIDE = "SPARK_HIDE_TRACEBACK"
+#: What is no end of its process: after ``streamReader`` Spark 4.2 raises an error of its own, and tells ours
+#: only in the stack trace.
+_TRACED = ("streamReader",)
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def sentence_first(kind: Kind) -> Kind:
+    """The class, whose public methods Spark calls in its own processes."""
+    for name, method in list(vars(kind).items()):
+        if inspect.isfunction(method) and not name.startswith("_") and name not in _TRACED:
+            setattr(kind, name, _said(method))
+    return kind
+
+
+def shorten(error: Exception) -> None:
+    """Take the stack trace and the cause from an error whose text says all, before Spark has it."""
+    if isinstance(error, SqlQueueError | PySparkException) and not _traced():
+        error.__traceback__, error.__cause__, error.__suppress_context__ = None, None, True
+
+
+def _said(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*given: Any, **named: Any) -> Any:
+        with _sentence_alone():
+            result = method(*given, **named)
+        return _rows(result) if isinstance(result, Iterator) else result
+
+    return call
+
+
+def _rows(rows: Iterator[Any]) -> Iterator[Any]:
+    with _sentence_alone():
+        yield from rows
+
+
+@contextmanager
+def _sentence_alone() -> Iterator[None]:
+    try:
+        yield
+    except SqlQueueError:
+        if is_of_spark() and not _traced():
+            os.environ[_HIDE] = "1"
+        raise
+
+
+def _traced() -> bool:
+    log_to_stderr()
+    return log.isEnabledFor(logging.DEBUG)

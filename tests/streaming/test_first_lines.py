@@ -1,0 +1,111 @@
+"""What only a running query sees stands in the first line of Spark's exception; ``why`` gives it alone."""
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+
+from sqlqueue_spark import SqlQueueSink, why
+from tests.support.streams import drain, stream, to_each
+from tests.support.subscriptions import SubscriptionRows
+
+NO_JSON = (
+    "The headers of a row are not a JSON object of strings: 'no JSON'; filter such rows, or give them "
+    "headers of their own."
+)
+FROM_A_WORKER = "An exception was thrown from the Python worker:"
+
+
+def failed(action):
+    """The lines of an exception of Spark, and what ``why`` says of it."""
+    with pytest.raises(PySparkException) as caught:
+        action()
+    return str(caught.value).strip().splitlines(), why(caught.value)
+
+
+@pytest.fixture
+def orders(postgresql):
+    """A queue with two messages."""
+    queue = postgresql.create_queue()
+    queue.insert(2)
+    return queue
+
+
+def passed(spark, engine, queue, folder, **options):
+    return to_each(stream(spark, engine, queue, **options), folder, lambda *_: None)
+
+
+def test_a_checkpoint_of_another_queue_is_said_in_the_first_line(spark, postgresql, orders, tmp_path):
+    invoices = postgresql.create_queue("invoices")
+    drain(passed(spark, postgresql, orders, tmp_path))
+    lines, sentence = failed(lambda: drain(passed(spark, postgresql, invoices, tmp_path)))
+    database = postgresql.url.rpartition("/")[2]
+    assert sentence == (
+        f"The checkpoint belongs to the queue orders@[public]@[{database}], not to "
+        f"invoices@[public]@[{database}]; give every queue a checkpoint of its own, or correct the option "
+        "queue."
+    )
+    assert lines[0].endswith(f" sqlqueue_spark.errors.ConfigurationError: {sentence}")
+    traces = [line for line in lines if line.startswith(("  ", "Traceback"))]
+    assert traces == []
+
+
+def test_a_column_that_is_gone_is_said_in_the_first_line(spark, postgresql, orders, tmp_path):
+    drain(passed(spark, postgresql, orders, tmp_path))
+    orders.execute("ALTER TABLE {table} DROP COLUMN body")
+    lines, sentence = failed(lambda: drain(passed(spark, postgresql, orders, tmp_path)))
+    assert sentence.endswith(
+        "(column q.body does not exist); see what is wrong with: sqlqueue inspect QUEUE."
+    )
+    assert lines[0].endswith(f" sqlqueue_spark.errors.QueueError: {sentence}")
+
+
+def test_what_a_worker_finds_is_said_below_the_name_that_spark_gives_it(spark, postgresql):
+    """In a batch Spark says first that it was a worker."""
+    queue = postgresql.create_queue()
+    rows = spark.createDataFrame([("no JSON", "x")], "Headers string, Body string").coalesce(1)
+    to = {"url": postgresql.url, "queue": queue.address, "outbox": "none"}
+    lines, sentence = failed(rows.write.format("sqlqueue").mode("append").options(**to).save)
+    assert (lines, sentence) == ([FROM_A_WORKER, f"sqlqueue_spark.errors.Unsendable: {NO_JSON}"], NO_JSON)
+
+    peeked = spark.read.format("sqlqueue").options(url=postgresql.url, queue=queue.address).load()
+    queue.insert(1)
+    assert peeked.rdd.getNumPartitions() == 1  # planned while the table was there
+    queue.execute("DROP TABLE {table}")
+    lines, sentence = failed(peeked.collect)
+    assert sentence.endswith(
+        'relation "public.orders" does not exist); create it with: sqlqueue create QUEUE.'
+    )
+    assert lines == [FROM_A_WORKER, f"sqlqueue_spark.errors.QueueError: {sentence}"]
+
+
+def test_an_event_without_a_type_is_said_without_a_stack_trace(spark, postgresql):
+    SubscriptionRows(postgresql).create()
+    rows = spark.createDataFrame([("x",)], "Body string").coalesce(1)
+    to = {"url": postgresql.url, "outbox": "none", "publish": "true"}
+    lines, sentence = failed(rows.write.format("sqlqueue").mode("append").options(**to).save)
+    assert sentence == (
+        "A row is to be published and has no type that a queue could subscribe to; set the option "
+        "messageType, give the row the column EventType or the header NServiceBus.EnclosedMessageTypes, or "
+        "filter such rows."
+    )
+    assert lines == [FROM_A_WORKER, f"sqlqueue_spark.errors.Unsendable: {sentence}"]
+
+
+def test_headers_that_are_no_json_are_said_in_the_first_line_of_a_stream(spark, postgresql, orders, tmp_path):
+    postgresql.create_queue("billing")
+    frame = stream(spark, postgresql, orders).select(F.lit("no JSON").alias("Headers"), "Body")
+    to = {"url": postgresql.url, "queue": "billing", "outbox": "none"}
+    to["checkpointLocation"] = str(tmp_path / "checkpoint")
+    writer = frame.writeStream.format("sqlqueue").options(**to)
+    lines, sentence = failed(lambda: drain(writer))
+    assert (sentence, lines[0].endswith(f" sqlqueue_spark.errors.Unsendable: {NO_JSON}")) == (NO_JSON, True)
+
+
+def test_the_sink_adds_no_line_to_the_stack_trace_of_its_callback(spark, postgresql, orders, tmp_path):
+    """Py4J begins with a stack trace whatever is raised, and our sentence follows it at once."""
+    postgresql.create_queue("billing")
+    frame = stream(spark, postgresql, orders).select(F.lit("no JSON").alias("Headers"), "Body")
+    sink = SqlQueueSink(url=postgresql.url, queue="billing", outbox="none")
+    lines, sentence = failed(lambda: drain(to_each(frame, tmp_path, sink)))
+    assert (sentence, lines.index(f"sqlqueue_spark.errors.Unsendable: {NO_JSON}") < 10) == (NO_JSON, True)
+    assert [line for line in lines if "/sqlqueue_spark/" in line] == []
