@@ -25,17 +25,13 @@ log = logger(__name__)
 #: With it a Python process of Spark hands over an error without stack traces, when it ends by it
 #: (``handle_worker_exception`` in pyspark/util.py).
 _HIDE = "SPARK_HIDE_TRACEBACK"
-#: What is no end of its process: after ``streamReader`` Spark 4.2 raises an error of its own, and tells ours
-#: only in the stack trace.
-_TRACED = ("streamReader",)
-
 Kind = TypeVar("Kind", bound=type)
 
 
 def sentence_first(kind: Kind) -> Kind:
     """The class, whose public methods Spark calls in its own processes."""
     for name, method in list(vars(kind).items()):
-        if inspect.isfunction(method) and not name.startswith("_") and name not in _TRACED:
+        if inspect.isfunction(method) and not name.startswith("_"):
             setattr(kind, name, _said(method))
     return kind
 
@@ -49,11 +45,32 @@ def shorten(error: Exception) -> None:
 def _said(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*given: Any, **named: Any) -> Any:
-        with _sentence_alone():
-            result = method(*given, **named)
+        try:
+            with _sentence_alone():
+                result = method(*given, **named)
+        except SqlQueueError as error:
+            if method.__name__ == "streamReader" and _HIDE in os.environ:
+                return _Refused(error)
+            raise
         return _rows(result) if isinstance(result, Iterator) else result
 
     return call
+
+
+class _Refused:
+    """In place of a reader: it raises an error when Spark first asks it something.
+
+    What ``streamReader`` raises Spark hides beneath an error of its own: it stops the reader that is not there.
+    """
+
+    def __init__(self, error: SqlQueueError) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
 
 
 def _rows(rows: Iterator[Any]) -> Iterator[Any]:

@@ -59,6 +59,15 @@ def test_a_column_that_is_gone_is_said_in_the_first_line(spark, postgresql, orde
     assert lines[0].endswith(f" sqlqueue_spark.errors.QueueError: {sentence}")
 
 
+def test_a_stream_that_has_no_reader_is_said_in_the_first_line(spark, postgresql, orders, tmp_path):
+    """Spark raises an error of its own where a source makes no reader, and would tell only that."""
+    reading = spark.readStream.format("sqlqueue").schema("Id string")
+    frame = reading.options(url=postgresql.url, queue=orders.address).load()
+    lines, sentence = failed(lambda: drain(to_each(frame, tmp_path, lambda *_: None)))
+    assert sentence.startswith("The schema struct<Id:string> is not the queue's; leave out .schema(…)")
+    assert lines[0].endswith(f" sqlqueue_spark.errors.ConfigurationError: {sentence}")
+
+
 def test_what_a_worker_finds_is_said_below_the_name_that_spark_gives_it(spark, postgresql):
     """In a batch Spark says first that it was a worker."""
     queue = postgresql.create_queue()

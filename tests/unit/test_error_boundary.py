@@ -26,8 +26,6 @@ CALLED = (
     *(stream_reader.SqlQueueStreamReader, writers.SqlQueueWriter, writers.SqlQueueStreamWriter),
     *(send_task.SendTask, some_rows.SomeRowsSource),
 )
-#: Those that are not told without a stack trace, as their class says why.
-TRACED = {"streamReader"}
 
 
 @sentence_first
@@ -68,6 +66,20 @@ def test_stack_traces_stay_with_the_level_debug(of_spark, caplog):
     assert "SPARK_HIDE_TRACEBACK" not in of_spark
 
 
+def test_a_stream_that_has_no_reader_says_so_when_it_is_asked(of_spark):
+    """Spark's own code looks at ``latestOffset`` first, and stops the reader at last."""
+
+    @sentence_first
+    class Source:
+        def streamReader(self):  # noqa: N802 -- Spark's name
+            raise QueueError("No table.")
+
+    reader = Source().streamReader()
+    with pytest.raises(QueueError, match=r"No table\."):
+        reader.latestOffset  # noqa: B018 -- to ask for it is what fails
+    assert (reader.stop(), of_spark["SPARK_HIDE_TRACEBACK"]) == (None, "1")
+
+
 def test_a_process_of_a_user_is_left_alone():
     """Else Spark's processes that it starts would hide the stack traces of a user's functions."""
     with pytest.raises(QueueError):
@@ -99,7 +111,7 @@ def test_all_that_spark_calls_is_told_so():
         for kind in CALLED
         for name, method in inspect.getmembers(kind, inspect.isfunction)
         if name[0] != "_" and method.__module__.startswith("sqlqueue_spark.")
-        if not hasattr(method, "__wrapped__") and name not in TRACED
+        if not hasattr(method, "__wrapped__")
     }
     assert bare == set()
     latest = inspect.signature(stream_reader.SqlQueueStreamReader.latestOffset)
