@@ -217,7 +217,7 @@ sqlqueue purge orders
 sqlqueue length orders --max-rows 1
 ```
 """)
-    assert "to go on, type the queue's name: orders" in shown
+    assert "to go on, type the queue's name" in shown
     assert " ok: " in shown.splitlines()[-1]
 
 
