@@ -54,7 +54,7 @@ test-all: java packages $(if $(AFTER),,lint) ## all but the night, in 20 min: Sp
 NIGHTLY := $(addprefix test-nightly-,harness soak postgresql spark live)
 
 .PHONY: test-nightly
-test-nightly: ## in hours: fixes taken out, tests of the tests, soak, PostgreSQL 13 to 18, Spark 4.1, and a SQL Server if one is given
+test-nightly: ## in hours: fixes taken out, tests of the tests, soak, PostgreSQL 13 to 18, Spark 4.0 and 4.1, and a SQL Server if one is given
 	$(MAKE) --keep-going $(NIGHTLY)
 
 .PHONY: $(NIGHTLY)
@@ -67,6 +67,7 @@ test-nightly-postgresql: java packages $(VENV)/.dev
 	$(BIN)/python -m tests.nightly.postgresql_versions $(PYTEST_OPTIONS)
 
 test-nightly-spark: java packages $(VENV)/.dev
+	tests/nightly/spark.sh 4.0.1
 	tests/nightly/spark.sh 4.1.0
 
 test-nightly-live:

@@ -111,17 +111,19 @@ class Job(click.Command):
 
 @contextmanager
 def needing_spark(extra: str = "spark") -> Iterator[None]:
-    """In this block, an import that fails without Spark becomes an error that says what to install.
+    """In this block, an import that fails by Spark, missing or another one, becomes an error that says what
+    to install.
 
     :param extra: the extra of this package that installs it.
     """
     try:
         yield
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         if (error.name or "").partition(".")[0] not in _SPARK:
             raise
+        wrong = "is not installed" if error.name in _SPARK else "is another one than this package needs"
         raise click.ClickException(
-            f"Spark is not installed ({error}); install it with: {pip_install(extra)}."
+            f"Spark {wrong} ({error}); install it with: {pip_install(extra)}."
         ) from error
 
 

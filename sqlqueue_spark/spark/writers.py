@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError
@@ -17,6 +17,11 @@ from sqlqueue_spark.spark.error_boundary import sentence_first
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import SendTask, log_sent, log_untyped
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # Spark 4.0, which gives Arrow to what is a batch's writer of Arrow by its class
+    DataSourceStreamArrowWriter = DataSourceArrowWriter  # type: ignore[assignment, misc]
 
 #: How long a writer waits at its end for a cleanup of the outbox; the next one does the rest.
 _CLEANUP_SECONDS = 10.0

@@ -1,6 +1,7 @@
 """The doctor without a database: what it says of this machine, and that it goes on whatever it finds."""
 
 import os
+import subprocess
 import sys
 from importlib import metadata
 from itertools import chain
@@ -19,7 +20,8 @@ from sqlqueue_spark.inspection.doctor import Check, State, machine_checks
 from sqlqueue_spark.inspection.doctor.checks import checked
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support import recording
-from tests.support.installing import OF_MSSQL, OF_POSTGRESQL
+from tests.support.installing import OF_MSSQL, OF_POSTGRESQL, OF_SPARK
+from tests.support.pages import ROOT
 
 SECRET = "hunter2"
 PYODBC_MISSING = recording.pyodbc_missing()
@@ -139,6 +141,33 @@ def test_workers_that_would_not_run_are_found(monkeypatch, tmp_path, says, compl
         state=State.WRONG,
         said=f"Spark starts its workers with {other}, {complaint}; set PYSPARK_PYTHON={sys.executable}.",
     )
+
+
+def test_a_package_that_workers_cannot_import_is_no_format_that_spark_finds(monkeypatch, tmp_path):
+    says = "{} {}\nwhy: ImportError cannot import name 'New'\nand a warning".format(*sys.version_info[:2])
+    other = program(tmp_path, f'cat <<"END"\n{says}\nEND')
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    assert checked("workers", machine_checks.workers) == Check(
+        name="workers",
+        state=State.WRONG,
+        said=f"Spark starts its workers with {other}, which cannot import this package (ImportError cannot "
+        f"import name 'New'); run {OF_SPARK}.",
+    )
+
+
+def test_a_python_says_why_it_cannot_import_the_package(tmp_path):
+    """One in which Spark's part is another one."""
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text("raise RuntimeError('a broken\\nSpark')")
+    asked = subprocess.run(
+        [sys.executable, "-c", machine_checks._ASKED],
+        env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    version = "{} {}".format(*sys.version_info[:2])
+    assert asked.stdout == f"{version}\nwhy: RuntimeError a broken Spark\n"
 
 
 def test_this_python_can_run_the_workers(monkeypatch):

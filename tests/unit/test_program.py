@@ -293,15 +293,29 @@ def test_the_archive_of_conf_lacks_only_a_url(sections):
     assert (options.path, options.take, options.every) == ("data/errors", False, timedelta(minutes=1))
 
 
-def test_a_job_without_spark_says_what_to_install(monkeypatch):
+@pytest.mark.parametrize(
+    "error,said",
+    [
+        (ModuleNotFoundError("No module named 'pyspark'", name="pyspark"), "is not installed"),
+        (
+            ImportError("cannot import name 'New' from 'pyspark.sql'", name="pyspark.sql"),
+            "is another one than this package needs",
+        ),
+        (
+            ModuleNotFoundError("No module named 'pyspark.sql.datasource'", name="pyspark.sql.datasource"),
+            "is another one than this package needs",
+        ),
+    ],
+)
+def test_a_job_without_the_right_spark_says_what_to_install(monkeypatch, error, said):
     def missing(_name):
-        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+        raise error
 
     monkeypatch.setattr(pkgutil, "resolve_name", missing)
     result = CliRunner().invoke(main, ["archive", "--queue", "error"])
     assert (result.exit_code, result.stderr) == (
         1,
-        f"Error: Spark is not installed (No module named 'pyspark'); install it with: {OF_SPARK}.\n",
+        f"Error: Spark {said} ({error}); install it with: {OF_SPARK}.\n",
     )
 
 

@@ -26,13 +26,19 @@ _OLDEST_SPARK = [4, 0]
 #: The packages that bring Spark; the first one brings all of it.
 _SPARKS = ("pyspark", "pyspark-client", "databricks-connect")
 _SECONDS = 30
-#: Prints the version of a worker's Python and the packages that it lacks. Its working folder does not count.
+#: Prints the version of a worker's Python, the packages that it lacks, and in a line of its own why the data
+#: source cannot be imported. Its working folder does not count.
 _ASKED = """
 import sys
 sys.path[:] = [each for each in sys.path if each]
 import importlib.util
 packages = ("sqlqueue_spark", "pyarrow")
-print(*sys.version_info[:2], *(each for each in packages if importlib.util.find_spec(each) is None))
+lacking = [each for each in packages if importlib.util.find_spec(each) is None]
+print(*sys.version_info[:2], *lacking)
+try:
+    import sqlqueue_spark.spark.datasource
+except Exception as error:
+    print("why:", type(error).__name__, *str(error).split())
 """
 
 
@@ -93,7 +99,8 @@ def workers() -> str:
     remedy = f"set PYSPARK_PYTHON={shlex.quote(sys.executable)}"
     wrong, version = "", ""
     try:
-        major, minor, *lacking = _said([program, "-c", _ASKED]).split()
+        said = _said([program, "-c", _ASKED])
+        major, minor, *lacking = said.partition("\n")[0].split()
     except (OSError, ValueError):
         wrong = "is no Python that runs"
     else:
@@ -102,6 +109,8 @@ def workers() -> str:
             wrong = f"is Python {version}"
         elif lacking:
             wrong = f"lacks {' and '.join(lacking)}"
+        elif why := re.search("^why: (.*)", said, re.MULTILINE):
+            wrong, remedy = f"cannot import this package ({why[1]})", f"run {pip_install('spark')}"
     if wrong:
         raise Wrong(f"Spark starts its workers with {program}, which {wrong}; {remedy}.")
     return f"Python {version} ({shutil.which(program)})"
