@@ -158,7 +158,8 @@ _BEFORE = re.compile(
     r"|(?:py4j\.protocol\.Py4JJavaError: )?An error occurred while calling \S+\.\n: "
     r"|\([\w.$]+\) "  # Spark Connect
     r"|\[STREAM_FAILED\] Query \[[^]]*\] terminated with exception: "
-    r"|(?:\[PYTHON_EXCEPTION\] )?An exception was thrown from the Python worker:\s"
+    r"|(?:\[PYTHON_EXCEPTION\] )?An exception was thrown from the Python worker"
+    r"(?::|\. Please see the stack trace below\.)\s"
     r"|(?:org\.apache\.spark\.SparkException: )?Job aborted [^:]*: Task [^:]*: Lost task [^:]*: "
     r"))*+\s*+"
 )

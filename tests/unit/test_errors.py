@@ -50,6 +50,7 @@ BY_ZERO = "ZeroDivisionError: division by zero"
         (f"{TRACE}sqlqueue_spark.errors.QueueError: No.\n{HANDLING}{TRACE}UnboundLocalError: reader\n", "No."),
         (f"{TRACE}KeyError: 'x'\n{HANDLING}{TRACE}ValueError: no x\n", "ValueError: no x"),
         (f"{WORKER}{BY_ZERO}", BY_ZERO),
+        (f"\n {WORKER[:-2]}. Please see the stack trace below.\n{WORKER}{BY_ZERO}", BY_ZERO),
         (f"{ABORTED}java.io.IOException: Mkdirs failed: x\n\tat x", "java.io.IOException: Mkdirs failed: x"),
         ("(org.apache.spark.sql.AnalysisException) [PATH_NOT_FOUND] No path.", "[PATH_NOT_FOUND] No path."),
         (f"cut off: {TRACE}", "cut off: Traceback (most recent call last):"),
