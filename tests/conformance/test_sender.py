@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 import stamina
+from pyspark.sql.types import StructType
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
@@ -20,6 +21,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, prepare
 from sqlqueue_spark.send.compose import chunks
 from sqlqueue_spark.send.deliver import outbox_lookups
+from sqlqueue_spark.spark.writers import SqlQueueWriter
 from sqlqueue_spark.tables import insert
 from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.outbox import OutboxTable
@@ -95,6 +97,17 @@ def test_a_partly_repeated_batch_sends_only_the_rest(engine, queue, sent, outbox
     assert send(given, batch(range(300))) == (200, 100)
     assert sorted_ids(queue) == message_ids(range(300))
     assert sent.message_ids() == message_ids(range(300))
+
+
+def test_a_batch_job_says_what_it_sent_each_time_in_the_same_way(engine, queue, sent, caplog):
+    """As a warning, which is shown where nothing else is configured."""
+    given = {"url": engine.url, "queue": "orders", "endpoint": "Sales", "messageType": "Shop.Placed"}
+    schema = StructType().add("MessageId", "string").add("Body", "binary")
+    for _ in range(2):
+        writer = SqlQueueWriter(given, schema, overwrite=False)
+        writer.commit([writer.write(iter([batch(range(5))]))])
+    said = [(each.levelname, each.message) for each in caplog.records]
+    assert said == [("WARNING", "sent sent=5 repeated=0"), ("WARNING", "sent sent=0 repeated=5")]
 
 
 def test_a_batch_may_be_repeated_in_the_other_mode(engine, queue, sent):
