@@ -21,11 +21,6 @@ from sqlqueue_spark.options import ConnectionOptions
 QUEUE = "orders"
 DEFAULT_FOLDER = Path(".demo")
 DEFAULT_MESSAGES = 300_000
-#: `python benchmarks/drain.py --only delta`; a test holds it against benchmarks/README.md.
-_BESIDE = (
-    "on two cores, once Spark is warm, this job has 119,247 messages/s, a script that reads by JDBC and "
-    "deletes 104,828, and JDBC's mere copy 251,300 (benchmarks/README.md)"
-)
 
 
 def main(folder: Path, messages: int) -> None:
@@ -79,7 +74,6 @@ def _conclude(said: str, left: int) -> None:
     click.echo(f"  rate           {int(steady or rate):,} messages/s{steadily}")
     click.echo(f"  rows in Delta  {int(rows):,}{earlier}")
     click.echo(f"  rows left      {left:,}")
-    click.echo(f"  beside it      {_BESIDE}")
 
 
 _NEXT = """

@@ -36,7 +36,8 @@ def demo(installed, tmp_path):
 
 def concluded(said):
     """What it says in the end, each line by its name; how long it took and how fast that was is another matter."""
-    lines = said[said.index("Done: every message has left the queue") :].splitlines()[1:5]
+    done, after = said.index("Done: every message has left the queue"), said.index("\nWhat to type next:")
+    lines = said[done:after].splitlines()[1:]
     shown = {line[2:16].strip(): line[17:] for line in lines}
     assert {"drained", "rate"} <= shown.keys()
     return {name: text for name, text in shown.items() if name not in {"drained", "rate"}}

@@ -134,16 +134,6 @@ def test_the_extras_that_are_installed_exist():
     assert {"postgresql", "sqlserver", "spark", "demo", "notebooks", "mssql"} <= named <= extras.keys()
 
 
-def test_the_demo_says_what_was_measured():
-    from sqlqueue_spark.demo import drain
-
-    measured = page("benchmarks/README.md").text
-    table = measured[measured.index("## Into Delta") : measured.index("## Latency")]
-    figures = re.findall(r"\d+,\d{3}", drain._BESIDE)
-    assert len(figures) == 3
-    assert [each for each in figures if f"| {each} |" not in table] == []
-
-
 @pytest.mark.parametrize("name", ["fault", "wish"])
 def test_the_template_of_an_issue_asks_for_no_secret(name):
     """And the one of a fault for what finds it; each command and each page in it is there."""
