@@ -262,6 +262,7 @@ ATOMIC = ("--stream", "S", "--transaction-mode", "sendsAtomicWithReceive")
             "The option publish is on, and the frame has ",
         ),
         ("handle", (*HANDLER, "--checkpoint", "{file}/c"), 1, "The option checkpoint is '{file}/c', and "),
+        ("forward", (), 2, "Nothing says where to send: give the option queue, or the column Destination wi"),
         (
             "forward",
             ("--function", "no_such:route"),

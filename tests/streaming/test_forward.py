@@ -351,11 +351,6 @@ def failed(spark, postgresql, queues, tmp_path, monkeypatch):
             r"A message has no column 'Boddy'; did you mean Body\?",
         ),
         (
-            (),
-            (r"Nothing says where to send: give the option queue, or the column Destination with an address for each row, or publish "
-            r"rows by the column EventType\."),
-        ),
-        (
             ("--to", "Billing", "--function", "json:route"),
             r"The module json has no function route; correct the name\.",
         ),

@@ -14,15 +14,14 @@ from sqlqueue_spark.handling import each_message, recoverability
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import duration, option
-from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
+from sqlqueue_spark.pipeline.declared.transform import RECEIVED, function_name, load_function
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.send import FrameColumns
 
 _HALF_A_MINUTE, _TEN_SECONDS = timedelta(seconds=30), timedelta(seconds=10)
 
 #: The columns of a handler's outcomes. Those of its messages are not known without Spark.
-_OUTCOMES = {"Queue": "string", "RowVersion": "bigint", "Id": "string", "Headers": "string", "Body": "binary"}
-_OUTCOMES |= {"Outgoing": "void", "Failure": "void"}
+_OUTCOMES = (*RECEIVED, ("Outgoing", "void"), ("Failure", "void"))
 
 
 def _retries(value: str) -> int:
@@ -79,7 +78,7 @@ def check_error_queue(sink: SinkOptions) -> None:
 def check_handling(source: SourceOptions, sink: SinkOptions, options: HandleOptions) -> None:
     """:raises ConfigurationError: messages cannot be handled so, or there is no such handler."""
     check_error_queue(sink)
-    FrameColumns.of([*_OUTCOMES.items()], sink)
+    FrameColumns.of(_OUTCOMES, sink)
     _check_subscriber(source, options.subscribe)
     load_function(options.handler)
 

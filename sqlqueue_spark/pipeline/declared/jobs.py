@@ -29,7 +29,7 @@ from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
 from sqlqueue_spark.pipeline.declared.transform import (
     ForwardOptions,
-    check_module,
+    check_transform,
     load_function,
     transformed,
 )
@@ -144,8 +144,7 @@ def forward(sections: Sections) -> Run:
     source, sink = agreed(sections["source"], sections["sink"])
     options = ForwardOptions.parse(sections["forward"])
     own, places = SourceOptions.parse(source), places_of(source, sink)
-    if options.function is not None:
-        check_module(options.function)
+    check_transform(places.home, options)
     return Run(
         title=f"forward {own.title}",
         make_ready=lambda create: make_ready(own, places, create=create, checkpoint=options.checkpoint),

@@ -11,13 +11,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, why
+from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.options.fields import option, text
 from sqlqueue_spark.options.named_module import find, imported
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
+from sqlqueue_spark.send import FrameColumns
 
 #: The view that the SQL reads. It replaces a view of this name in the session.
 VIEW = "messages"
+#: Columns of received messages, as Spark has them.
+RECEIVED = (("Queue", "string"), ("RowVersion", "bigint"), ("Id", "string"), ("Headers", "string"),
+            ("Body", "binary"))  # fmt: skip
 
 
 def function_name(value: str) -> str:
@@ -89,13 +94,18 @@ def _by_function(messages: DataFrame, name: str) -> DataFrame:
     )
 
 
-def check_module(name: str) -> None:
-    """Look whether there is the module of a function, without running it: it may need a session.
+def check_transform(sink: SinkOptions, options: ForwardOptions) -> None:
+    """Look whether the sink takes what is received, or whether there is the module of a function.
 
-    :raises ConfigurationError: there is none.
+    The module is not run, for it may need a session. What SQL gives is not known without one, either.
+
+    :raises ConfigurationError: there is no place to send to, or no such module.
     """
-    with _importing(name) as module:
-        find(module)
+    if options.function is not None:
+        with _importing(options.function) as module:
+            find(module)
+    elif options.sql is None:
+        FrameColumns.of(RECEIVED, sink)
 
 
 def load_function(name: str) -> Callable[..., object]:
