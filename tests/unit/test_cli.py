@@ -182,10 +182,12 @@ def test_demo_hands_over_to_the_demo(monkeypatch, tmp_path):
     called = []
     for name in ("drain", "two_databases"):
         for what in ("main", "stop"):
-            monkeypatch.setattr(
-                f"sqlqueue_spark.demo.{name}.{what}",
-                lambda *given, name=name, what=what: called.append((name, what, *given)),
-            )
+
+            def noted(*given, name=name, what=what):
+                called.append((name, what, *given))
+                return []
+
+            monkeypatch.setattr(f"sqlqueue_spark.demo.{name}.{what}", noted)
     folder = ("--folder", str(tmp_path))
     for arguments in (
         (*folder, "--messages", "7"),
