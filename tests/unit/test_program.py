@@ -4,6 +4,7 @@ import os
 import pkgutil
 import runpy
 from datetime import timedelta
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner
@@ -459,6 +460,16 @@ def test_a_flag_that_is_a_key_of_a_secret_says_where_it_may_stand():
     refused = CliRunner().invoke(main, ["drain", f"--access-token={SECRET}"])
     told = "the key accessToken is given in the section [source] of the file of --config."
     assert refused.stderr.splitlines()[-1] == f"Error: There is no flag --access-token; {told}"
+
+
+@pytest.mark.parametrize("command", [[jobs.drain], [main, "drain"]])
+def test_ctrl_c_before_a_job_runs_is_exit_code_130(monkeypatch, command):
+    """Also in a program of spark-submit."""
+    monkeypatch.setattr(program, "check_machine", mock.Mock(side_effect=KeyboardInterrupt))
+    name, *before = command
+    given = [*before, "orders", "--into", "x", "--url", "postgresql://me@here/a"]
+    ended = CliRunner().invoke(name, given)
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (130, "", "\n")
 
 
 def test_a_flag_that_means_another_flag_says_which():

@@ -243,6 +243,9 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
         PySparkLogger.getLogger(name).setLevel(logging.NOTSET if debug else logging.CRITICAL)
     try:
         yield
+    except KeyboardInterrupt:  # a program of spark-submit has no group of commands that does this
+        click.echo(err=True)  # behind the ^C of the terminal
+        click.get_current_context().exit(130)
     except (SqlQueueError, PySparkException, Py4JError) as error:
         if debug:
             raise
