@@ -44,7 +44,7 @@ def test_a_queue_lives_its_whole_life_by_command(engine, tmp_path):
     assert peeked["expires"].endswith("Z")
     assert re.fullmatch(
         r"number +sent +message id +type +body\n"
-        rf"1 +\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d:\d{{6}} Z +{found[1]} +Shop\.OrderPlaced +2 B\n",
+        rf"1 +\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ +{found[1]} +Shop\.OrderPlaced +2 B\n",
         said(engine, "peek", "orders"),
     )
     assert "sent 5,000 messages to orders in " in said(engine, "send", "orders", "--count", "5000")
