@@ -1,12 +1,16 @@
 """What Spark's Java says at its start: what it says at every start is not shown, and what fails is."""
 
+import os
 import textwrap
+import threading
+from functools import partial
 
 import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 
-from sqlqueue_spark.pipeline.running.java_output import start_java
+from sqlqueue_spark.pipeline.running.java_output import _show, start_java
+from tests.support.waiting import eventually
 
 EVERY_START = """\
 WARNING: Using incubator modules: jdk.incubator.vector
@@ -69,3 +73,27 @@ def test_what_fails_is_shown_to_its_last_word(monkeypatch, tmp_path, capfd):
         FAILED,
         "--conf spark.app.name=job pyspark-shell\n",
     )
+
+
+def test_once_java_has_started_all_is_shown_as_it_comes(capfd):
+    """Also what looks like a line of the start, and a line that is not at its end."""
+    reader, writer = os.pipe()
+    started = threading.Event()
+    showing = threading.Thread(target=_show, args=(reader, started))
+    showing.start()
+    said = ""
+
+    def shows(text):
+        nonlocal said
+        said += capfd.readouterr().err
+        return said.endswith(text)
+
+    os.write(writer, f"{EVERY_START}a warning\n".encode())
+    eventually(partial(shows, "a warning\n"))
+    started.set()
+    for text in ("at its start\n", "downloading a model\n", "\r[Stage 1:>"):
+        os.write(writer, text.encode())
+        eventually(partial(shows, text))
+    os.close(writer)
+    showing.join()
+    assert said == "a warning\nat its start\ndownloading a model\n\r[Stage 1:>"

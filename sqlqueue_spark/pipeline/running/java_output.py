@@ -43,13 +43,13 @@ def start_java(settings: Mapping[str, str]) -> None:
 
 
 def _show(reader: int, started: threading.Event) -> None:
-    """Show what comes, line by line; once Java has started also a line that is not at its end yet."""
-    rest = b""
+    """Show what comes, line by line without the usual lines; once Java has started, all as it comes."""
+    rest, starts = b"", True
     while got := os.read(reader, 1 << 16):
         *lines, rest = (rest + got).split(b"\n")
-        text = b"".join(each + b"\n" for each in lines if _USUAL.fullmatch(each) is None)
-        if started.is_set():
-            text, rest = text + rest, b""
+        text = b"".join(each + b"\n" for each in lines if not (starts and _USUAL.fullmatch(each)))
+        if started.is_set():  # all of the start was in this pipe before, and one look takes it
+            text, rest, starts = text + rest, b"", False
         _write(text)
     _write(rest)
     os.close(reader)
