@@ -60,7 +60,8 @@ def _said(method: Callable[..., Any]) -> Callable[..., Any]:
 class _Refused:
     """In place of a reader: it raises an error when Spark first asks it something.
 
-    What ``streamReader`` raises Spark hides beneath an error of its own: it stops the reader that is not there.
+    Spark hides what ``streamReader`` raises beneath an error of its own, for it stops a reader that is not
+    there.
     """
 
     def __init__(self, error: SqlQueueError) -> None:

@@ -23,8 +23,8 @@ def test_a_package_that_cannot_be_imported_is_told_by_a_warning_and_to_those_who
     monkeypatch.setitem(sys.modules, DATASOURCE, None)
     said = (
         f'There is no format("sqlqueue"), for {sys.executable} cannot import sqlqueue_spark '
-        f"(ModuleNotFoundError: import of {DATASOURCE} halted; None in sys.modules); sqlqueue doctor says what "
-        "to install."
+        f"(ModuleNotFoundError: import of {DATASOURCE} halted; None in sys.modules); sqlqueue doctor says "
+        "what to install."
     )
     with pytest.warns() as warned:
         source = runpy.run_path(MODULE)["DefaultSource"]

@@ -397,7 +397,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("job", NEEDED)
 def test_the_help_of_a_job_says_what_it_needs(monkeypatch, job):
-    """With all of that, and a place to send to, its options are understood; without one of it they are not."""
+    """With all of that, and a place to send to, its options are understood; without one they are not."""
 
     def enough(**_):
         raise ConfigurationError("enough")
@@ -490,5 +490,5 @@ def test_debug_lets_the_processes_of_spark_tell_their_stack_traces(monkeypatch):
     for arguments, level in ((["--debug"], "DEBUG"), ([], "INFO")):
         with pytest.raises(pytest.fail.Exception, match=f"level {level}"):
             CliRunner(env={"SQLQUEUE_LOG": "INFO"}).invoke(
-                program.Job(job, ["source"], []), arguments, catch_exceptions=False
+                program.Job(job, {"source": SourceOptions}, []), arguments, catch_exceptions=False
             )
