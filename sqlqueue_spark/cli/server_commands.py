@@ -41,7 +41,8 @@ def _told(found: Status) -> Iterator[str]:
 
 def _named(connected: Iterable[Client]) -> str:
     return ", ".join(
-        f"{each.program} (process {each.process} of {each.user}, in {each.folder})"
+        f"{each.program} (process {each.process} of {each.user}"
+        f"{f', in {each.folder}' if each.folder else ''})"
         if each.program
         else "a process of another user"
         for each in connected

@@ -57,6 +57,10 @@ class DataFolder:
                     )
                 os.fchown(folder, user.pw_uid, user.pw_gid)
 
+    def owner(self) -> int:
+        with self._opened() as folder:
+            return os.fstat(folder).st_uid
+
     def read(self, name: str, *, after: int = 0) -> bytes | None:
         """What a file has behind this many bytes; None where the server has no such file."""
         with suppress(OSError), self._opened() as folder:

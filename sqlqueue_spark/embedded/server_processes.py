@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sqlqueue_spark.embedded.data_folder import DataFolder
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.version import pip_install
 
@@ -68,11 +70,23 @@ def _client(pid: int | None) -> Client:
 
 def _processes_in(data_directory: Path) -> list[Any]:
     folder = str(data_directory.resolve())
+    wanted = ["name", "cwd", "cmdline", "uids", "create_time"]
+    found = [each for each in _psutil().process_iter(wanted) if "postgres" in (each.info["name"] or "")]
     return [
         each
-        for each in _psutil().process_iter(["name", "cwd", "create_time"])
-        if "postgres" in (each.info["name"] or "") and each.info["cwd"] == folder
+        for each in found
+        if each.info["cwd"] == folder
+        or (each.info["cwd"] is None and _began_in(data_directory, each.info["cmdline"], each.info["uids"]))
     ]
+
+
+def _began_in(data_directory: Path, command: Sequence[str] | None, users: Any) -> bool:
+    """Whether a server was told this directory, where root may not see in which folder it works.
+
+    In a container root often may not. Any user may tell a program of his this directory.
+    """
+    told = ("-D", str(data_directory)) in itertools.pairwise(command or ())
+    return told and users.effective == DataFolder(data_directory).owner()
 
 
 def _psutil() -> Any:

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from sqlqueue_spark.embedded import EmbeddedServer, programs
+from sqlqueue_spark.embedded.server_processes import servers_on
 from sqlqueue_spark.errors import ConfigurationError
 from tests.support.other_user import STRANGER, as_root, as_user
 from tests.support.postgresql import restart
@@ -298,6 +299,36 @@ def test_nothing_is_read_where_a_link_of_the_servers_user_leads(directory, tmp_p
         as_user("pgserver", lambda: (pid_file.rename(directory / "kept"), pid_file.symlink_to(important)))
         assert server.running_port() is None
         as_user("pgserver", lambda: (directory / "kept").rename(pid_file))
+
+
+def denied(_):
+    raise psutil.AccessDenied
+
+
+def test_a_server_is_found_where_its_working_folder_is_not_ours_to_see(directory, monkeypatch):
+    """As by root in a container."""
+    with EmbeddedServer(directory) as server:
+        monkeypatch.setattr(psutil.Process, "cwd", denied)
+        assert server.running_port() == server.port
+        server.stop()
+        assert server.running_port() is None
+    assert not (directory / "postmaster.pid").exists()
+
+
+@as_root
+def test_what_another_user_runs_is_not_taken_for_the_server(directory, monkeypatch):
+    """It has the server's name and its arguments."""
+    directory.mkdir()
+    postgres = directory.parent / "postgres"
+    postgres.symlink_to("/bin/sh")
+    monkeypatch.setattr(psutil.Process, "cwd", denied)
+    command = [postgres, "-c", "echo; read line", "-D", str(directory)]
+    for user, processes in ((STRANGER, 0), (0, 1)):
+        with subprocess.Popen(command, user=user, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            assert len(servers_on(directory)) == processes
+            other.communicate(b"\n")
 
 
 def test_a_folder_that_is_a_link_is_refused(directory, tmp_path):

@@ -144,6 +144,11 @@ def test_who_is_connected_is_told_and_cut_off_only_when_that_is_meant(folder):
                 "Error: That is not 'stop', so nothing was stopped.",
             ],
         )
+        code, _, asked = run(folder, "stop")
+        assert (code, asked.splitlines()[-1]) == (
+            1,
+            "Error: No answer came, so nothing was stopped; where the command cannot ask, add --yes.",
+        )
         asked = run(folder, "remove", answer="\n")[2]
         assert f" MB) deleted; it cuts off {named}; to go on, type remove: " in asked
         assert ours.execute("SELECT 7").fetchall() == [(7,)]
