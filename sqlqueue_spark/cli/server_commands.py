@@ -11,7 +11,7 @@ import click
 from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.embedded.kept_server import KeptServer, State, Status
 from sqlqueue_spark.embedded.server_processes import Client
-from sqlqueue_spark.plain_text import age
+from sqlqueue_spark.plain_text import age, moment
 
 
 def _kept(command: parameters.Command) -> parameters.Command:
@@ -35,7 +35,7 @@ def _told(found: Status) -> Iterator[str]:
     if found.started_at is not None:
         by = f"by {found.started_by} " if found.started_by else ""
         ago = age(datetime.now(UTC) - found.started_at)
-        yield f"It was started {by}at {found.started_at:%Y-%m-%d %H:%M:%S} UTC, {ago} ago"
+        yield f"It was started {by}at {moment(found.started_at)}, {ago} ago"
         yield f"Connected: {_named(found.connected) or 'no process'}"
 
 

@@ -73,7 +73,7 @@ def test_a_server_runs_until_it_is_stopped_and_its_data_stay_until_it_is_removed
     at = datetime.fromisoformat(started["startedAt"])
     assert timedelta(0) < datetime.now(UTC) - at < timedelta(minutes=2)
     whose = [
-        f"It was started by {me} in {Path.cwd()} at {at:%Y-%m-%d %H:%M:%S} UTC, … ago",
+        f"It was started by {me} in {Path.cwd()} at {at:%Y-%m-%d %H:%M:%SZ}, … ago",
         "Connected: no process",
     ]
     again, state = (re.sub(r"\d+ s ago", "… ago", each).splitlines() for each in (said[1], said[3]))
