@@ -1,6 +1,7 @@
 """A mistake in a user's own program is said when a frame is made, in few lines, at each door of Spark."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,5 +76,5 @@ def test_a_mistake_is_said_in_few_lines_before_a_query_starts(postgresql, guarde
     for each in run.stdout.split("####\n")[1:]:
         maker, name, *lines = each.rstrip().splitlines()
         assert len(lines) <= MOST_LINES, each
-        found[maker, name] = lines[-2].partition(": ")[2]
+        found[maker, name] = re.split(r"sqlqueue_spark\.errors\.\w+: ", lines[-2])[-1]
     assert found == {(maker, name): text for maker in ("stream", "read") for name, text in said.items()}

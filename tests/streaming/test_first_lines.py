@@ -51,10 +51,13 @@ def test_a_checkpoint_of_another_queue_is_said_in_the_first_line(spark, postgres
 
 def test_a_column_that_is_gone_is_said_in_the_first_line(spark, postgresql, orders, tmp_path):
     drain(passed(spark, postgresql, orders, tmp_path))
+    again = passed(spark, postgresql, orders, tmp_path)
     orders.execute("ALTER TABLE {table} DROP COLUMN body")
-    lines, sentence = failed(lambda: drain(passed(spark, postgresql, orders, tmp_path)))
-    assert sentence.endswith(
-        "(column q.body does not exist); see what is wrong with: sqlqueue inspect QUEUE."
+    lines, sentence = failed(lambda: drain(again))
+    database = postgresql.url.rpartition("/")[2]
+    assert sentence == (
+        f"orders@[public]@[{database}] has no column body (bytea); create a table of another name with "
+        "sqlqueue create and move the rows, or correct the queue name."
     )
     assert lines[0].endswith(f" sqlqueue_spark.errors.QueueError: {sentence}")
 
