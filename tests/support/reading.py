@@ -91,10 +91,17 @@ class Desk:
         for each in self.folder.iterdir():
             shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
 
-    def close(self) -> None:
+    def end_python(self) -> None:
+        """Leave it, as with Ctrl-D. The next block of Python begins another."""
         if self._python is not None:
             kill_session(self._python.pid)
             self._python.wait()
+            self._python = None
+            self.socket.unlink(missing_ok=True)
+            Path(f"{self.socket}{WANTED}").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self.end_python()
         os.close(self.terminal)
         shutil.rmtree(self.private)
 
@@ -141,6 +148,8 @@ class Reader:
         printed = ""
         ways = {"shell": self._in_shell, "python": self._in_python, "sql": self._in_database}
         for block in page.steps():
+            if "Ctrl-D" in block.before:
+                self._desk.end_python()
             if block.mark == "skip":
                 continue
             if block.mark == "file":
