@@ -163,7 +163,8 @@ def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) 
     if address is None:
         raise QueueError(_UNKNOWN)
     table = error_queue.naming.table(address)
-    found = queues.find_queue(error_queue.admin.connection, table)
+    find = queues.find_queue if chosen else queues.find  # else `allowed` looks at its shape
+    found = find(error_queue.admin.connection, table)
     if found is None:
         raise QueueError(
             f"There is no queue table {table}, for which they have failed; create it with: sqlqueue create "
