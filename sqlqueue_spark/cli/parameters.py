@@ -14,6 +14,7 @@ import click
 
 from sqlqueue_spark.administration.completion import CONNECTION, endpoint_names, queue_names
 from sqlqueue_spark.administration.typed_login import checked
+from sqlqueue_spark.cli import output
 from sqlqueue_spark.cli.command_group import DEBUG
 from sqlqueue_spark.engines.hosts import hosts
 from sqlqueue_spark.engines.registry import dialect_of
@@ -117,7 +118,7 @@ def confirmed(question: str, answer: str, otherwise: str) -> None:
     except click.Abort as error:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise
-        click.echo(err=True)  # behind the question
+        output.say(err=True)  # behind the question
         raise click.ClickException(
             f"No answer came, so {otherwise}; where the command cannot ask, add --yes."
         ) from error

@@ -27,6 +27,8 @@ from sqlqueue_spark.options.own_file import OwnFile
 from sqlqueue_spark.plain_text import shell_word
 
 _DATABASE = "database"
+#: The default folders of root: one for each HOME, by its name.
+_OF_ROOT = Path("/var/lib/sqlqueue")
 _URL, _LOCK, _STARTED, _MARK = "url", "lock", "started", "sqlqueue-server.txt"
 _BESIDE = tuple(f"{_DATABASE}.{each}" for each in ("password", "port", "lock"))
 #: All that may be ours in the folder; the mark goes last, so that a removal that was cut off can be done
@@ -140,7 +142,7 @@ class KeptServer:
             left = sorted(each.name for each in self.folder.iterdir())
             if not left:
                 self.folder.rmdir()
-                if self._is_default:
+                if self.folder.parent.parent == _OF_ROOT:
                     with suppress(OSError):  # it holds other things
                         self.folder.parent.rmdir()
         return left
@@ -204,7 +206,7 @@ def default_folder() -> Path:
         ) from error
     if os.geteuid() == 0:
         own = home == Path(pwd.getpwuid(0).pw_dir)
-        return Path("/var/lib/sqlqueue", "" if own else quote(str(home), safe=""), "server")
+        return Path(_OF_ROOT, "" if own else quote(str(home), safe=""), "server")
     return home / ".local" / "share" / "sqlqueue" / "server"
 
 

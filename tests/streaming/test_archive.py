@@ -432,5 +432,5 @@ def test_the_job_is_killed_stopped_and_started_again(archive_of, tmp_path, monke
         runs.goes_on(lambda: [line for line in runs.lines if line.startswith("round=")])
         runs.process.terminate()
         assert runs.ended() == 0, runs.report()
-        assert [line.split(" ", 1)[0] for line in runs.lines] == ["copying", "round=1", "copied=2"]
+        assert [line.split(" ", 1)[0] for line in runs.lines] == ["copying", "round=1", "Stops", "copied=2"]
         assert (archive_of.ids(), archive_of.queue.count()) == (texts(range(6)), 6)
