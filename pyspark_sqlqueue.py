@@ -25,9 +25,7 @@ except Exception as error:  # noqa: BLE001 -- whatever it is
         """Stands for the data source that cannot be imported."""
 
         def __init__(self, options: object) -> None:  # noqa: ARG002 -- Spark's name
-            from sqlqueue_spark.errors import ConfigurationError
-
-            raise ConfigurationError(_WHY)
+            raise RuntimeError(_WHY)
 
         @classmethod
         def name(cls) -> str:

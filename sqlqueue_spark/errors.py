@@ -174,7 +174,9 @@ def why(error: BaseException) -> str:
     """
     said = _said(error)
     cause: BaseException | None = error
-    while cause is not None:
+    seen: set[int] = set()  # an error may be its own cause
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
         if ours := list(_OURS.finditer(_said(cause))):
             return plain(ours[-1]["sentence"])
         cause = cause.__cause__

@@ -72,9 +72,11 @@ class CommandGroup(click.Group):
             said = "\n".join(plain(each.expandtabs()) for each in error.message.split("\n"))
             error.message = said  # type: ignore[misc] # click calls it final, and shows it later
             raise
-        except (KeyboardInterrupt, click.Abort):  # click makes an Abort of a Ctrl-C at its question
+        except (KeyboardInterrupt, click.Abort) as error:  # click makes an Abort of both ends of its question
             output.say(err=True)  # behind the ^C of the terminal
-            ctx.exit(INTERRUPTED)
+            if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
+                ctx.exit(INTERRUPTED)
+            raise click.ClickException("No answer came, so nothing was done.") from error
         except BrokenPipeError:
             _leave_stdout()
             ctx.exit(PIPE_CLOSED)
@@ -111,7 +113,7 @@ class Job(click.Command):
 
 @contextmanager
 def needing_spark(extra: str = "spark") -> Iterator[None]:
-    """In this block, an import that fails by Spark, missing or another one, becomes an error that says what
+    """In this block, an import that fails because Spark is missing or too old becomes an error that says what
     to install.
 
     :param extra: the extra of this package that installs it.

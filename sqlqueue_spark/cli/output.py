@@ -18,7 +18,7 @@ from sqlqueue_spark.administration.length_probe import ASKED, Probe
 from sqlqueue_spark.administration.message_lines import iso, to_line
 from sqlqueue_spark.administration.outbox_tables import Report
 from sqlqueue_spark.administration.queue_tables import Inspection, Length
-from sqlqueue_spark.cli.text_table import table
+from sqlqueue_spark.cli.text_table import Table, table
 from sqlqueue_spark.inspection.doctor import Check, State
 from sqlqueue_spark.options.fields import Described, camel
 from sqlqueue_spark.plain_text import age, moment, plain
@@ -91,7 +91,7 @@ def show_check(json_: bool, check: Check) -> None:
     if json_:
         say(as_json(told(check)))
     else:
-        first, *more = table(("", ""), [(f"  {check.name:10}", check.said)])
+        first, *more = Table("", "", longest=None).lines([(f"  {check.name:10}", check.said)])
         say(first[1:], mark=_MARKS[check.state])
         lines(more)
 

@@ -140,6 +140,8 @@ def _send_lines(
     new_ids: bool,
     stopping: bool,
 ) -> None:
+    if draft is not None and (new_ids or stopping):
+        raise click.UsageError("--new-ids and --stopping belong to lines of JSON; leave out --type.")
     sent = Sent(lines=skip)
     sending = progress.interruptible(
         None,

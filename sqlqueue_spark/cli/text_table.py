@@ -24,8 +24,10 @@ _LONGEST = 500
 class Table:
     """A table that may grow: its heads stand there once, and its columns become no narrower."""
 
-    def __init__(self, *heads: str) -> None:
+    def __init__(self, *heads: str, longest: int | None = _LONGEST) -> None:
+        """:param longest: maximum characters of a cell; None where it is a sentence, whose end counts."""
         self._heads = heads
+        self._longest = longest
         self._widths = [*map(len, heads)]
         self._least = [_LEAST_TEXT] * len(heads)
         self._width = terminal_width()
@@ -38,7 +40,7 @@ class Table:
 
     def parts(self, parts: Iterable[Iterable[Sequence[str]]]) -> Iterator[list[str]]:
         """Yield the lines of each part of these rows. All parts together choose the widths of the columns."""
-        known = [[[*map(_bounded, row)] for row in part] for part in parts]
+        known = [[[self._bounded(cell) for cell in row] for row in part] for part in parts]
         for part in known:
             for row in part:
                 self._widths = [*map(max, self._widths, map(wcswidth, row))]
@@ -55,6 +57,11 @@ class Table:
             lines = [line.rstrip() for line in text.split("\n")]
             yield lines[last.count("\n") + 1 :] if self._begun or not any(self._heads) else lines
             self._begun = True
+
+    def _bounded(self, cell: str) -> str:
+        shown = plain(cell)
+        most = self._longest
+        return shown if most is None or len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -90,9 +97,4 @@ def _stacked(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _wrapped(cell: str, width: int) -> str:
-    return cell if len(cell) <= width else textwrap.fill(cell, width, break_on_hyphens=False)
-
-
-def _bounded(cell: str) -> str:
-    shown = plain(cell)
-    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+    return cell if wcswidth(cell) <= width else textwrap.fill(cell, width, break_on_hyphens=False)

@@ -75,7 +75,6 @@ _BEGINS = {kind: f'{{"{MESSAGE_INTENT}":"{intent}","{RELATED_TO}":' for kind, in
 _CORRELATION, _CONVERSATION, _TYPES = (
     f',"{name}":' for name in (CORRELATION_ID, CONVERSATION_ID, ENCLOSED_MESSAGE_TYPES)
 )
-#: Made once: to make one takes as long as to write a small body.
 
 
 class Outgoing(NamedTuple):

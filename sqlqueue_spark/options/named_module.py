@@ -19,7 +19,7 @@ def imported(name: str) -> ModuleType:
 
 
 def find(name: str) -> None:
-    """Look whether there is such a module, without running it.
+    """Look whether there is such a module. Only the packages around it are run.
 
     :raises ImportError: there is none.
     """

@@ -154,34 +154,30 @@ def _reading() -> Reading:
 
 
 def _look_round(queue: Queue) -> None:
-    """Look, when a stream opens a queue for the first time, what its user should know.
+    """Log, when a stream opens a queue for the first time, what its user should know: what ``sqlqueue
+    inspect`` would find, and whether another query reads the queue. It is advice: a stream runs without it,
+    too.
 
     Each query has a reader of its own, also of one frame. It runs in a process below that of Spark's driver.
-    """
-    if not queue.first_reader(f"{socket.gethostname()}/{os.getppid()}"):
-        log.warning(
-            "queue_shared queue=%s: another query of this Spark program reads it too, and each message goes "
-            "to one of them; to have all messages in both places, let one query write to both in its "
-            "foreachBatch",
-            queue.name,
-        )
-    _log_findings(queue)
-
-
-def _log_findings(queue: Queue) -> None:
-    """Log once, at the start, what ``sqlqueue inspect`` would find. It is advice: a stream runs without it,
-    too.
     """
     from sqlqueue_spark.inspection.findings import findings
     from sqlqueue_spark.tables.rights import RECEIVER
 
     try:
+        shared = not queue.first_reader(f"{socket.gethostname()}/{os.getppid()}")
         found = findings(queue.connection, queue.table, RECEIVER)
     except TryAgain:
         raise
     except SqlQueueError as error:
         log.warning("not_inspected queue=%s: %s", queue.table.name, error)
         return
+    if shared:
+        log.warning(
+            "queue_shared queue=%s: another query of this Spark program reads it too, and each message goes "
+            "to one of them; to have all messages in both places, let one query write to both in its "
+            "foreachBatch",
+            queue.name,
+        )
     for finding in found:
         log.warning(
             "finding queue=%s: %s %s", queue.table.name, finding.message, " ".join(finding.remedy_sql.split())

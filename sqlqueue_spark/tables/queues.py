@@ -255,7 +255,7 @@ def at(connection: Connection, table: Table, *, guarded: bool = False, shaped: b
     """The queue of a table; None where there is none. Errors as :func:`find_queue`.
 
     :param guarded: as for a queue.
-    :param shaped: whether it must have the columns of one; else it is only looked at what it is.
+    :param shaped: whether it must have the columns of one; else its columns are not checked.
     """
     found = (find_queue if shaped else find)(connection, table)
     if found is None:

@@ -343,6 +343,7 @@ def test_a_table_that_refuses_a_line_says_how_many_are_done(postgresql, both, mo
     "options,complaint",
     [
         (["--type", "T", "--body", "x"], "Lines (--from) have bodies; leave out --body, --count,"),
+        (["--type", "T", "--new-ids"], "--new-ids and --stopping belong to lines of JSON; leave out --type."),
         (["--ttl", "1h"], "Lines of JSON (--from) are sent as they are; leave out --header and --ttl,"),
         (["--header", "a=b"], "Lines of JSON (--from) are sent as they are; leave out --header and --ttl,"),
     ],

@@ -299,12 +299,20 @@ def test_no_part_of_an_unencoded_password_is_shown(url, caplog):
     assert "hun" not in everything_said(error, caplog, given)
 
 
-def test_a_stream_begins_without_the_right_to_inspect(postgresql, guarded_url, caplog):
-    """What inspect would find is advice, and somebody may have closed a part of the catalogue."""
+@pytest.mark.parametrize(
+    "closed, said_of_it",
+    [
+        ("SELECT ON pg_catalog.pg_stat_all_tables", "permission denied for view pg_stat_all_tables"),
+        ("EXECUTE ON FUNCTION pg_try_advisory_lock(bigint)", "for function pg_try_advisory_lock"),
+    ],
+    ids=["view", "function"],
+)
+def test_a_stream_begins_without_the_right_to_inspect(postgresql, guarded_url, caplog, closed, said_of_it):
+    """What inspect would find is advice, and a part of the catalogue may be closed."""
     queue = postgresql.create_queue()
     queue.insert(3)
     queue.execute("GRANT SELECT, UPDATE, DELETE ON {table} TO guarded")
-    postgresql.execute("REVOKE SELECT ON pg_catalog.pg_stat_all_tables FROM PUBLIC")
+    postgresql.execute(f"REVOKE {closed} FROM PUBLIC")
     reader = StreamReaderBeforeSpark42(options(guarded_url))
     try:
         start = reader.initialOffset()
@@ -314,4 +322,4 @@ def test_a_stream_begins_without_the_right_to_inspect(postgresql, guarded_url, c
         reader.stop()
     (said,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert said.startswith(f"not_inspected queue={queue.address}")
-    assert "permission denied for view pg_stat_all_tables" in said
+    assert said_of_it in said

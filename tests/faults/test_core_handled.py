@@ -67,7 +67,7 @@ class Handling(Forward):
     "mode, steps",
     [
         ("optimistic", (*RECEIVING, fail_points.IDS_CHECKED, *SENDING)),
-        ("pessimistic", (*RECEIVING, *SENDING)),
+        pytest.param("pessimistic", (*RECEIVING, *SENDING), marks=pytest.mark.tier("all")),
         ("atomic", (*RECEIVING, *STAGING)),
     ],
     ids=["optimistic", "pessimistic", "atomic"],

@@ -35,7 +35,11 @@ OF_OTHERS = {
 
 
 @pytest.mark.parametrize("rcsi", [False, True], ids=["RCSI off", "RCSI on"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "shape",
+    [CLUSTERED, *(pytest.param(each, marks=pytest.mark.tier("all")) for each in SHAPES[1:3]), HEAP_EXPIRES],
+    ids=str,
+)
 def test_with_all_remedies_nobody_waits_for_us_or_we_for_a_client(shape: Shape, rcsi: bool) -> None:
     """Slices and peeks in windows; heaps claimed exactly; under RCSI deleted at the claim, and read as versions."""
     claim = Claim(exactly="looked at" if shape.heap else "", deletes_at_claim=rcsi)

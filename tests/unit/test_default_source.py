@@ -7,7 +7,6 @@ import warnings
 import pytest
 from pyspark.sql.datasource import DataSource
 
-from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.spark.datasource import SqlQueueDataSource
 from tests.support.pages import ROOT
 
@@ -30,7 +29,7 @@ def test_a_package_that_cannot_be_imported_is_told_by_a_warning_and_to_those_who
         source = runpy.run_path(MODULE)["DefaultSource"]
     assert [str(each.message) for each in warned] == [said]
     assert (issubclass(source, DataSource), source.name()) == (True, "sqlqueue")
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(RuntimeError) as caught:
         source(options={})
     assert str(caught.value) == said
 

@@ -81,6 +81,8 @@ def test_an_error_that_was_raised_from_another_says_what_ours_among_them_says():
     other = RuntimeError("the job")
     other.__cause__ = KeyError("Body")
     assert why(other) == "the job"
+    other.__cause__ = other  # ``raise error from error``
+    assert why(other) == "the job"
 
 
 def test_an_error_that_cannot_be_read_is_named():

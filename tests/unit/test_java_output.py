@@ -1,6 +1,9 @@
 """What Spark's Java says at its start: what it says at every start is not shown, and what fails is."""
 
 import os
+import signal
+import subprocess
+import sys
 import textwrap
 import threading
 from functools import partial
@@ -73,6 +76,31 @@ def test_what_fails_is_shown_to_its_last_word(monkeypatch, tmp_path, capfd):
         FAILED,
         "--conf spark.app.name=job pyspark-shell\n",
     )
+
+
+def test_a_ctrl_c_while_java_starts_waits_for_no_java(tmp_path):
+    """Java goes on for a while: it hears no Ctrl-C, and holds stderr."""
+    launcher = tmp_path / "bin" / "spark-submit"
+    launcher.parent.mkdir()
+    launcher.write_text(
+        f"#!/bin/sh\necho $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid\nexec sleep 60\n"
+    )
+    launcher.chmod(0o700)
+    module = "from sqlqueue_spark.pipeline.running import java_output as module"
+    program = f"{module}; module._LAST_WORDS = 0.1; module.start_java({{}})"
+    theirs = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    job = subprocess.Popen(
+        [sys.executable, "-c", program], env=theirs | {"SPARK_HOME": str(tmp_path)}, stderr=subprocess.PIPE
+    )  # fmt: skip
+    try:
+        eventually((tmp_path / "pid").exists)
+        job.send_signal(signal.SIGINT)
+        job.wait(20)
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+        job.kill()
+        _, said = job.communicate()
+    assert said.endswith(b"KeyboardInterrupt\n")
 
 
 def test_once_java_has_started_all_is_shown_as_it_comes(capfd):

@@ -273,6 +273,7 @@ def _used(pattern, way, given):
     return [*pattern.finditer(given)] if way in _FINDING else getattr(pattern, way)(given)
 
 
+@pytest.mark.tier("all")
 def test_each_expression_of_the_package_is_linear_in_odd_characters():
     half = FEW // 2
     odds = [

@@ -97,3 +97,10 @@ def test_what_a_check_says_goes_on_below_itself(monkeypatch, capsys):
         "✗ java        There is no Java; install one of version 17 or",
         "              21, or set JAVA_HOME.",
     ]
+
+
+def test_what_a_check_says_is_whole(capsys):
+    """The remedy stands at its end."""
+    said = f"A driver says {'much ' * 400}; install another one."
+    output.show_check(False, Check(name="driver", state=State.WRONG, said=said))
+    assert capsys.readouterr().out.split() == ["✗", "driver", *said.split()]

@@ -124,7 +124,7 @@ def load_function(name: str) -> Callable[..., object]:
 
 @contextmanager
 def _importing(name: str) -> Iterator[str]:
-    """Gives the name of a function's module, and says it where the module cannot be imported."""
+    """Gives the name of a function's module, and says so where the module cannot be imported."""
     try:
         yield name.partition(":")[0]
     except Exception as error:  # likewise

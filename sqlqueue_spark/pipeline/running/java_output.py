@@ -21,6 +21,9 @@ _USUAL = re.compile(
     rb"|\t[^\s#]++#[^\s;]++;\S++ (?:from|by) .*|\t\d++ artifacts copied, .*"
 )
 
+#: How long a Java that has not started may take to say why, in seconds.
+_LAST_WORDS = 5.0
+
 
 def start_java(settings: Mapping[str, str]) -> None:
     """Start the Java of Spark with these settings; the next session of this process runs in it.
@@ -39,7 +42,7 @@ def start_java(settings: Mapping[str, str]) -> None:
         os.close(writer)
         started.set()
         if SparkContext._gateway is None:  # noqa: SLF001 -- likewise
-            shown.join()
+            shown.join(_LAST_WORDS)  # after a Ctrl-C Java may live on for a while
 
 
 def _show(reader: int, started: threading.Event) -> None:

@@ -57,7 +57,7 @@ FROM pg_advisory_lock_shared(1936813169 + :workers_take, (:object_id::bigint & 2
 WHERE current_database() = :database
 
 -- name: first_reader
--- Tells whether this session is the first one that reads a queue for a program. It stays it while it lives.
+-- Tells whether this session is the first one that reads a queue for a program. It remains so until it ends.
 -- in: the program and the queue     out: whether it is
 -- The 2 keeps the lock apart from those of create_lock and stage_hold. The statement waits for nothing.
 SELECT pg_try_advisory_lock(pg_catalog.hashtextextended(:name, 2))

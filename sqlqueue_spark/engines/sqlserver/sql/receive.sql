@@ -65,7 +65,7 @@ WHERE RowVersion > :after AND RowVersion <= :up_to
 -- Nothing to do: no statement here tells whose lock a row has.
 
 -- name: first_reader
--- Tells whether this session is the first one that reads a queue for a program. It stays it while it lives.
+-- Tells whether this session is the first one that reads a queue for a program. It remains so until it ends.
 -- in: the program and the queue     out: whether it is
 -- The words in front keep the lock apart from those of create_lock and stage_hold. With a timeout of 0 the
 -- statement waits for nothing; a lock that is refused for another reason tells of no other reader.
