@@ -20,7 +20,6 @@ from sqlqueue_spark.plain_text import moment
 #: Shown in place of a failed queue or an exception's type that the row does not tell.
 NONE = "-"
 
-_LONGEST_MESSAGE = 60
 _LONGEST_BODY = 2_000
 #: The most characters that the name of a header is filled up to.
 _WIDEST_NAME = 60
@@ -169,8 +168,7 @@ def _held(count: int) -> Iterator[str]:
 
 def _row(row: ErrorRow) -> tuple[str, ...]:
     failed = "" if row.time_of_failure is None else moment(row.time_of_failure)
-    said = (row.exception_message or "").strip().partition("\n")[0]
-    message = said if len(said) <= _LONGEST_MESSAGE else f"{said[: _LONGEST_MESSAGE - 1]}…"
+    message = (row.exception_message or "").strip().partition("\n")[0]
     told = (row.message_id, row.failed_queue or NONE, row.exception_type or NONE, message)
     return (str(row.row_version), failed, *told, _mark(row))
 

@@ -235,6 +235,11 @@ def find_queue(connection: Connection, table: Table) -> QueueTable | None:
     """
     found = find(connection, table)
     if found is not None:
+        if "due" in map(str.lower, found.columns):
+            raise QueueError(
+                f"{found.name} is a table of delayed messages; name its queue, or look at it with: sqlqueue "
+                "delayed length QUEUE."
+            )
         check_shape(found, connection.dialect.queue_columns)
     return found
 

@@ -195,3 +195,15 @@ def test_a_table_of_delayed_messages_whose_body_is_text_is_refused(postgresql):
         lambda: check_ready(source(postgresql, queue="other"), retries=True),
     ]
     assert [refusal(door) for door in doors] == [said] * 3
+
+
+def test_a_table_of_delayed_messages_is_no_queue(engine):
+    """And no other table is to be made of it."""
+    engine.create_queue()
+    made = delayed_tables.create(options(engine), "orders")
+    with pytest.raises(QueueError) as caught:
+        queue_tables.length(options(engine), "orders.Delayed")
+    assert str(caught.value) == (
+        f"{made.table} is a table of delayed messages; name its queue, or look at it with: sqlqueue delayed "
+        "length QUEUE."
+    )

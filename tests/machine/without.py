@@ -364,4 +364,6 @@ SOON: dict[Fix, int] = {
     origins_of_outcomes: 1,
     ids_of_handled_messages: 4,
     origins_in_headers: 5,
+    forwarding.waiting_by_an_earlier_process: 1,
+    forwarding.waiting_by_a_task_that_died: 3,
 }

@@ -51,7 +51,7 @@ def home(desk):
     """Where the embedded server of a page keeps its data."""
     made = Path(tempfile.mkdtemp(prefix="sqlqueue-home-"))
     yield made
-    if any(made.iterdir()):
+    if (made / "sqlqueue" / "server").exists():
         command = [str(Path(sys.executable).with_name("sqlqueue")), "server", "remove", "--yes"]
         subprocess.run(command, env=os.environ | {"XDG_DATA_HOME": str(made)}, check=True)
     shutil.rmtree(made)

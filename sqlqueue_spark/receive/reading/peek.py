@@ -44,7 +44,7 @@ def look_before(options: SourceOptions) -> None:
     try:
         _look(replace(Target.of(options), hasty=True), options)
     except TryAgain as error:
-        log.warning("not_looked queue=%s: %s The query asks again.", options.title, error)
+        log.warning("not_looked queue=%s: %s What runs on this frame looks again.", options.title, error)
 
 
 def check_visible(options: SourceOptions) -> None:
