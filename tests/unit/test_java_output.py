@@ -87,7 +87,9 @@ def test_a_ctrl_c_while_java_starts_waits_for_no_java(tmp_path):
     )
     launcher.chmod(0o700)
     module = "from sqlqueue_spark.pipeline.running import java_output as module"
-    program = f"{module}; module._LAST_WORDS = 0.1; module.start_java({{}})"
+    # A job in the background of a shell ignores it.
+    hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{hears}; {module}; module._LAST_WORDS = 0.1; module.start_java({{}})"
     theirs = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     job = subprocess.Popen(
         [sys.executable, "-c", program], env=theirs | {"SPARK_HOME": str(tmp_path)}, stderr=subprocess.PIPE

@@ -174,6 +174,7 @@ def slow(read, given, most):
     return seconds(read, given) > most and seconds(read, given, few=2) > most
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize(
     "read, pieces, fillers",
     [
