@@ -68,6 +68,7 @@ def test_what_fails_is_shown_to_its_last_word(monkeypatch, tmp_path, capfd):
     launcher.chmod(0o700)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(SparkContext, "_jvm", None)  # another test may have started one
     for each in ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_TESTING"):
         monkeypatch.delenv(each, raising=False)
     with pytest.raises(PySparkRuntimeError, match="JAVA_GATEWAY_EXITED"):
