@@ -50,7 +50,7 @@ class State(StrEnum):
 class Status:
     """What there is in the folder; the rest is told of a server that runs.
 
-    :param started_by: a user and the folder he stood in; None if an earlier version started it.
+    :param started_by: a user and the working folder; None if an earlier version started it.
     """
 
     state: State

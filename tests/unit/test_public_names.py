@@ -45,7 +45,7 @@ def test_all_that_is_public_is_there():
 
 
 def test_send_is_the_function_though_a_room_has_its_name():
-    """Whoever imports the room, and it needs neither Spark nor a driver."""
+    """Also where the room of that name is imported. It needs neither Spark nor a driver."""
     program = """
 import sys
 sys.modules["pyspark"] = None
