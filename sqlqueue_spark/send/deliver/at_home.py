@@ -199,10 +199,11 @@ class AtHome(Work):
         if not known and self.has_nothing() and not self.chunk.known:
             again = sum(not new for new in self.chunk.sent.values())
             return Decision(rows=list(range(len(self.chunk))), repeated=again)
-        if not known and self._plain and not self._routes.atomic:
+        if self._plain and not self._routes.atomic and set(self.keys.values()).issuperset(known):
             first: dict[str, int] = {}
             for at, key in self.keys.items():
-                first.setdefault(key, at)
+                if key not in known:
+                    first.setdefault(key, at)
             return Decision(
                 rows=list(range(len(self.chunk))),
                 messages=sorted(first.values()),
