@@ -29,12 +29,13 @@ log = logger(__name__)
 
 _COUNTS = [*(each.name for each in fields(Sent)), "untyped"]
 _SENT = pa.schema([(name, pa.int64()) for name in _COUNTS])
+_TEXTS = pa.list_(pa.string())
 _STAGED = pa.schema(
-    [("task", pa.string()), ("destinations", pa.list_(pa.string())), ("rows", pa.int64()), *_SENT]
+    [("task", pa.string()), ("destinations", _TEXTS), ("named", _TEXTS), ("rows", pa.int64()), *_SENT]
 )
 #: What :meth:`SendTask.send` and :meth:`SendTask.stage` yield, as Spark's ``mapInArrow`` wants it said.
 SENT_COLUMNS = ", ".join(f"{name} long" for name in _COUNTS)
-STAGED_COLUMNS = f"task string, destinations array<string>, rows long, {SENT_COLUMNS}"
+STAGED_COLUMNS = f"task string, destinations array<string>, named array<string>, rows long, {SENT_COLUMNS}"
 
 
 @sentence_first
@@ -79,9 +80,8 @@ class SendTask:
         begin_task()
         builder = builder_of(self.columns, self.destinations.places, self.answers)
         staged = stage(self.options, self.destinations, builder.compose(plain(batches)))
-        told = {"task": staged.task, "destinations": staged.destinations, "rows": staged.rows}
         counts = {**asdict(staged.sent), "untyped": builder.untyped.number}
-        yield pa.RecordBatch.from_pylist([{**told, **counts}], _STAGED)
+        yield pa.RecordBatch.from_pylist([{**vars(staged), **counts}], _STAGED)
 
 
 def counted(rows: Iterable[object]) -> Sent:

@@ -245,7 +245,13 @@ class SqlQueueSink:
     def _stage(self, rows: DataFrame, task: SendTask, run: Run, *, own_ids: bool) -> None:
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
         staged = [
-            Staged(task=each.task, destinations=tuple(each.destinations), rows=each.rows) for each in done
+            Staged(
+                task=each.task,
+                destinations=tuple(each.destinations),
+                named=tuple(each.named),
+                rows=each.rows,
+            )
+            for each in done
         ]
         seal(self._options, staged, run, own_ids=own_ids)
         self._told(done, run.batch.number, "staged")

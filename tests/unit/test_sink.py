@@ -8,7 +8,7 @@ import pytest
 
 from sqlqueue_spark.errors import ConfigurationError, TryAgain
 from sqlqueue_spark.options import ATOMIC, SinkOptions
-from sqlqueue_spark.send import Sent
+from sqlqueue_spark.send import Sent, Staged
 from sqlqueue_spark.spark.sink import SqlQueueSink
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch
@@ -67,6 +67,16 @@ def test_only_written_ids_may_be_there_already(columns, own_ids):
     assert seal.mock_calls == [mock.call(SinkOptions.parse(given), [], RUN, own_ids=own_ids)]
 
 
+def test_the_stage_is_told_which_destinations_messages_have_named():
+    """Only these are looked at before they are written to, and only these may refuse messages."""
+    given = {"url": "postgresql://h/d", "queue": "billing", "transactionMode": ATOMIC, "stream": "Forward"}
+    told = row(Sent(sent=3), task="a task", destinations=["billing", "orders"], named=["orders"], rows=3)
+    with mock.patch("sqlqueue_spark.spark.sink.seal") as seal:
+        SqlQueueSink(options=given)(frame("Headers", told=[told]), 7)
+    staged = Staged(task="a task", destinations=("billing", "orders"), named=("orders",), rows=3)
+    assert seal.mock_calls == [mock.call(SinkOptions.parse(given), [staged], RUN, own_ids=False)]
+
+
 @pytest.mark.parametrize("mode", [{"outbox": "none"}, {"transactionMode": ATOMIC, "stream": "Forward"}])
 def test_messages_without_a_type_are_said_once(caplog, mode):
     """On the driver, where somebody reads it."""
@@ -74,7 +84,7 @@ def test_messages_without_a_type_are_said_once(caplog, mode):
     told = (
         row(Sent(sent=3), untyped=2)
         if "outbox" in mode
-        else row(Sent(sent=3), untyped=2, task="a task", destinations=["orders"], rows=3)
+        else row(Sent(sent=3), untyped=2, task="a task", destinations=["orders"], named=[], rows=3)
     )
     with mock.patch("sqlqueue_spark.spark.sink.seal"), caplog.at_level("WARNING"):
         for batch_id in (7, 8):
