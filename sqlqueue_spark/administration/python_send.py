@@ -42,13 +42,4 @@ def send(
             raise ConfigurationError(f"The header {name!r} is {value!r}; give it a text.")
     draft = Draft(message_type=type, headers=headers or {}, ttl=ttl)
     connection = ConnectionOptions.parse(with_password(named))
-    return send_bodies(connection, queue, draft, [_body(each) for each in bodies or [b""]])
-
-
-def _body(value: object) -> bytes:
-    try:
-        return body_of(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigurationError(
-            f"A body cannot be JSON: {error}; give it bytes, text, or what JSON knows."
-        ) from error
+    return send_bodies(connection, queue, draft, [body_of(each) for each in bodies or [b""]])

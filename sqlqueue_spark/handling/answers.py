@@ -105,7 +105,8 @@ def outgoing(answer: Answer, message: ReceivedMessage) -> Outgoing:
     ):
         raise WrongAnswer(f"The handler answered {_wrong_part(answer)}.")
     reply_to = None if REPLY_TO_ADDRESS in answer.headers else message.queue
-    return Outgoing(to, _headers(answer, message), _body(answer.body), answer.id, reply_to, event)
+    body = body_of(answer.body, "The handler answered a message whose body", WrongAnswer)
+    return Outgoing(to, _headers(answer, message), body, answer.id, reply_to, event)
 
 
 def _headers(answer: Answer, message: ReceivedMessage) -> str:
@@ -163,13 +164,3 @@ def _wrong_part(answer: Answer) -> str:
         if not _is_text(value := getattr(answer, name)):
             return f"a {kind} whose {name} is {type(value).__name__}; give it a text"
     return f"a {kind} with headers that are no texts by name; make texts of their values"
-
-
-def _body(body: object) -> bytes:
-    try:
-        return body_of(body)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise WrongAnswer(
-            f"The handler answered a message whose body cannot be JSON: {error}; "
-            "give it bytes, text, or what JSON knows."
-        ) from error

@@ -14,10 +14,11 @@ import sys
 import time
 import uuid
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from json.encoder import encode_basestring as _quoted
 
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.arrow import pa, pc
 from sqlqueue_spark.messages.message import (
     DELIVER_AT,
@@ -173,14 +174,19 @@ def replaced(messages: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING)
 
 
-def body_of(value: object) -> bytes:
+def body_of(
+    value: object, what: str = "A body", kind: Callable[[str], Exception] = ConfigurationError
+) -> bytes:
     """A body: bytes and text as they are, anything else as JSON.
 
-    :raises TypeError, ValueError, RecursionError: it cannot be JSON.
+    :raises ConfigurationError: it cannot be JSON; or an error of another kind, which calls it ``what``.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    return (value if isinstance(value, str) else _JSON.encode(value)).encode()
+    try:
+        return (value if isinstance(value, str) else _JSON.encode(value)).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise kind(f"{what} cannot be JSON: {error}; give it bytes, text, or what JSON knows.") from error
 
 
 def milliseconds(ttl: timedelta | None) -> int | None:
