@@ -5,7 +5,7 @@ Format: the control messages that NServiceBus sends for it, observed on ServiceC
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -46,15 +46,6 @@ def owed_by(texts: pa.Array) -> dict[int, Owed]:
         for at, headers in read.items()
         if headers.get(_QUEUE) and headers.get(RETRY_ID)
     }
-
-
-def by_queue(owed: Mapping[int, Owed], positions: Iterable[int]) -> dict[str, list[int]]:
-    """Those of these positions at which an acknowledgement is owed, by the address of its queue."""
-    found: dict[str, list[int]] = {}
-    for at in positions:
-        if at in owed:
-            found.setdefault(owed[at].queue, []).append(at)
-    return found
 
 
 def acknowledgements(ids: Sequence[str], now: datetime) -> pa.RecordBatch:

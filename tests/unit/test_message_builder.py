@@ -6,6 +6,7 @@ import tracemalloc
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,9 @@ from sqlqueue_spark.send import FrameColumns, MessageBuilder, builder_of
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.deliver import results
+from sqlqueue_spark.send.deliver.chunk import Chunk
+from sqlqueue_spark.send.deliver.results import Results
 from tests.support import messages as sent
 from tests.support.sending import Outgoing
 
@@ -580,14 +584,16 @@ def test_retries_and_rows_that_wait_for_a_database_are_made_together():
     (made,) = builder.compose([pa.RecordBatch.from_pylist(rows, schema)])
     assert isinstance(made, Outcomes)
     waits = Failure(exception_type="E", waits_for="sink.url", give_up_after=timedelta(hours=1))
-    failed = made.failing({
+    failed = {
         0: Failure(exception_type="E", retry_after=timedelta()),
         1: waits,
         2: Failure(exception_type="E", retry_after=timedelta(seconds=5)),
         3: waits,
-    })  # fmt: skip
+    }
+    chunk = Chunk(rows=made, sends=None, addressed=(), failed=failed)
     now = datetime(2026, 11, 27, tzinfo=UTC)
-    later = failed.later_rows(range(4), places, now).to_pylist()
+    with mock.patch.object(results, "datetime", mock.Mock(now=mock.Mock(return_value=now))):
+        later = Results(mock.Mock(places=places), chunk, str).later_rows(range(4)).to_pylist()
     end, step = now + timedelta(hours=1), timedelta(microseconds=1)
     assert [each["delay_ms"] for each in later] == [0, None, 5_000, None]
     assert [each["due"] for each in later] == [None, end + step, None, end + 3 * step]

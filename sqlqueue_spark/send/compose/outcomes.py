@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 
 import pyarrow as pa
 
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.audit import audit_headers
-from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
-from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR, changed_headers
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.origin import Origin
-from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, uuid_text
-from sqlqueue_spark.messages.outgoing_schema import OUTGOING
-from sqlqueue_spark.messages.waiting_headers import given_up_at, retry_headers, waiting_headers
-from sqlqueue_spark.send.compose.column_values import among, moment
+from sqlqueue_spark.messages.waiting_headers import given_up_at
+from sqlqueue_spark.send.compose.column_values import among
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.places import Places
 
@@ -147,7 +143,7 @@ class Outcomes:
 
     def given_up(self, position: int, now: datetime) -> bool:
         """Whether a row has waited for its database for as long as it may."""
-        end = given_up_at(self._texts[position])
+        end = given_up_at(self.texts[position])
         return end is not None and end <= now
 
     def with_received(self, positions: Sequence[int], headers: pa.Array, bodies: pa.Array) -> Outcomes:
@@ -159,90 +155,10 @@ class Outcomes:
             bodies=pc.replace_with_mask(self.bodies, its, bodies),
         )
 
-    def error_rows(
-        self, failures: Sequence[tuple[int, Failure]], places: Places, to: Sequence[str] = ()
-    ) -> pa.RecordBatch:
-        """The rows with which some of these go to an error queue.
-
-        :param failures: of each its position, and why it failed.
-        :param to: of copies of events that were passed on, the full address of each one's one destination.
-        """
-        headers = []
-        for at, failure in failures:
-            queue, endpoint = places.written(failure.failed_for or self.queue(at), received=True)
-            text, row_id = self._texts[at], self.row_id(at)
-            headers.append(failed_headers(text, failure, queue=queue, endpoint=endpoint, row_id=row_id))
-        if to:
-            named = zip(headers, to, strict=True)
-            headers = [changed_headers(text, [STORED_EVENT], {STORED_FOR: each}) for text, each in named]
-        return self._rows([at for at, _ in failures], headers)
-
-    def later_rows(self, positions: Sequence[int], places: Places, now: datetime) -> pa.RecordBatch:
-        """The rows with which these wait: until they are tried again, or for a database that is down.
-
-        Those that wait for a database are given up in their order.
-        """
-        ids = new_row_ids(len(positions))
-        headers, delays, dues = [], [], []
-        for number, (at, own) in enumerate(zip(positions, ids, strict=True)):
-            failure = self.failed[at]
-            text, row_id = self._texts[at], self.row_id(at)
-            queue, _ = places.written(self.queue(at), received=True)
-            origin = self.origin(at).moved().header(uuid_text(own.as_py()))
-            delay = due = None
-            if failure.waits_for is None:
-                wait = failure.retry_after or timedelta()
-                delay = wait // timedelta(milliseconds=1)
-                text = retry_headers(text, queue=queue, row_id=row_id, origin=origin, now=now, due=now + wait)
-            else:
-                text, end = waiting_headers(
-                    text,
-                    row_id=row_id,
-                    origin=origin,
-                    queue=queue,
-                    database=failure.waits_for,
-                    now=now,
-                    latest=now + failure.give_up_after,
-                )
-                due = end + number * timedelta.resolution
-            headers.append(text)
-            delays.append(delay)
-            dues.append(due)
-        return replaced(
-            self._rows(positions, headers),
-            id=ids,
-            delay_ms=pa.array(delays, pa.int64()),
-            due=pa.array(dues, OUTGOING.field("due").type),
-        )
-
-    def audit_rows(
-        self, positions: Sequence[int], places: Places, now: datetime, acknowledged: Container[int]
-    ) -> pa.RecordBatch:
-        """The copies of these messages for the audit queue.
-
-        :param now: when those were processed of which the frame does not tell.
-        :param acknowledged: those of which ServiceControl is told.
-        """
-        started, ended = (
-            [moment(each) for each in self.times[name].cast(pa.int64()).to_pylist()] for name in TIMES.names
-        )
-        headers = [
-            audit_headers(
-                self._texts[at],
-                endpoint=places.written(self.queue(at), received=True)[1],
-                row_id=self.row_id(at),
-                started=started[at] or ended[at] or now,
-                ended=ended[at] or now,
-                acknowledged=at in acknowledged,
-            )
-            for at in positions
-        ]
-        return self._rows(positions, headers)
-
-    def _rows(self, positions: Sequence[int], headers: Sequence[str]) -> pa.RecordBatch:
-        """Rows with the bodies of these and other headers."""
-        return lasting(headers, self.bodies.take(pa.array(positions, pa.int32())))
-
     @cached_property
-    def _texts(self) -> Sequence[str | None]:
+    def texts(self) -> Sequence[str | None]:
+        """The headers."""
         return self.headers.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+    def bodies_of(self, positions: Sequence[int]) -> pa.Array:
+        return self.bodies.take(pa.array(positions, pa.int32()))

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 
 from sqlqueue_spark.messages.acknowledgement import acknowledgements
+from sqlqueue_spark.messages.audit import audit_headers
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
-from sqlqueue_spark.messages.message import (
-    STORED,
-    STORED_FOR,
-    changed_headers,
-)
-from sqlqueue_spark.messages.outgoing import lasting, replaced
-from sqlqueue_spark.send.compose.column_values import gathered
-from sqlqueue_spark.send.compose.outcomes import ACKNOWLEDGED, AUDITED, FAILED
+from sqlqueue_spark.messages.message import STORED, STORED_EVENT, STORED_FOR, changed_headers
+from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, uuid_text
+from sqlqueue_spark.messages.outgoing_schema import OUTGOING
+from sqlqueue_spark.messages.waiting_headers import retry_headers, waiting_headers
+from sqlqueue_spark.send.compose.column_values import gathered, moment
+from sqlqueue_spark.send.compose.outcomes import ACKNOWLEDGED, AUDITED, FAILED, TIMES, Outcomes
 from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
 from sqlqueue_spark.send.deliver.destinations import Rows, nothing_passes_on
 from sqlqueue_spark.send.deliver.routes import Routes
@@ -34,33 +33,29 @@ class Results:
         self._places = routes.places
         self._chunk = chunk
         self._origin_of = origin_of
+        self._now = datetime.now(UTC)
 
     def rows(self, decision: Decision) -> list[Rows]:
         """All but the acknowledgements, in the order of their tables."""
-        now = datetime.now(UTC)
-        made = [
-            *self._failed(decision),
-            *self._failed_copies(decision),
-            *self._later(decision, now),
-            *self._audited(decision, now),
-        ]
+        makers = (self._failed, self._failed_copies, self._later, self._audited)
+        made = [each for maker in makers for each in maker(decision)]
         return sorted(made, key=lambda each: each[0].table.address)
+
+    def _failing(self, decision: Decision, *, final: bool) -> dict[int, Failure]:
+        failed = self._chunk.failed
+        its = [at for at in decision.rows if at in failed and failed[at].is_final is final] if failed else []
+        return {at: failed[at] for at in its}
 
     def _failed(self, decision: Decision) -> Iterator[Rows]:
         """The rows that go to an error queue."""
-        chunk = self._chunk
-        failures = {at: chunk.failed[at] for at in self._failing(decision) if chunk.failed[at].is_final}
+        failures = self._failing(decision, final=True)
         queues = gathered(failures, lambda at: failures[at].error_queue or self._error_queue)
         for queue, its in queues.items():
-            if chunk.rows is None:
+            if self._chunk.rows is None:
                 rows = self._message_errors(its, failures)
             else:
-                rows = chunk.rows.error_rows([(at, failures[at]) for at in its], self._places)
+                rows = self._row_errors(self._chunk.rows, [(at, failures[at]) for at in its])
             yield from self._beside(queue, rows, its, [FAILED] * len(its))
-
-    def _failing(self, decision: Decision) -> list[int]:
-        failed = self._chunk.failed
-        return [at for at in decision.rows if at in failed] if failed else []
 
     def _failed_copies(self, decision: Decision) -> Iterator[Rows]:
         """The copies of events that go to the error queue: a copy of a row that is passed on as that row."""
@@ -71,9 +66,8 @@ class Results:
         if chunk.rows is None or chunk.handled:
             rows = self._message_errors(copies, chunk.refused)
         else:
-            refused = [(chunk.owners[at], chunk.refused[at]) for at in copies]
-            to = [self._written(at)[0] for at in copies]
-            rows = chunk.rows.error_rows(refused, self._places, to)
+            failures = [(owner, chunk.refused[at]) for owner, at in zip(owners, copies, strict=True)]
+            rows = self._row_errors(chunk.rows, failures, [self._written(at)[0] for at in copies])
         told_apart = [f"{FAILED} for {chunk.address_of[at].known_as}" for at in copies]
         yield from self._beside(self._error_queue, rows, owners, told_apart)
 
@@ -99,33 +93,103 @@ class Results:
             )
         return lasting(headers, rows["body"])
 
-    def _later(self, decision: Decision, now: datetime) -> Iterator[Rows]:
+    def _row_errors(
+        self, rows: Outcomes, failures: Sequence[tuple[int, Failure]], to: Sequence[str] = ()
+    ) -> pa.RecordBatch:
+        """Received rows as rows of an error queue.
+
+        :param failures: of each its position, and why it failed.
+        :param to: of copies of events that were passed on, the full address of each one's one destination.
+        """
+        headers = []
+        for at, failure in failures:
+            queue, endpoint = self._places.written(failure.failed_for or rows.queue(at), received=True)
+            row_id = rows.row_id(at)
+            headers.append(
+                failed_headers(rows.texts[at], failure, queue=queue, endpoint=endpoint, row_id=row_id)
+            )
+        if to:
+            named = zip(headers, to, strict=True)
+            headers = [changed_headers(text, [STORED_EVENT], {STORED_FOR: each}) for text, each in named]
+        return lasting(headers, rows.bodies_of([at for at, _ in failures]))
+
+    def _later(self, decision: Decision) -> Iterator[Rows]:
         """The rows that are tried again later, or wait for a database."""
-        failed = self._chunk.failed
-        left = [at for at in self._failing(decision) if not failed[at].is_final]
-        if self._chunk.rows is None or not left:
-            return
-        rows = replace(self._chunk.rows, failed=failed)
-        for queue, its in gathered(left, rows.queue).items():
+        rows, left = self._chunk.rows, self._failing(decision, final=False)
+        for queue, its in {} if rows is None else gathered(left, rows.queue).items():
             to = self._routes.destinations.waiting(self._places.received(queue), self._routes.connected)
-            yield to, rows.later_rows(its, self._places, now)
+            yield to, self.later_rows(its)
+
+    def later_rows(self, positions: Sequence[int]) -> pa.RecordBatch:
+        """The rows with which these wait: until they are tried again, or for a database that is down.
+
+        Those that wait for a database are given up in their order.
+        """
+        rows, now = self._chunk.rows, self._now
+        assert rows is not None
+        ids = new_row_ids(len(positions))
+        headers, delays, dues = [], [], []
+        for number, (at, own) in enumerate(zip(positions, ids, strict=True)):
+            failure, delay, due = self._chunk.failed[at], None, None
+            known: dict[str, Any] = {
+                "row_id": rows.row_id(at),
+                "queue": self._places.written(rows.queue(at), received=True)[0],
+                "origin": rows.origin(at).moved().header(uuid_text(own.as_py())),
+                "now": now,
+            }
+            if failure.waits_for is None:
+                wait = failure.retry_after or timedelta()
+                delay = wait // timedelta(milliseconds=1)
+                text = retry_headers(rows.texts[at], due=now + wait, **known)
+            else:
+                latest = now + failure.give_up_after
+                text, end = waiting_headers(
+                    rows.texts[at], database=failure.waits_for, latest=latest, **known
+                )
+                due = end + number * timedelta.resolution
+            headers.append(text)
+            delays.append(delay)
+            dues.append(due)
+        return replaced(
+            lasting(headers, rows.bodies_of(positions)),
+            id=ids,
+            delay_ms=pa.array(delays, pa.int64()),
+            due=pa.array(dues, OUTGOING.field("due").type),
+        )
 
     def acknowledged(self, decision: Decision) -> Iterator[Rows]:
         """What tells ServiceControl that messages succeeded that it had put back."""
-        rows, now = self._chunk.rows, datetime.now(UTC)
+        rows = self._chunk.rows
         if rows is None:
             return
         for queue, its in gathered(decision.acknowledged, lambda at: rows.owed[at].queue).items():
-            made = acknowledgements([rows.owed[at].id for at in its], now)
+            made = acknowledgements([rows.owed[at].id for at in its], self._now)
             yield from self._beside(queue, made, its, [ACKNOWLEDGED] * len(its))
 
-    def _audited(self, decision: Decision, now: datetime) -> Iterator[Rows]:
-        """The copies of the messages that were processed."""
+    def _audited(self, decision: Decision) -> Iterator[Rows]:
+        """The copies of the messages that were processed, now where the frame does not tell when."""
         rows, queue = self._chunk.rows, self._places.home.audit_queue
-        processed = [at for at in decision.rows if at not in self._chunk.failed]
-        if queue is None or rows is None or not processed or not self._chunk.handled:
+        if queue is None or rows is None or not rows.handled:
             return
-        made = rows.audit_rows(processed, self._places, now, set(decision.acknowledged))
+        processed = [at for at in decision.rows if at not in self._chunk.failed]
+        if not processed:
+            return
+        started, ended = (
+            [moment(each) for each in rows.times[name].cast(pa.int64()).to_pylist()] for name in TIMES.names
+        )
+        acknowledged = set(decision.acknowledged)
+        headers = [
+            audit_headers(
+                rows.texts[at],
+                endpoint=self._places.written(rows.queue(at), received=True)[1],
+                row_id=rows.row_id(at),
+                started=started[at] or ended[at] or self._now,
+                ended=ended[at] or self._now,
+                acknowledged=at in acknowledged,
+            )
+            for at in processed
+        ]
+        made = lasting(headers, rows.bodies_of(processed))
         yield from self._beside(queue, made, processed, [AUDITED] * len(processed))
 
     def _beside(
@@ -148,7 +212,7 @@ class Results:
         for number, at in enumerate(owners):
             origin = self._origin_of(at) if received is None else received.origin(at).key
             added = {STORED_FOR: full, STORED: f"{origin}/{what[number]}"}
-            texts[number] = changed_headers(texts[number], set(added), added)
+            texts[number] = changed_headers(texts[number], (), added)
         rows = replaced(rows, headers=pa.array(texts, pa.string()))
 
         def stored_in(number: int) -> str:

@@ -193,7 +193,7 @@ class Work:
                 added[STORED] = ids[number]
             if f'"{FORWARD_DESTINATION}":' in text:
                 added[FORWARD_DESTINATION] = queue
-            headers.append(changed_headers(text, set(added), added))
+            headers.append(changed_headers(text, (), added))
         return replaced(rows, headers=pa.array(headers, pa.string()))
 
     def beside(self, _: Decision) -> list[Rows]:
