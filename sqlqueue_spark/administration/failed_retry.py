@@ -23,7 +23,7 @@ from sqlqueue_spark.messages.failure_headers import put_back_headers
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.insert import Inserter, columns_of, moved
+from sqlqueue_spark.tables.insert import Inserter, moved
 from sqlqueue_spark.tables.queues import InTransit, QueueTable
 
 #: The batches a second of a retry with a steady rate.
@@ -144,7 +144,7 @@ def _delivered(
     try:
         with connection.attempt(), _destination(error_queue, address, chosen=chosen) as found:
             back = [row._replace(headers=put_back_headers(row.headers), expires=None) for row in rows]
-            Inserter(connection, found, columns_of(connection, found)).insert(moved(back))
+            Inserter(connection, found).insert(moved(back))
     except ConnectionLost:
         raise
     except SqlQueueError as error:

@@ -22,7 +22,6 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import portions
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.delayed import is_delayed
 from sqlqueue_spark.tables.insert import CHUNK
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 
@@ -93,7 +92,7 @@ def restore(
     with opened(options, queue, shaped=False) as admin:
         with admin.connection.transaction():
             accept = _acceptance(admin, stopping=stopping)
-        if is_delayed([each.name for each in admin.columns]):
+        if admin.table.due:
             raise ConfigurationError(
                 f"{admin.table.name} is a table of delayed messages, and lines do not say when they are due; "
                 "name a queue."
@@ -138,7 +137,7 @@ def _acceptance(admin: QueueAdmin, *, stopping: bool) -> Callable[[StoredMessage
     :param stopping: whether rows at which .NET endpoints stop are accepted.
     """
     dialect = admin.connection.dialect
-    nullable = {each.name.lower(): each.nullable for each in admin.columns}
+    nullable = {each.name.lower(): each.nullable for each in admin.table.columns}
 
     def accepted(message: StoredMessage) -> StoredMessage:
         if message.headers is None and not nullable.get("headers"):

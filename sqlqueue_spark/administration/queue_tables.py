@@ -36,8 +36,9 @@ from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.ddl import CLASSIC, Created
-from sqlqueue_spark.tables.insert import CHUNK, Column
+from sqlqueue_spark.tables.insert import CHUNK
 from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin
+from sqlqueue_spark.tables.queues import Column
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage_table import table_named
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
@@ -134,7 +135,7 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
         held = rights.held(admin.connection, admin.table)
         return Inspection(
             queue=admin.table.name,
-            columns=admin.columns,
+            columns=list(admin.table.columns),
             indexes=admin.indexes,
             rights=held,
             settings=facts(admin, held),

@@ -81,8 +81,7 @@ def columns_fit(admin: QueueAdmin) -> bool:
 
 
 def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    types = {column.name: column.type for column in admin.columns}
-    for misfit in queues.misfits(admin.table, types, admin.connection.dialect.queue_columns):
+    for misfit in queues.misfits(admin.table, admin.connection.dialect.queue_columns):
         yield Finding(message=misfit.message)
 
 

@@ -72,14 +72,12 @@ def find(connection: Connection, schema: str = "") -> list[FoundTable]:
     rows = connection.execute(statement, {"schema": schema}, doing="looking for tables of queues")
     found = []
     for (its_schema, name, object_id, *more), columns in groupby(rows, lambda row: (*row[:3], *row[4:])):
-        names = tuple(row[3] for row in columns)
-        if kind := kind_of(connection.dialect, names):
+        if kind := kind_of(connection.dialect, (row[3] for row in columns)):
             table = QueueTable(
                 table=Table(table=name, schema=its_schema),
                 name=str(Table(table=name, schema=its_schema, catalog=here)),
                 object_id=object_id,
                 identity=str(object_id),
-                columns=names,
                 database=here,
             )
             estimate, stranger = more

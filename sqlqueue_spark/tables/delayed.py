@@ -78,7 +78,7 @@ def table_of(owner: Table) -> Table:
 def find(connection: Connection, owner: Table) -> QueueTable | None:
     """The table in which the delayed messages of a queue or an endpoint wait; None where there is none."""
     found = queues.find(connection, table_of(owner))
-    return found if found is not None and is_delayed(found.columns) else None
+    return found if found is not None and found.due else None
 
 
 def get(connection: Connection, owner: Table) -> QueueTable:
@@ -95,16 +95,6 @@ def get(connection: Connection, owner: Table) -> QueueTable:
     columns = connection.dialect.queue_columns.items()
     queues.check_shape(found, {name: its for name, its in columns if name.lower() in queues.CONTENT})
     return found
-
-
-def is_delayed(columns: Sequence[str]) -> bool:
-    """Whether these are the columns of a table of delayed messages, not of a queue."""
-    return due_column(columns) is not None
-
-
-def due_column(columns: Sequence[str]) -> str | None:
-    """The column that tells when a message is due, as the table spells it; None for the table of a queue."""
-    return next((column for column in columns if column.lower() == "due"), None)
 
 
 class DelayedTable(OpenTable):

@@ -6,9 +6,9 @@ Nothing here needs the right to read the table: the catalogue tells which column
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.dialect import Dialect
@@ -19,7 +19,7 @@ from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.message import ascii_json, parse_headers
 from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.database_facts import now
-from sqlqueue_spark.tables.delayed import due_column, is_delayed, stored_dues
+from sqlqueue_spark.tables.delayed import stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
 from sqlqueue_spark.tables.table_code import Swallowed, check_went_in
 
@@ -34,35 +34,27 @@ Why = tuple[Sequence[T], SqlQueueError]
 _INSERTED = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
 
 
-class Column(NamedTuple):
-    name: str
-    type: str
-    nullable: bool
-    computed: bool
-
-
 class Inserter:
     """Inserts messages into one table, inside the connection's open transaction; never commits."""
 
-    def __init__(self, connection: Connection, table: QueueTable, columns: Iterable[Column]) -> None:
+    def __init__(self, connection: Connection, table: QueueTable) -> None:
         dialect = connection.dialect
-        self._columns = list(columns)
         self._connection = connection
-        self._name = table.name
+        self._table = table
         self._doing = Doing("sending to", table.name)
         name = dialect.table(table.table)
         self._by_policy = table.row_security
         if self._by_policy:
-            self._statement = dialect.render("insert_by_policy", queue=name, **filled(dialect, self._columns))
-        elif is_delayed([column.name for column in self._columns]):
+            self._statement = dialect.render("insert_by_policy", queue=name, **filled(dialect, table))
+        elif table.due:
             self._statement = dialect.render("delayed_insert", delayed=name)
         else:
-            present = ", ".join(map(dialect.quote, present_columns(self._columns)))
+            present = ", ".join(map(dialect.quote, present_columns(table)))
             self._statement = dialect.render("insert", queue=name, columns=present)
 
     def insert(self, messages: pa.RecordBatch) -> int:
         """Insert messages (:data:`OUTGOING`) in their order, and return how many rows that made."""
-        return self._load(fitted(self._connection, self._columns, messages))
+        return self._load(fitted(self._connection, self._table, messages))
 
     def restore(self, messages: pa.RecordBatch) -> int:
         """Insert messages (:data:`STORED`) in their order as a table once had them; gives the number of rows.
@@ -70,7 +62,7 @@ class Inserter:
         Nothing is mended: a body that is NULL stays NULL, and unreadable headers stay as they are. Where the
         column does not take every letter, headers that are JSON name letters beyond ASCII by escapes.
         """
-        if _takes_few_letters(self._connection, self._columns):
+        if _takes_few_letters(self._connection, self._table):
             messages = _in_ascii(messages)
         return self._load(messages)
 
@@ -79,7 +71,7 @@ class Inserter:
         took = 0
         for start in range(0, messages.num_rows, dialect.written):
             part = messages.slice(start, dialect.written)
-            took += check_went_in(self._write(part), part.num_rows, self._name)
+            took += check_went_in(self._write(part), part.num_rows, self._table.name)
         return took
 
     def _write(self, messages: pa.RecordBatch) -> int:
@@ -117,32 +109,31 @@ def refused(
     return []
 
 
-def fitted(connection: Connection, columns: Iterable[Column], messages: pa.RecordBatch) -> pa.RecordBatch:
-    """The messages as these columns can take them; delays and times to live count by the database's clock.
+def fitted(connection: Connection, table: QueueTable, messages: pa.RecordBatch) -> pa.RecordBatch:
+    """The messages as a table can take them; delays and times to live count by the database's clock.
 
     All that goes into a queue or onto a stage passes here, and a body that is NULL becomes an empty one: on
     PostgreSQL a .NET endpoint that meets a NULL gives the row back, meets it again, and handles nothing more.
     """
     messages = replaced(messages, body=empty_for_null(messages["body"]))
-    columns = list(columns)
-    if _takes_few_letters(connection, columns):
+    if _takes_few_letters(connection, table):
         headers = [ascii_json(text) for text in messages["headers"].to_pylist()]
         messages = replaced(messages, headers=pa.array(headers, pa.string()))
-    if is_delayed([column.name for column in columns]):
+    if table.due:
         return stored_dues(connection, messages)
     if messages["ttl_ms"].null_count < messages.num_rows:
         messages = expiring(messages, now(connection))
     return messages
 
 
-def _takes_few_letters(connection: Connection, columns: Iterable[Column]) -> bool:
+def _takes_few_letters(connection: Connection, table: QueueTable) -> bool:
     """Whether the headers' column takes only some letters: those of a code page, or of the database."""
-    return not connection.holds_every_letter or in_code_page(columns)
+    return not connection.holds_every_letter or in_code_page(table)
 
 
-def in_code_page(columns: Iterable[Column]) -> bool:
+def in_code_page(table: QueueTable) -> bool:
     """Whether the headers' column takes only the letters of one code page."""
-    return any(name.lower() == "headers" and type_.startswith("varchar") for name, type_, *_ in columns)
+    return any(name.lower() == "headers" and type_.startswith("varchar") for name, type_, *_ in table.columns)
 
 
 def _in_ascii(messages: pa.RecordBatch) -> pa.RecordBatch:
@@ -170,27 +161,19 @@ def moved(rows: Sequence[InTransit]) -> pa.RecordBatch:
     return replaced(pa.RecordBatch.from_pylist(messages, OUTGOING), id=new_row_ids(len(rows)))
 
 
-def present_columns(columns: Iterable[Column]) -> list[str]:
+def present_columns(table: QueueTable) -> list[str]:
     """Those of a message's columns that a table has, as the table spells them."""
-    own = {column.name.lower(): column.name for column in columns}
+    own = table.spelled
     return [own[name.lower()] for name in _INSERTED if name.lower() in own]
 
 
-def filled(dialect: Dialect, columns: Sequence[Column]) -> dict[str, str]:
+def filled(dialect: Dialect, table: QueueTable) -> dict[str, str]:
     """The columns that a message fills in a table, and the values that they get of a message's columns.
 
     A table of delayed messages has no time of expiry, and on SQL Server no Ids.
     """
-    names = [dialect.quote(each) for each in present_columns(columns)]
+    names = [dialect.quote(each) for each in present_columns(table)]
     values = names
-    if due := due_column([column.name for column in columns]):
-        names, values = [*names, dialect.quote(due)], [*values, dialect.staged_due]
+    if table.due:
+        names, values = [*names, dialect.quote(table.due)], [*values, dialect.staged_due]
     return {"columns": ", ".join(names), "values": ", ".join(values)}
-
-
-def columns_of(connection: Connection, table: QueueTable) -> list[Column]:
-    """The columns of a table, in their order."""
-    dialect = connection.dialect
-    statement = dialect.render("columns", catalog=dialect.quote(table.database))
-    names = {"schema": table.table.schema, "name": table.table.table}
-    return [Column(*row) for row in connection.execute(statement, names, doing=f"looking at {table.name}")]

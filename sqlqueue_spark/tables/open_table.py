@@ -54,7 +54,7 @@ class OpenTable:
         :raises QueueError: a table of another kind has its name.
         """
         found = queues.find(self.connection, self.table)
-        if found is not None and not {column.lower() for column in found.columns} >= self.own_columns:
+        if found is not None and not found.spelled.keys() >= self.own_columns:
             raise QueueError(f"{self.table} is no table of {self.mistaken}")
         return found is not None
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.driver_errors import Doing
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import LOWEST, bounded
-from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
+from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.queues import Queue, read_statement
 
 #: Most bytes of rows whose headers are read together; a larger row is read alone.
@@ -107,11 +107,6 @@ class Message:
 
 class QueueAdmin(Queue):
     """A queue table on an open connection, for administration and sending; it asks once how it is made."""
-
-    @cached_property
-    def columns(self) -> list[Column]:
-        """The columns in the order of the table."""
-        return columns_of(self.connection, self.table)
 
     @cached_property
     def indexes(self) -> list[Index]:
@@ -222,7 +217,7 @@ class QueueAdmin(Queue):
         return count if fit == len(sizes) else fit
 
     def inserter(self) -> Inserter:
-        return Inserter(self.connection, self.table, self.columns)
+        return Inserter(self.connection, self.table)
 
     def purge(self, after: int, up_to: int, *, expired: bool) -> list[int]:
         """Delete the next rows (or next expired rows) above ``after``, stepping over rows that others hold.

@@ -94,6 +94,13 @@ class Holder(NamedTuple):
         return f"session {self.session} ({program}, {self.login}@{self.host or 'unknown'})"
 
 
+class Column(NamedTuple):
+    name: str
+    type: str
+    nullable: bool
+    computed: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueueTable:
     """Which table an address means: its name, and an identity that stays while rows come and go."""
@@ -104,11 +111,10 @@ class QueueTable:
     object_id: int
     #: Changes when the table is dropped and created again, not when it is truncated or rewritten.
     identity: str
-    columns: tuple[str, ...]
     #: The database the table lies in.
     database: str
-    #: The types of the columns; empty where they were not asked for.
-    types: tuple[str, ...] = ()
+    #: In their order; empty where they were not asked for.
+    columns: tuple[Column, ...] = ()
     #: Whether that database is read-only here: a readable copy, or one on a standby server.
     read_only: bool = False
     #: Whether policies decide which rows this login may insert. Then :attr:`Dialect.bind_messages` has no way
@@ -126,6 +132,16 @@ class QueueTable:
     def address(self) -> str:
         """Which table of its server this is, in one spelling, independent of the connection's database."""
         return str(replace(self.table, catalog=self.foreign))
+
+    @property
+    def spelled(self) -> Mapping[str, str]:
+        """The columns as the table spells them, by their names in lower case."""
+        return {column.name.lower(): column.name for column in self.columns}
+
+    @property
+    def due(self) -> str | None:
+        """The column that tells when a message is due; None for the table of a queue."""
+        return self.spelled.get("due")
 
     @property
     def identified(self) -> Parameters:
@@ -172,8 +188,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         name=str(Table(table=name, schema=schema, catalog=catalog)),
         object_id=object_id,
         identity=_identity(found[0]),
-        columns=tuple(column[0] for column in columns),
-        types=tuple(column[1] for column in columns),
+        columns=tuple(Column(*column) for column in columns),
         database=catalog,
         read_only=bool(read_only),
         row_security=bool(row_security),
@@ -194,19 +209,16 @@ class Misfit(NamedTuple):
     unusable: bool
 
 
-def misfits(
-    table: QueueTable, types: Mapping[str, str], wanted: Mapping[str, Sequence[str]]
-) -> Iterator[Misfit]:
+def misfits(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> Iterator[Misfit]:
     """Which columns a table lacks or has of another type.
 
     It is of no use without a column, with headers that are no text, or with a body that is no bytes.
 
-    :param types: its columns, each with its type.
     :param wanted: the columns that it must have, each with the types that it may have.
     """
-    there = {name.lower(): type_ for name, type_ in types.items()}
+    types = {column.name.lower(): column.type for column in table.columns}
     for name, allowed in wanted.items():
-        found, told = there.get(name.lower()), " or ".join(allowed)
+        found, told = types.get(name.lower()), " or ".join(allowed)
         kind = (found or "").partition("(")[0]
         if found is None:
             yield Misfit(f"{table.name} has no column {name} ({told}); {_ANEW}.", unusable=True)
@@ -216,16 +228,11 @@ def misfits(
             yield Misfit(message, unusable=unusable)
 
 
-def unusable(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> str | None:
-    """Why a table is of no use, also while it is empty: the first such of its :func:`misfits`."""
-    types = dict(zip(table.columns, table.types, strict=True))
-    return next((each.message for each in misfits(table, types, wanted) if each.unusable), None)
-
-
 def check_shape(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> None:
-    """:raises QueueError: the table is :func:`unusable`."""
-    if why := unusable(table, wanted):
-        raise QueueError(why)
+    """:raises QueueError: the table is of no use, also while it is empty: the first such :func:`misfits`."""
+    for each in misfits(table, wanted):
+        if each.unusable:
+            raise QueueError(each.message)
 
 
 def find_queue(connection: Connection, table: Table) -> QueueTable | None:
@@ -235,7 +242,7 @@ def find_queue(connection: Connection, table: Table) -> QueueTable | None:
     """
     found = find(connection, table)
     if found is not None:
-        if "due" in map(str.lower, found.columns):
+        if found.due:
             raise QueueError(
                 f"{found.name} is a table of delayed messages; name its queue, or look at it with: sqlqueue "
                 "delayed length QUEUE."
@@ -327,7 +334,7 @@ def read_statement(
     """
     if name == "read" and table.row_versions and dialect.statement("read_versions"):
         name = "read_versions"
-    present = {column.lower() for column in table.columns}
+    present = table.spelled
     optional = {name: dialect.quote(name) if name.lower() in present else "NULL" for name in OPTIONAL_COLUMNS}
     numbers = ", ".join(map(str, map(int, in_transit))) or "NULL"
     return dialect.render(name, queue=dialect.table(table.table), in_transit=numbers, **optional)

@@ -23,7 +23,7 @@ from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
-from sqlqueue_spark.tables.insert import Inserter, columns_of, filled, moved
+from sqlqueue_spark.tables.insert import Inserter, filled, moved
 from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.queues import InTransit
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
@@ -159,7 +159,7 @@ class StageTable(OpenTable):
             with self._refusals_told(destination, settling=True):
                 raise error
         to = queues.get(self.connection, options.error_queue, options.naming(self.connection.dialect)).table
-        inserter = Inserter(self.connection, to, columns_of(self.connection, to))
+        inserter = Inserter(self.connection, to)
         table, failure = Table.from_text(destination), Failure.of(error)
         queue = table.full_address(quoted=self.connection.dialect.quoted_addresses)
         which, rows = self._which(destination, tasks), 0
@@ -215,7 +215,7 @@ class StageTable(OpenTable):
         found = queues.find(self.connection, table)
         if found is None:
             raise self._gone(destination)
-        return {"queue": dialect.table(table), **filled(dialect, columns_of(self.connection, found))}
+        return {"queue": dialect.table(table), **filled(dialect, found)}
 
     def _gone(self, destination: str) -> Gone:
         quoted = self.connection.dialect.quoted_addresses

@@ -7,7 +7,7 @@ from typing import Any
 from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queues import Column, QueueTable
 
 #: The table ``orders`` in a database with an odd name.
 TABLE = QueueTable(
@@ -15,7 +15,13 @@ TABLE = QueueTable(
     name="orders@[dbo]@[Shop]]s]",
     object_id=42,
     identity="42",
-    columns=("Id", "Headers", "RowVersion"),
+    columns=(
+        Column("Id", "uniqueidentifier", False, False),
+        Column("Expires", "datetime", True, False),
+        Column("Headers", "nvarchar(max)", False, False),
+        Column("Body", "varbinary(max)", True, False),
+        Column("RowVersion", "bigint", False, False),
+    ),
     database="Shop]s",
 )
 #: What numbers its rows: the identity of the table itself, which has come to 7.

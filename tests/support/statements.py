@@ -20,10 +20,10 @@ from sqlqueue_spark.tables import database_facts, database_tables, ddl, queues, 
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
 from sqlqueue_spark.tables.database_facts import OpenTransaction
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded, Waiting
-from sqlqueue_spark.tables.insert import Column, Inserter
+from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import Envelope, Numbers, QueueAdmin, Space
-from sqlqueue_spark.tables.queues import InTransit, Oldest, Queue, QueueTable
+from sqlqueue_spark.tables.queues import Column, InTransit, Oldest, Queue, QueueTable
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
@@ -76,7 +76,7 @@ QUEUE = QueueTable(
     name="orders@[dbo]@[shop]",
     object_id=77,
     identity="77/2026-01-02T03:04:05",
-    columns=tuple(column.name for column in COLUMNS),
+    columns=tuple(COLUMNS),
     database="shop",
 )
 DELAYED = database_tables.FoundTable(kind=database_tables.DELAYED, table=QUEUE, estimate=3)
@@ -152,7 +152,7 @@ def subscriptions(connection: Connection) -> SubscriptionTable:
 
 
 def inserter(connection: Connection) -> Inserter:
-    return Inserter(connection, QUEUE, COLUMNS)
+    return Inserter(connection, QUEUE)
 
 
 def read(name: str, first: int, last: int) -> Action:
@@ -324,7 +324,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [DATABASE, Answer("LOWER(o.name)", "www", [["dbo", "orders", "view"]])],
         "orders@[dbo] is a view, not a queue table; correct the name or its schema.",
     ),
-    "columns": (lambda c: admin(c).columns[0].name, [TABLE_COLUMNS], "Id"),
+    "columns": (
+        lambda c: getattr(queues.find(c, TABLE), "spelled", {}).get("id"),
+        [DATABASE, IDENTITY, TABLE_COLUMNS],
+        "Id",
+    ),
     "indexes": (
         lambda c: [each.name for each in admin(c).indexes],
         [INDEXED],
@@ -476,7 +480,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "delayed_create": (lambda c: delayed(c).create(), [], None),
     "delayed_index": (lambda c: delayed(c).create(), [], None),
     "delayed_insert": (
-        lambda c: Inserter(c, QUEUE, DELAYED_COLUMNS).insert(
+        lambda c: Inserter(c, replace(QUEUE, columns=tuple(DELAYED_COLUMNS))).insert(
             outgoing_rows([MESSAGE._replace(due=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))])
         ),
         [Answer("INSERT INTO", changed=1)],

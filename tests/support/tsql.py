@@ -7,7 +7,7 @@ from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import queues, rights, scripts
-from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, QueueTable
+from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, Column, QueueTable
 from tests.support.neighbour import statements as neighbour_statements
 
 NAMES = sorted(SQLSERVER.statements())
@@ -56,7 +56,12 @@ def as_sent(statement: Statement) -> str:
 
 def reading(name: str, columns: tuple[str, ...], table: Table = HOSTILE) -> str:
     found = QueueTable(
-        table=table, name="orders", object_id=1, identity="1", columns=columns, database="sh[op"
+        table=table,
+        name="orders",
+        object_id=1,
+        identity="1",
+        columns=tuple(Column(each, "", True, False) for each in columns),
+        database="sh[op",
     )
     return as_sent(queues.read_statement(SQLSERVER, found, name))
 

@@ -10,13 +10,6 @@ from tests.support.answers import NUMBERS, TABLE, answering, rights_of
 
 #: What a classic table answers, with which nothing is wrong.
 CLASSIC: dict[str, Sequence[tuple[Any, ...]]] = {
-    "columns": [
-        ("Id", "uniqueidentifier", False, False),
-        ("Expires", "datetime", True, False),
-        ("Headers", "nvarchar(max)", False, False),
-        ("Body", "varbinary(max)", True, False),
-        ("RowVersion", "bigint", False, False),
-    ],
     "indexes": [
         ("Index_RowVersion", "RowVersion", False, "clustered", None),
         ("Index_Expires", "Expires", False, "nonclustered", None),

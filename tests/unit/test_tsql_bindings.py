@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -555,7 +556,9 @@ def restored(recorded, messages, columns):
     """What is bound where rows go back into a table."""
 
     def restore(connection):
-        return Inserter(connection, QUEUE, columns).restore(to_rows(messages, new_ids=False))
+        return Inserter(connection, replace(QUEUE, columns=tuple(columns))).restore(
+            to_rows(messages, new_ids=False)
+        )
 
     inserted = Answer("INSERT INTO", changed=len(messages))
     return json.loads(str(recorded(restore, [inserted])[1][-1].bound[0].value))

@@ -19,7 +19,7 @@ from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import database_tables, queues
 from sqlqueue_spark.tables.database_tables import FoundTable
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
-from sqlqueue_spark.tables.insert import Inserter, columns_of, present_columns
+from sqlqueue_spark.tables.insert import Inserter, present_columns
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
@@ -192,10 +192,10 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
 def _sending(connection: Connection, tables: Tables) -> Iterator[Callable[[], object]]:
     outbox = OutboxTable(connection, ENDPOINT)
     ids = [f"{number:036}" for number in range(2_000)]
-    yield lambda: Inserter(connection, tables.queue, columns_of(connection, tables.queue)).insert(_messages())
+    yield lambda: Inserter(connection, tables.queue).insert(_messages())
     if connection.dialect.statement("insert_by_policy"):
         secure = replace(tables.queue, row_security=True)
-        yield lambda: Inserter(connection, secure, columns_of(connection, secure)).insert(_messages())
+        yield lambda: Inserter(connection, secure).insert(_messages())
     yield lambda: outbox.seen(ids)
     yield lambda: outbox.seen_of(ids, "sqlqueue 0.3.0")
     yield lambda: outbox.add(f"new {number}" for number in range(2_000))
@@ -240,12 +240,12 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
         found = queues.find(connection, tables.delayed)
         assert found is not None
         waiting = outgoing_rows([Outgoing(id=bytes(range(16)), headers="{}", body=b"{}", due=due)])
-        Inserter(connection, found, columns_of(connection, found)).insert(waiting)
+        Inserter(connection, found).insert(waiting)
 
     def move() -> None:
         store()
         rows = table.lock_due(2_000)
-        columns = present_columns(columns_of(connection, tables.destination))
+        columns = present_columns(tables.destination)
         table.headers(rows)
         sent = [Forwarded(each, each.before, each.rest) for each in rows]
         table.send(tables.destination.table, columns, sent, [str(uuid4()) for _ in rows])

@@ -23,7 +23,7 @@ from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import RowSet, portions
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
-from sqlqueue_spark.tables.insert import Inserter, columns_of, moved, refused
+from sqlqueue_spark.tables.insert import Inserter, moved, refused
 from sqlqueue_spark.tables.queues import InTransit, Queue, QueueTable
 
 log = plain_text.logger(__name__)
@@ -199,7 +199,7 @@ def _is_own(queue: Queue, naming: Naming, address: str) -> bool:
 
 
 def _insert(queue: Queue, table: QueueTable, rows: Sequence[InTransit]) -> None:
-    Inserter(queue.connection, table, columns_of(queue.connection, table)).insert(moved(rows))
+    Inserter(queue.connection, table).insert(moved(rows))
 
 
 def _forwarded(row: InTransit) -> InTransit:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.errors import ConfigurationError, LockTimeout
+from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
@@ -83,8 +83,10 @@ def opened(connection: Connection, options: SourceOptions, *, looking: bool = Fa
             queue = queues.at(connection, each.table.table, guarded=guarded, shaped=False)
             if queue is None:
                 continue  # it has gone between two statements
-            if why := queues.unusable(queue.table, connection.dialect.queue_columns):
-                _tell(queue.name, why)
+            try:
+                queues.check_shape(queue.table, connection.dialect.queue_columns)
+            except QueueError as error:
+                _tell(queue.name, str(error))
             else:
                 found.append(queue)
         return found

@@ -129,4 +129,4 @@ def write(connection: Connection, rows: Rows) -> None:
     """Insert rows into their table, which must lie in the connection's database."""
     to, messages = rows
     assert to.target == connection.target, "a place is written over a connection to its own database"
-    Inserter(connection, to.table, to.columns).insert(messages)
+    Inserter(connection, to.table).insert(messages)

@@ -16,7 +16,6 @@ from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.deliver.subscribers import Subscribers
 from sqlqueue_spark.tables import delayed, queues
 from sqlqueue_spark.tables.database_facts import database
-from sqlqueue_spark.tables.insert import Column, columns_of
 from sqlqueue_spark.tables.queues import QueueTable
 
 #: Gives a connection with no open transaction.
@@ -25,11 +24,10 @@ Connected = Callable[[Target], Connection]
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """A queue table that was found, its columns, and the database that it is in."""
+    """A queue table that was found, and the database that it is in."""
 
     target: Target
     table: QueueTable
-    columns: tuple[Column, ...]
     #: Whether an option of ours names it, or messages were received there; else a message may have named it.
     chosen: bool = True
 
@@ -106,12 +104,7 @@ class Destinations:
                     raise queues.missing(
                         connection, table, address, f"to send to{self._told(target)}", "the destination"
                     )
-                found = Destination(
-                    target=target,
-                    table=queue,
-                    columns=tuple(columns_of(connection, queue)),
-                    chosen=place in self.places.chosen,
-                )
+                found = Destination(target=target, table=queue, chosen=place in self.places.chosen)
             if not self._found:
                 self._found_since = self._clock()
             self._found[place] = found
@@ -130,9 +123,7 @@ class Destinations:
         found = self._delayed.get(place)
         if found is None:
             with connected(place.target).transaction() as connection:
-                table = delayed.get(connection, place.table)
-                columns = tuple(columns_of(connection, table))
-                found = Destination(target=place.target, table=table, columns=columns)
+                found = Destination(target=place.target, table=delayed.get(connection, place.table))
             self._delayed[place] = found
         return found
 

@@ -126,7 +126,7 @@ class _StageWriter(Sender):
         rows += [*work.beside(decision), *work.acknowledged(decision, barred)]
         sent = work.counted(decision)
         with connection.transaction():
-            messages = {_text(to): fitted(connection, to.columns, its) for to, its in _together(rows)}
+            messages = {_text(to): fitted(connection, to.table, its) for to, its in _together(rows)}
             Stage(connection, table_of(self._options)).add(self.task, messages)
             fail_points.step(fail_points.ROWS_STAGED)
             self._committing = True

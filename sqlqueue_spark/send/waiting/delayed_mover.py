@@ -46,7 +46,7 @@ from sqlqueue_spark.send.waiting.waiting_rows import row_ids
 from sqlqueue_spark.tables import delayed, queues
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
-from sqlqueue_spark.tables.insert import Column, Why, columns_of, in_code_page, present_columns, refused
+from sqlqueue_spark.tables.insert import Why, in_code_page, present_columns, refused
 from sqlqueue_spark.tables.queues import QueueTable
 
 log = logger(__name__)
@@ -101,7 +101,7 @@ class DelayedMover:
     _table: DelayedTable | None = None
     _allowed: AllowedDestinations = field(init=False)
     #: The tables that addresses mean. Emptied when one of them refuses messages.
-    _found: dict[str, _Destination] = field(default_factory=dict)
+    _found: dict[str, QueueTable] = field(default_factory=dict)
     #: What the ends of headers say: the address, and what is left of them. Most messages end in one of a few
     #: ways.
     _ends: dict[str, tuple[_To, str]] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class DelayedMover:
         (way, address), self._usual = self._usual, None
         try:
             with table.connection.attempt():
-                to = self._destination(table.connection, address).table
+                to = self._destination(table.connection, address)
                 with self._allowed.into(table.connection, to):
                     sent = table.forward(table.connection.dialect.table(to.table), way, most)
         except SqlQueueError as error:
@@ -247,7 +247,7 @@ class DelayedMover:
             messages.append(Forwarded(each, 0, headers))
         try:
             with connection.attempt():
-                self._destination(connection, self.error_queue).send(table, messages, anew=True)
+                _move(table, self._destination(connection, self.error_queue), messages, anew=True)
         except LockTimeout as held:
             log.warning("moving_waits table=%s error_queue=%s: %s", table.table, self.error_queue, held)
             return Moved()
@@ -286,7 +286,7 @@ class DelayedMover:
             with table.connection.attempt():
                 to = self._destination(table.connection, address)
             named = address is not None
-            with self._allowed.into(table.connection, to.table) if named else contextlib.nullcontext():
+            with self._allowed.into(table.connection, to) if named else contextlib.nullcontext():
                 refusals = refused(table.connection, partial(_send, table, to), messages)
         except SqlQueueError as error:
             self._found.pop(address if isinstance(address, str) else "", None)
@@ -297,7 +297,7 @@ class DelayedMover:
             self._found.pop(address or "", None)
         return refusals
 
-    def _destination(self, connection: Connection, address: str | None) -> _Destination:
+    def _destination(self, connection: Connection, address: str | None) -> QueueTable:
         """The queue at an address; that of the owner where there is none.
 
         :raises QueueError: there is no such queue.
@@ -311,8 +311,7 @@ class DelayedMover:
                 raise queues.missing(
                     connection, wanted, address or str(wanted), "to deliver to", "the address"
                 )
-            known = _Destination(found, columns_of(connection, found))
-            self._found[address or ""] = known
+            known = self._found[address or ""] = found
         return known
 
     def _opened(self) -> DelayedTable:
@@ -321,7 +320,7 @@ class DelayedMover:
             try:
                 with connection.transaction():
                     found = delayed.get(connection, self.owner)
-                    trusted = self._destination(connection, self.error_queue).table
+                    trusted = self._destination(connection, self.error_queue)
             except BaseException:
                 connection.close()
                 raise
@@ -334,33 +333,26 @@ class DelayedMover:
             self.close()
 
 
-@dataclass(frozen=True)
-class _Destination:
-    """A queue, and its columns."""
-
-    table: QueueTable
-    columns: Sequence[Column]
-
-    def send(self, table: DelayedTable, messages: Sequence[Forwarded], *, anew: bool = False) -> None:
-        """Move messages into the queue.
-
-        :param anew: whether all rows get new Ids: what was wrong with a row may be its Id.
-        """
-        if in_code_page(self.columns):
-            known = table.headers([each.due for each in messages])
-            messages = [
-                Forwarded(due, 0, ascii_json(known[due.row][1][:kept] + rest)) for due, kept, rest in messages
-            ]
-        ids = row_ids([due._replace(id=None) if anew else due for due, *_ in messages])
-        table.send(self.table.table, present_columns(self.columns), messages, ids)
-
-
-def _send(table: DelayedTable, to: _Destination, messages: Sequence[Forwarded]) -> None:
+def _send(table: DelayedTable, to: QueueTable, messages: Sequence[Forwarded]) -> None:
     try:
         with table.connection.attempt():
-            to.send(table, messages)
+            _move(table, to, messages)
     except Duplicate:  # a row has the Id already that a message would keep
-        to.send(table, messages, anew=True)
+        _move(table, to, messages, anew=True)
+
+
+def _move(table: DelayedTable, to: QueueTable, messages: Sequence[Forwarded], *, anew: bool = False) -> None:
+    """Move messages into a queue.
+
+    :param anew: whether all rows get new Ids: what was wrong with a row may be its Id.
+    """
+    if in_code_page(to):
+        known = table.headers([each.due for each in messages])
+        messages = [
+            Forwarded(due, 0, ascii_json(known[due.row][1][:kept] + rest)) for due, kept, rest in messages
+        ]
+    ids = row_ids([due._replace(id=None) if anew else due for due, *_ in messages])
+    table.send(to.table, present_columns(to), messages, ids)
 
 
 def _read(due: Due) -> tuple[_To, str]:

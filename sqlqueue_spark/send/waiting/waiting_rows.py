@@ -15,7 +15,7 @@ from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
 from sqlqueue_spark.messages.waiting_headers import begin_of, waits_for
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
-from sqlqueue_spark.tables.insert import columns_of, present_columns
+from sqlqueue_spark.tables.insert import present_columns
 from sqlqueue_spark.tables.queues import QueueTable
 
 #: Most messages that go back in one transaction.
@@ -43,7 +43,7 @@ def put_back(connection: Connection, queue: QueueTable, database: str) -> tuple[
     most = min(_PORTION, connection.dialect.chunk)
     with connection.transaction():
         found = delayed.find(connection, queue.table)
-        columns = present_columns(columns_of(connection, queue))
+        columns = present_columns(queue)
     if found is None:
         return 0, None
     table = DelayedTable(connection, found.table)
