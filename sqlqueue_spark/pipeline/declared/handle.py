@@ -13,12 +13,10 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import each_message, recoverability
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.options.fields import duration, option
+from sqlqueue_spark.options.fields import option
 from sqlqueue_spark.pipeline.declared.transform import RECEIVED, function_name, load_function
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.send import FrameColumns
-
-_HALF_A_MINUTE, _TEN_SECONDS = timedelta(seconds=30), timedelta(seconds=10)
 
 #: The columns of a handler's outcomes. Those of its messages are not known without Spark.
 _OUTCOMES = (*RECEIVED, ("Outgoing", "void"), ("Failure", "void"))
@@ -46,23 +44,21 @@ class HandleOptions(SendingOptions):
     subscribe: tuple[str, ...] = option(
         "Types of events, a `;` between them; when the job starts, its queue subscribes to them under the "
         "name of `endpoint`.",
+        (),
         parse=events,
-        default=(),
     )
     immediate_retries: int = option(
-        "How often a function that fails is called again at once.", parse=_retries, kind="number", default=5
+        "How often a function that fails is called again at once.", 5, parse=_retries, kind="number"
     )
-    handler_timeout: timedelta = option(  # noqa: RUF009 -- it declares a field
-        "How long a call may take.", parse=duration, default=_HALF_A_MINUTE
-    )
+    handler_timeout: timedelta = option("How long a call may take.", timedelta(seconds=30))
     delayed_retries: int = option(
         "How often a message that has failed is tried again later; `0` for never.",
+        3,
         parse=_retries,
         kind="number",
-        default=3,
     )
-    delayed_retries_increase: timedelta = option(  # noqa: RUF009 -- likewise
-        "How much longer each of these waits than the one before.", parse=duration, default=_TEN_SECONDS
+    delayed_retries_increase: timedelta = option(
+        "How much longer each of these waits than the one before.", timedelta(seconds=10)
     )
 
 

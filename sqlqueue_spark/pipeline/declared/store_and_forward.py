@@ -48,13 +48,13 @@ class StoreAndForwardOptions(HandleOptions):
 
     handler: str | None = option(  # type: ignore[assignment] # here a job may have none
         "`module:function`, called for each message that does not say that it goes to another database.",
+        None,
         parse=function_name,
-        default=None,
     )
     local_queue: str | None = option(
         "Address of the queue of this database where such messages go without a handler.",
+        None,
         parse=address,
-        default=None,
     )
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, why
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.options.fields import option, text
+from sqlqueue_spark.options.fields import option
 from sqlqueue_spark.options.named_module import find, imported
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
@@ -33,13 +33,9 @@ def function_name(value: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardOptions(SendingOptions):
-    sql: str | None = option(
-        "`SELECT … FROM messages`: what goes on, and where to.", parse=text, default=None
-    )
+    sql: str | None = option("`SELECT … FROM messages`: what goes on, and where to.", None)
     function: str | None = option(
-        "`module:function`, from DataFrame to DataFrame, in place of `sql`.",
-        parse=function_name,
-        default=None,
+        "`module:function`, from DataFrame to DataFrame, in place of `sql`.", None, parse=function_name
     )
 
     def check(self) -> None:

@@ -29,7 +29,7 @@ from sqlqueue_spark import fail_points, functions
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.options.fields import boolean, duration, option, said, text
+from sqlqueue_spark.options.fields import duration, option, said
 from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable, Version, merge
 from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, write_delta
 from sqlqueue_spark.pipeline.running.configuration import JobOptions
@@ -49,18 +49,14 @@ _SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveOptions(JobOptions):
-    path: str = option("Folder of the Delta table (--into).", parse=text)
-    take: bool = option(
-        "Take the messages out of the queue, instead of copying them.", parse=boolean, default=False
-    )
-    every: timedelta | None = option(  # noqa: RUF009 -- it declares a field
+    path: str = option("Folder of the Delta table (--into).")
+    take: bool = option("Take the messages out of the queue, instead of copying them.", False)
+    every: timedelta | None = option(
         "Copy again and again, with this pause between; without it, or with `availableNow`, once.",
+        None,
         parse=duration,
-        default=None,
     )
-    checkpoint: str | None = option(
-        "Folder of the stream's checkpoint, where messages are taken.", parse=text, default=None
-    )
+    checkpoint: str | None = option("Folder of the stream's checkpoint, where messages are taken.", None)
 
     def check(self) -> None:
         if self.take and self.checkpoint is None:

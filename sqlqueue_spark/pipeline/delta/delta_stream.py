@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.options.fields import option, said, text
+from sqlqueue_spark.options.fields import option, said
 from sqlqueue_spark.pipeline.delta.delta_writer import DeltaWriter, Write, append
 from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta, is_reachable
@@ -32,10 +32,8 @@ _UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaOptions(JobOptions):
-    path: str = option("Folder of the Delta table (--into).", parse=text)
-    checkpoint: str = option(
-        "Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.", parse=text
-    )
+    path: str = option("Folder of the Delta table (--into).")
+    checkpoint: str = option("Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.")
 
 
 def with_checkpoint(delta: Mapping[str, str]) -> dict[str, str]:

@@ -9,21 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options.fields import Options, boolean, option, text
+from sqlqueue_spark.options.fields import Options, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions(Options):
     """What the section of every job may say."""
 
-    available_now: bool = option(
-        "Take what is there now and end, instead of running on.", parse=boolean, default=False
-    )
+    available_now: bool = option("Take what is there now and end, instead of running on.", False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SendingOptions(JobOptions):
-    checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
+    checkpoint: str = option("Folder of the stream's checkpoint, its own alone.")
 
 
 def configuration(
