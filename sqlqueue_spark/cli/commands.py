@@ -234,11 +234,14 @@ def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> No
     orders to another database and answers back, although that database is down for a while.
     """
     with command_group.needing_spark("demo"):
+        from sqlqueue_spark.demo.folder import stop_servers
+
         show: Any = importlib.import_module(_DEMOS[name])
-    if stop:
-        stopped = show.stop(folder or show.DEFAULT_FOLDER)
-        output.lines(f"The server in {each} is stopped; its data stay." for each in stopped)
-        if not stopped:
-            output.say(f"No server of this demo runs in {folder or show.DEFAULT_FOLDER}.")
+    where = folder or show.DEFAULT_FOLDER
+    if not stop:
+        show.main(where, messages or show.DEFAULT_MESSAGES)
         return
-    show.main(folder or show.DEFAULT_FOLDER, messages or show.DEFAULT_MESSAGES)
+    ran = stop_servers(where, show.SERVERS)
+    output.lines(f"The server in {each} is stopped; its data stay." for each in ran)
+    if not ran:
+        output.say(f"No server of this demo runs in {where}.")

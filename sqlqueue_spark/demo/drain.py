@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.demo.folder import alone, check_parts, short, stopped, url_file
+from sqlqueue_spark.demo.folder import alone, check_parts, short, url_file
 from sqlqueue_spark.demo.shown_command import activation, child_environment, run
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.options import ConnectionOptions
@@ -21,6 +21,8 @@ from sqlqueue_spark.options import ConnectionOptions
 QUEUE = "orders"
 DEFAULT_FOLDER = Path(".demo")
 DEFAULT_MESSAGES = 300_000
+#: The folders of the servers' data within that of the demo.
+SERVERS = ("database",)
 
 
 def main(folder: Path, messages: int) -> None:
@@ -31,12 +33,13 @@ def main(folder: Path, messages: int) -> None:
     """
     check_parts()
     with alone(folder):
-        server = EmbeddedServer(folder / "database", keep_running=True)
+        data = folder / SERVERS[0]
+        server = EmbeddedServer(data, keep_running=True)
         server.start()
         url = server.url()
         environment = child_environment(SQLQUEUE_URL=url)
         ours = url_file(folder / "url", "SQLQUEUE_URL", url)
-        click.secho(f"A PostgreSQL server runs in {folder / 'database'}", bold=True)
+        click.secho(f"A PostgreSQL server runs in {data}", bold=True)
         click.echo(f"export {ours}")
         into, checkpoint = (short(folder / each / QUEUE) for each in ("delta", "checkpoints"))
         drain = ("drain", QUEUE, "--into", into, "--checkpoint", checkpoint)
@@ -50,11 +53,6 @@ def main(folder: Path, messages: int) -> None:
     where = "" if folder == DEFAULT_FOLDER else f" --folder {shlex.quote(str(folder))}"
     command = shlex.join(["sqlqueue", *drain])
     click.echo(_NEXT.format(activate=activation(), url=ours, queue=QUEUE, drain=command, where=where))
-
-
-def stop(folder: Path) -> list[Path]:
-    """Stop the demo's server; its data stay. Returns where it ran."""
-    return stopped(folder / "database")
 
 
 def _conclude(said: str, left: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,12 +46,10 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def stopped(*folders: Path) -> list[Path]:
-    """Stop the servers whose data are in these folders; returns the folders of those that ran."""
-    ran = [each for each in folders if each.exists() and EmbeddedServer(each).running_port() is not None]
-    for each in ran:
-        EmbeddedServer(each).stop()
-    return ran
+def stop_servers(folder: Path, servers: Iterable[str]) -> list[Path]:
+    """Stop a demo's servers; their data stay. Returns the folders of the data of those that ran."""
+    data = [folder / each for each in servers]
+    return [each for each in data if each.exists() and EmbeddedServer(each).stop()]
 
 
 def url_file(file: Path, variable: str, url: str) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 
 from sqlqueue_spark.administration import delayed_tables, queue_peek, queue_tables
-from sqlqueue_spark.demo.folder import alone, check_parts, short, stopped, url_file
+from sqlqueue_spark.demo.folder import alone, check_parts, short, stop_servers, url_file
 from sqlqueue_spark.demo.shown_command import activation, child_environment, run
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.errors import SqlQueueError
@@ -31,7 +31,7 @@ from sqlqueue_spark.options import ConnectionOptions
 
 DEFAULT_FOLDER = Path(".demo/store-and-forward")
 DEFAULT_MESSAGES = 300
-_NAMES = ("shop", "billing")
+SERVERS = ("shop", "billing")
 STORE, ORDERS, ANSWERS, _TYPE = "outgoing", "billing", "sales", "Shop.Messages.OrderSubmitted"
 #: How many orders are submitted between two looks, and the seconds between looks and between lines.
 _PORTION, _LOOK, _LINE = 10, 0.1, 3.0
@@ -45,12 +45,12 @@ def main(folder: Path, messages: int) -> None:
     """
     check_parts()
     with alone(folder), ExitStack() as at_failure:
-        at_failure.callback(stop, folder)
-        shop, billing = servers = [EmbeddedServer(folder / name, keep_url=True) for name in _NAMES]
+        at_failure.callback(stop_servers, folder, SERVERS)
+        shop, billing = servers = [EmbeddedServer(folder / name, keep_url=True) for name in SERVERS]
         for server in servers:
             server.start()
         environment = child_environment(SHOP=shop.url(), BILLING=billing.url(), SQLQUEUE_URL=shop.url())
-        urls = " ".join(url_file(folder / f"{n}.url", n.upper(), environment[n.upper()]) for n in _NAMES)
+        urls = " ".join(url_file(folder / f"{n}.url", n.upper(), environment[n.upper()]) for n in SERVERS)
         click.secho(f"Two PostgreSQL servers run in {folder}", bold=True)
         click.echo(f"export {urls}\n{_PICTURE}")
         log = folder / "jobs.log"
@@ -88,11 +88,6 @@ def main(folder: Path, messages: int) -> None:
     where = "" if folder == DEFAULT_FOLDER else f" --folder {shlex.quote(str(folder))}"
     checkpoint = shlex.quote(short(folder / "checkpoints" / "typed"))
     click.echo(_NEXT.format(activate=activation(), urls=urls, checkpoint=checkpoint, where=where))
-
-
-def stop(folder: Path) -> list[Path]:
-    """Stop the demo's servers; their data stay. Returns where they ran."""
-    return stopped(*(folder / name for name in _NAMES))
 
 
 def _kill(jobs: subprocess.Popen[bytes]) -> None:

@@ -77,20 +77,16 @@ class KeptServer:
         binary("postgres")  # what is not installed is said before anything is made
         self._take_folder()
         with self._alone():
-            ran = self._server.running_port() is not None
-            self._server.start()
+            began = self._server.start()
             OwnFile(self.url_file).write(self._server.url())
-            if not ran:
+            if began:
                 OwnFile(self.folder / _STARTED).write(_here())
-        return not ran
+        return began
 
     def stop(self) -> bool:
         """Stop it; its data stay. Returns whether it ran."""
-        self._check_there()
         with self._alone():
-            ran = self._server.running_port() is not None
-            self._server.stop()
-        return ran
+            return self._server.stop()
 
     def status(self) -> Status:
         """Whether it runs, at which port, who started it and when, and who is connected."""
@@ -109,7 +105,6 @@ class KeptServer:
 
     def url(self) -> str:
         """Its url, with the password. The server must run, so that a program finds it there."""
-        self._check_there()
         with self._alone():
             if self._server.running_port() is None:
                 raise ConfigurationError(
@@ -130,7 +125,6 @@ class KeptServer:
 
     def remove(self) -> list[str]:
         """Stop it and delete its data; returns the names of what else is in the folder, which stays."""
-        self._check_there()
         with self._alone(), _said(f"The server in {self.folder} cannot be removed"):
             self._server.stop()
             for each in _OURS:
@@ -180,7 +174,8 @@ class KeptServer:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Let one command at a time work on the server."""
+        """Let one command at a time work on the server, which must be there."""
+        self._check_there()
         with ExitStack() as stack:
             with _said(f"The folder {self.folder} cannot be used"):
                 check_way(self.folder)

@@ -75,8 +75,8 @@ class EmbeddedServer:
         self._started_by: int | None = None  # our process id, once the server is ours to stop
         self._watcher: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Return when the server accepts connections. Calling again is harmless.
+    def start(self) -> bool:
+        """Return, once the server accepts connections, whether it had to be started. May be called again.
 
         :raises ConfigurationError: it does not start, such as when another program has the port that it
             keeps.
@@ -101,13 +101,19 @@ class EmbeddedServer:
                 self._started_by = os.getpid()
                 self._watch()
                 atexit.register(self._stop_if_ours)
+        return running is None
 
-    def stop(self, *, immediate: bool = False) -> None:
-        """Return when the server is gone, also one that is not ours. ``immediate`` cuts it off."""
+    def stop(self, *, immediate: bool = False) -> bool:
+        """Return, once the server is gone, whether it ran; also one that is not ours.
+
+        :param immediate: whether to cut it off.
+        """
         self._let_go()
-        if self.running_port() is not None:
-            mode = "immediate" if immediate else "fast"
-            run(binary("pg_ctl"), "stop", "-w", "-D", self.data_directory, "-m", mode)
+        if self.running_port() is None:
+            return False
+        mode = "immediate" if immediate else "fast"
+        run(binary("pg_ctl"), "stop", "-w", "-D", self.data_directory, "-m", mode)
+        return True
 
     def running_port(self) -> int | None:
         """The port of the server that runs on the directory, once it is neither starting nor stopping."""

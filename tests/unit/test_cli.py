@@ -180,14 +180,13 @@ def test_options_are_listed_as_text_and_markdown(of, which):
 
 def test_demo_hands_over_to_the_demo(monkeypatch, tmp_path):
     called = []
-    for name in ("drain", "two_databases"):
-        for what in ("main", "stop"):
+    for name, what in (("drain", "main"), ("two_databases", "main"), ("folder", "stop_servers")):
 
-            def noted(*given, name=name, what=what):
-                called.append((name, what, *given))
-                return []
+        def noted(*given, name=name, what=what):
+            called.append((name, what, *given))
+            return []
 
-            monkeypatch.setattr(f"sqlqueue_spark.demo.{name}.{what}", noted)
+        monkeypatch.setattr(f"sqlqueue_spark.demo.{name}.{what}", noted)
     folder = ("--folder", str(tmp_path))
     for arguments in (
         (*folder, "--messages", "7"),
@@ -201,10 +200,10 @@ def test_demo_hands_over_to_the_demo(monkeypatch, tmp_path):
     own = Path(".demo/store-and-forward")
     assert called == [
         ("drain", "main", tmp_path, 7),
-        ("drain", "stop", tmp_path),
+        ("folder", "stop_servers", tmp_path, ("database",)),
         ("drain", "main", Path(".demo"), 300_000),
         ("two_databases", "main", own, 7),
-        ("two_databases", "stop", tmp_path),
+        ("folder", "stop_servers", tmp_path, ("shop", "billing")),
         ("two_databases", "main", own, 300),
     ]
 
