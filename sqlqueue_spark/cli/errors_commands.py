@@ -102,7 +102,7 @@ def list_(
             summary.add(row)
             yield row
 
-    with progress.looking(json_) as bar:
+    with progress.bar(None, " rows", lines=json_) as bar:
         rows = counted(error_queue.look(options, queue, selection, looked=bar.update))
         if json_:
             for row in islice(rows, limit):
@@ -175,7 +175,7 @@ def retry(
     sessions have locked are left out. If a queue is missing or cannot be reached, its messages stay, the
     others go, and the exit code is 1.
     """
-    with progress.looking() as bar:
+    with progress.bar(None, " rows") as bar:
         plan = failed_retry.plan(options, queue, selection, to=to, looked=bar.update)
     if dry_run:
         output.show(json_, error_output.retried_json(plan), error_output.retried_text(plan, planned=True))
@@ -215,7 +215,7 @@ def discard(
     in the file and still in the queue. Rows that other sessions have locked stay. The file holds headers and
     bodies, so only its owner may read it.
     """
-    with progress.looking() as bar:
+    with progress.bar(None, " rows") as bar:
         name, count = error_discard.meant(options, queue, selection, looked=bar.update)
     if not count:
         found = error_discard.Discarded(queue=name, count=0, held=0)

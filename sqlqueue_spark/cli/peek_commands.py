@@ -126,8 +126,7 @@ class _View:
         self._looked = Looked(queue=queue)
 
     def show(self, options: ConnectionOptions, after: int, count: int | None, scan: int | None) -> None:
-        # A bar would break the lines on the same terminal.
-        with progress.bar(None, " rows", disable=sys.stdout.isatty() or None) as bar:
+        with progress.bar(None, " rows", lines=True) as bar:
 
             def looked(found: Looked) -> None:
                 bar.update(found.rows - bar.n)

@@ -22,17 +22,14 @@ _SOON = 1.0
 _ENDING = "Ends after the portion under way; Ctrl-C again ends at once."
 
 
-def bar(total: int | None, unit: str, **more: Any) -> tqdm:
-    """Return a progress bar on stderr. It is hidden if stderr is no terminal."""
-    return tqdm(total=total, unit=unit, unit_scale=True, **{"disable": None, "leave": False, **more})
+def bar(total: int | None, unit: str, *, lines: bool = False, **more: Any) -> tqdm:
+    """Return a progress bar on stderr. It is hidden if stderr is no terminal.
 
-
-def looking(lines: bool = False) -> tqdm:
-    """Return a bar for reading an unknown number of rows.
-
-    :param lines: whether lines are printed meanwhile; then the bar is hidden if stdout is a terminal.
+    :param lines: whether lines are printed meanwhile. A bar would break them on the same terminal, so it is
+        hidden if stdout is one.
     """
-    return bar(None, " rows", disable=(lines and sys.stdout.isatty()) or None)
+    off = (lines and sys.stdout.isatty()) or None
+    return tqdm(total=total, unit=unit, unit_scale=True, disable=off, leave=False, **more)
 
 
 @contextlib.contextmanager
@@ -40,17 +37,15 @@ def counting(what: str, lines: bool = False) -> Iterator[None]:
     """Show a clock while the block counts rows, after its first second: one statement, which may take long.
 
     :param what: the name of what is counted.
-    :param lines: as in :func:`looking`.
+    :param lines: as in :func:`bar`.
     """
     done = threading.Event()
 
     def tick() -> None:
         if done.wait(_SOON):
             return
-        off = (lines and sys.stdout.isatty()) or None
-        with bar(
-            None, "", desc=f"counting {plain(what)}: ", bar_format="{desc}{elapsed}", disable=off
-        ) as shown:
+        desc = f"counting {plain(what)}: "
+        with bar(None, "", lines=lines, desc=desc, bar_format="{desc}{elapsed}") as shown:
             while not done.wait(_SOON):
                 shown.refresh()
 
@@ -66,21 +61,32 @@ def counting(what: str, lines: bool = False) -> Iterator[None]:
 class Progress:
     """Counts things that are done. Called after each step of the work with the number of things in it."""
 
-    def __init__(self, shown: tqdm, interrupted: _Interrupt) -> None:
+    def __init__(self, shown: tqdm) -> None:
         self.count = 0
+        #: Whether Ctrl-C was pressed again, which ends the work within a step.
+        self.hurried = False
+        self._asked = False
         self._shown = shown
-        self._interrupted = interrupted
 
     def __call__(self, things: int) -> None:
         """:raises KeyboardInterrupt: Ctrl-C was pressed in the meantime."""
         self.count += things
         self._shown.update(things)
-        if self._interrupted.asked:
+        if self._asked:
             raise KeyboardInterrupt
 
     def expect(self, total: int | None) -> None:
         """Set the total number of things, now that it is known."""
         self._shown.reset(total)
+
+    def interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        """Handle Ctrl-C."""
+        if self._asked:
+            self.hurried = True
+            raise KeyboardInterrupt
+        self._asked = True
+        say(err=True)  # behind the ^C of the terminal
+        say(_ENDING, err=True)
 
 
 @contextlib.contextmanager
@@ -102,8 +108,7 @@ def interruptible(
     :param go_on: returns the end of this line.
     :param telling: errors that say themselves how much was done; they are raised without this line.
     """
-    with bar(total, f" {noun}s") as shown, _deferred() as interrupted:
-        more = Progress(shown, interrupted)
+    with bar(total, f" {noun}s") as shown, _handling_ctrl_c(Progress(shown)) as more:
         try:
             yield more
         except telling:
@@ -112,43 +117,25 @@ def interruptible(
             shown.close()
             if not more.count and isinstance(error, Exception):  # nothing was done: the error says enough
                 raise
-            unknown = f"; the portion under way may be {done} too" if interrupted.hurried else ""
+            unknown = f"; the portion under way may be {done} too" if more.hurried else ""
             say(f"{done} before: {counted(more.count, noun)}{unknown}{go_on()}", err=True)
             raise
 
 
-class _Interrupt:
-    """Counts Ctrl-C: the first one asks for an end after the present step, the second one ends at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.hurried = False
-
-    def handle(self, _number: int, _frame: FrameType | None) -> None:
-        if self.asked:
-            self.hurried = True
-            raise KeyboardInterrupt
-        self.asked = True
-        say(err=True)  # behind the ^C of the terminal
-        say(_ENDING, err=True)
-
-
 @contextlib.contextmanager
-def _deferred() -> Iterator[_Interrupt]:
-    """In this block the first Ctrl-C only asks for an end.
+def _handling_ctrl_c(progress: Progress) -> Iterator[Progress]:
+    """In this block Ctrl-C goes to the progress.
 
     Does nothing outside the main thread, which alone gets signals, or if the caller has a handler of its own.
     """
-    interrupt = _Interrupt()
-    handled = (
+    ours = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
-    if not handled:
-        yield interrupt
-        return
-    signal.signal(signal.SIGINT, interrupt.handle)
+    if ours:
+        signal.signal(signal.SIGINT, progress.interrupt)
     try:
-        yield interrupt
+        yield progress
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
