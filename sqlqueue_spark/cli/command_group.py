@@ -8,9 +8,9 @@ import os
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -36,12 +36,12 @@ class CommandGroup(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command, or answer a shell that asks for completions; then errors are not shown."""
-        if not shells.asks():
+        if not (asked := os.environ.get(shells.COMPLETE)):
             sys.excepthook = _say_trace
             return super().main(*args, **extra)
-        _say_nothing()
-        with contextlib.suppress(Exception, click.exceptions.Exit):
-            output.exactly(f"{shells.answer(self)}\n")
+        _discard(sys.stderr)  # a shell would show it within the line that is being typed
+        with contextlib.suppress(Exception):
+            shells.answer(self, asked)
         return None
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
@@ -78,12 +78,12 @@ class CommandGroup(click.Group):
                 ctx.exit(INTERRUPTED)
             raise click.ClickException("No answer came, so nothing was done.") from error
         except BrokenPipeError:
-            _leave_stdout()
+            _discard(sys.stdout)  # its reader, for example head, has ended
             ctx.exit(PIPE_CLOSED)
         except OSError as error:
             if error.errno not in _FULL or ctx.meta.get(DEBUG):
                 raise
-            _leave_stdout()  # the rest cannot be written either
+            _discard(sys.stdout)  # the rest cannot be written either
             raise click.ClickException(
                 f"The output cannot be written ({error.strerror}), so what is there of it is not all; make "
                 "room, and try again."
@@ -103,12 +103,9 @@ class Job(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        return self._command().make_context(info_name, args, parent, **extra)
-
-    def _command(self) -> click.Command:
         with needing_spark():
             command: click.Command = pkgutil.resolve_name(self._where)
-        return command
+        return command.make_context(info_name, args, parent, **extra)
 
 
 @contextmanager
@@ -134,19 +131,9 @@ def _say_trace(_type: object, error: BaseException, _trace: object) -> None:
         output.say(line, err=True)
 
 
-def _say_nothing() -> None:
-    """Discard stderr: a shell would show it within the line that is being typed."""
-    _to_nowhere(lambda: 2)
-
-
-def _leave_stdout() -> None:
-    """Discard the rest of stdout: its reader, for example ``head``, has ended, or its disk is full."""
-    _to_nowhere(sys.stdout.fileno)
-
-
-def _to_nowhere(descriptor: Callable[[], int]) -> None:
-    """:param descriptor: returns the file descriptor of a stream, or raises if it has none."""
-    with contextlib.suppress(OSError, ValueError):
+def _discard(stream: TextIO) -> None:
+    """Let all that is still written to a stream vanish."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed, or no file
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, descriptor())
+        os.dup2(nowhere, stream.fileno())
         os.close(nowhere)

@@ -194,7 +194,7 @@ def options(sink: bool, markdown: bool) -> None:
 
 
 @main.command()
-@click.argument("shell", type=click.Choice([*shells.SHELLS]))
+@click.argument("shell", type=click.Choice(shells.SHELLS))
 def completion(shell: str) -> None:
     """Print a script with which a shell completes commands, options and the names of queues.
 
@@ -203,7 +203,7 @@ def completion(shell: str) -> None:
     zsh, in ~/.zshrc, behind compinit:        eval "$(sqlqueue completion zsh)"
     fish:    sqlqueue completion fish > ~/.config/fish/completions/sqlqueue.fish
     """  # noqa: D301 -- click's mark for lines that it must not wrap
-    output.exactly(f"{shells.script(main, shell)}\n")
+    shells.answer(main, f"{shell}_source")
 
 
 #: The demos by name, with their modules.

@@ -13,19 +13,20 @@ import click
 from click.shell_completion import (
     BashComplete,
     CompletionItem,
-    FishComplete,
-    ShellComplete,
-    ZshComplete,
+    add_completion_class,
+    shell_complete,
     split_arg_string,
 )
 
-#: The environment variable in which a shell names itself and what it asks for.
+SHELLS = ("bash", "zsh", "fish")
+#: The environment variable in which a shell names itself and what it asks for, as in ``bash_complete``.
 COMPLETE = "_SQLQUEUE_COMPLETE"
 
 _WORDS = 'COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD'
 _LINE = 'COMP_LINE="${COMP_LINE:0:COMP_POINT}" COMP_REPLACED="$2"'
 
 
+@add_completion_class
 class _Bash(BashComplete):
     source_template = BashComplete.source_template.replace(_WORDS, _LINE)
 
@@ -41,30 +42,6 @@ class _Bash(BashComplete):
         return f"{item.type},{item.value[self._stays :]}"
 
 
-SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": ZshComplete, "fish": FishComplete}
-
-
-def script(program: click.Command, shell: str) -> str:
-    """Return the script with which a shell completes the lines of a program."""
-    return _of(program, shell).source()
-
-
-def asks() -> bool:
-    """Whether a shell has started the program to ask for completions or for its script."""
-    shell, wanted = _asked()
-    return shell in SHELLS and wanted in ("complete", "source")
-
-
-def answer(program: click.Command) -> str:
-    """Return what the shell asks for, in its own format."""
-    shell, wanted = _asked()
-    return script(program, shell) if wanted == "source" else _of(program, shell).complete()
-
-
-def _of(program: click.Command, shell: str) -> ShellComplete:
-    return SHELLS[shell](program, {}, "sqlqueue", COMPLETE)
-
-
-def _asked() -> tuple[str, str]:
-    shell, _, wanted = os.environ.get(COMPLETE, "").partition("_")
-    return shell, wanted
+def answer(program: click.Command, asked: str) -> None:
+    """Print what a shell asks for: completions, or with ``bash_source`` the script that asks for them."""
+    shell_complete(program, {}, "sqlqueue", COMPLETE, asked)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.cli.shells import script
 from tests.support.terminal import terminal
 
 _ROOT = Path(__file__).parents[2]
@@ -33,6 +33,11 @@ needs_fish, needs_zsh = (
 )
 
 
+def script(shell: str) -> str:
+    """The script with which a shell completes our lines."""
+    return CliRunner().invoke(main, ["completion", shell]).stdout
+
+
 def in_bash(
     folder: Path, line: str, replaced: str | None = None, **environment: str
 ) -> tuple[list[str], str]:
@@ -43,7 +48,7 @@ def in_bash(
     """
     last = line.rsplit(" ", maxsplit=1)[-1] if replaced is None else replaced
     ended = subprocess.run(
-        ["bash", "--norc", "-c", _BASH.format(script=script(main, "bash"), line=shlex.quote(line), replaced=shlex.quote(last))],
+        ["bash", "--norc", "-c", _BASH.format(script=script("bash"), line=shlex.quote(line), replaced=shlex.quote(last))],
         env=_with_program(folder, environment),
         stdin=subprocess.DEVNULL, capture_output=True, check=True, text=True, timeout=60,
     )  # fmt: skip
@@ -63,7 +68,7 @@ def _with_program(folder: Path, environment: Mapping[str, str]) -> dict[str, str
 def in_fish(folder: Path, line: str, **environment: str) -> list[str]:
     """The completions that a real fish has for a line."""
     script_ = folder / "sqlqueue.fish"
-    script_.write_text(script(main, "fish"))
+    script_.write_text(script("fish"))
     ended = subprocess.run(
         ["fish", "--no-config", "-c", f"source {shlex.quote(str(script_))}; complete -C {shlex.quote(line)}"],
         env=_with_program(folder, environment), capture_output=True, check=True, text=True, timeout=60,
@@ -74,7 +79,7 @@ def in_fish(folder: Path, line: str, **environment: str) -> list[str]:
 
 def in_zsh(folder: Path, line: str, whole: str, **environment: str) -> None:
     """Type a line into a real zsh, press the tabulator, and wait until the line is this one."""
-    (folder / "sqlqueue.zsh").write_text(script(main, "zsh"))
+    (folder / "sqlqueue.zsh").write_text(script("zsh"))
     begun = f"autoload -U compinit; compinit -u -D; source {shlex.quote(str(folder))}/sqlqueue.zsh; echo re''ady\n"
     with terminal("-f", "-i", program="zsh", environment=_with_program(folder, environment)) as shell:
         shell.type(begun)
