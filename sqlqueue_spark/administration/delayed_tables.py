@@ -79,7 +79,7 @@ def deliver(
     pause: Callable[[float], bool] | None = None,
     *,
     moved: Callable[[Moved], object] = lambda _: None,
-) -> None:
+) -> Moved:
     """Deliver the messages that are due now. With ``pause``, go on and deliver the others in time.
 
     Arguments and errors are those of :class:`DelayedMover`.
@@ -88,10 +88,9 @@ def deliver(
 
     mover = DelayedMover(options=options, owner=owner_at(options, owner), error_queue=error_queue)
     if pause is not None:
-        mover.run(pause, moved)
-        return
+        return mover.run(pause, moved)
     try:
-        mover.move_due(moved)
+        return mover.move_due(moved)
     finally:
         mover.close()
 

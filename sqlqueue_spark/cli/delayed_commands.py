@@ -67,25 +67,14 @@ def run(options: ConnectionOptions, queue: str, error_queue: str, once: bool) ->
 
     Several may run at once, also beside the .NET endpoint that delivers them.
     """
-    from sqlqueue_spark.send.waiting.delayed_mover import Moved
-
-    done = Moved()
-
-    def moved(more: Moved) -> None:
-        nonlocal done
-        done += more
-
     if once:
         with interruptible(None, "message", "delivered") as progress:
-
-            def told(more: Moved) -> None:
-                moved(more)
-                progress(more.sent + more.failed)
-
-            delayed_tables.deliver(options, queue, error_queue, moved=told)
+            done = delayed_tables.deliver(
+                options, queue, error_queue, moved=lambda more: progress(more.sent + more.failed)
+            )
     else:
         stopping = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopping.set())
-        delayed_tables.deliver(options, queue, error_queue, stopping.wait, moved=moved)
+        done = delayed_tables.deliver(options, queue, error_queue, stopping.wait)
     output.say(f"delivered {done.sent:,} messages, {done.failed:,} went to {error_queue}")

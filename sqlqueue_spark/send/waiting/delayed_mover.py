@@ -109,22 +109,24 @@ class DelayedMover:
     _usual: tuple[str, str] | None = None
     _begun: bool = False
 
-    def run(self, pause: Callable[[float], bool], moved: Callable[[Moved], object] = lambda _: None) -> None:
+    def run(self, pause: Callable[[float], bool], moved: Callable[[Moved], object] = lambda _: None) -> Moved:
         """Move what is due, until ``pause``, which waits for a number of seconds, returns True.
 
         :param moved: is told what each portion has moved.
         :raises QueueError: the table or the error queue is not there.
         """
-        wait = 0.0
+        total, wait = Moved(), 0.0
         try:
             while not pause(wait):
                 wait, done = Retry(f"moving from {delayed.table_of(self.owner)}").retried(
                     self._look, on_failure=self._failed
                 )
                 if done != Moved():
+                    total += done
                     moved(done)
         finally:
             self.close()
+        return total
 
     def move_due(self, moved: Callable[[Moved], object] = lambda _: None) -> Moved:
         """Move all that is due now. Arguments and errors as :meth:`run`."""
