@@ -144,7 +144,7 @@ def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bo
 @parameters.queues
 @parameters.connected_to_follow
 @click.option("--expired", is_flag=True, help="Delete only messages whose time to be received is over.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@parameters.yes
 def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, yes: bool) -> None:
     """Delete the messages that are in a queue now. Blocks no session; messages being received stay."""
     what = "expired messages" if expired else "messages"

@@ -153,7 +153,7 @@ def show(
 )
 @parameters.option("--rate N", click.IntRange(1), "Messages a second; default: as fast as possible.")
 @click.option("--dry-run", is_flag=True, help="Only say how many messages would go into which queue.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@parameters.yes
 @parameters.as_json
 @click.pass_context
 def retry(
@@ -204,7 +204,7 @@ def retry(
     type=click.Path(dir_okay=False, path_type=Path),
     help="The file to append them to: a line of JSON for each message, with its body in Base64.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@parameters.yes
 @parameters.as_json
 def discard(
     *, options: ConnectionOptions, queue: str, selection: Selection, file: Path, yes: bool, json_: bool

@@ -58,7 +58,7 @@ def script(*, endpoint: str, engine: str, default_schema: str | None) -> None:
     default="7d",
     show_default=True,
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@parameters.yes
 def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta, yes: bool) -> None:
     """Forget old message ids. Blocks no session; rows that are not dispatched stay.
 

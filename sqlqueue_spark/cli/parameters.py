@@ -126,17 +126,8 @@ def confirmed(question: str, answer: str, otherwise: str) -> None:
         raise click.ClickException(plain(f"That is not {answer!r}, so {otherwise}."))
 
 
-def _on_terminal() -> bool:
-    """Whether a user can be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
 def _names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",") if name.strip()]
-
-
-def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    ctx.meta[DEBUG] = value
 
 
 def together(*parts: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -168,11 +159,12 @@ queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True, t
 queue = click.argument("queue", metavar="QUEUE", type=queue_address)
 endpoint = click.argument("endpoint", metavar="ENDPOINT", type=endpoint_name)
 as_json = click.option("--json", "json_", is_flag=True, help="One JSON object a line.")
+yes = click.option("--yes", is_flag=True, help="Do not ask.")
 debug = click.option(
     "--debug",
     is_flag=True,
     expose_value=False,
-    callback=_remember_debug,
+    callback=lambda ctx, _, value: ctx.meta.update({DEBUG: value}),
     help="Show where an error came from.",
 )
 role = click.option(
@@ -269,7 +261,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             try:
                 return command(options=parsed, **given)
             except NoPassword:  # raised by the first connection, before anything was done
-                if not _on_terminal():
+                if not (sys.stdin.isatty() and sys.stderr.isatty()):  # there is no user to ask
                     raise
             who = f" of {parsed.user}" if parsed.user else ""
             password = click.prompt(plain(f"Password{who}{place(parsed)}"), hide_input=True, err=True)

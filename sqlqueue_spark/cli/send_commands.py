@@ -111,23 +111,13 @@ def send(
         elif count is None:
             output.say(f"sent {queue_tables.send(options, queue, draft)} to {queue}")
         else:
-            _send_load(options, queue, count, size=size or queue_tables.MESSAGE_BYTES, rate=rate, ttl=ttl)
-
-
-def _send_load(
-    options: ConnectionOptions,
-    queue: str,
-    count: int,
-    *,
-    size: int,
-    rate: int | None,
-    ttl: timedelta | None,
-) -> None:
-    with progress.interruptible(count, "message", "sent") as sent:
-        took = queue_tables.send_load(
-            options, queue, count=count, size=size, rate=rate, ttl=ttl, progress=sent
-        ).total_seconds()
-    output.say(f"sent {count:,} messages to {queue} in {took:.1f} s ({count / max(took, 0.001):,.0f}/s)")
+            its_size = size or queue_tables.MESSAGE_BYTES
+            with progress.interruptible(count, "message", "sent") as sent:
+                took = queue_tables.send_load(
+                    options, queue, count=count, size=its_size, rate=rate, ttl=ttl, progress=sent
+                ).total_seconds()
+            pace = f"{count / max(took, 0.001):,.0f}/s"
+            output.say(f"sent {count:,} messages to {queue} in {took:.1f} s ({pace})")
 
 
 def _send_lines(

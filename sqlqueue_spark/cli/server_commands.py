@@ -27,9 +27,6 @@ def _kept(command: parameters.Command) -> parameters.Command:
     return folder(parameters.debug(command))
 
 
-_yes = click.option("--yes", is_flag=True, help="Do not ask.")
-
-
 def _told(found: Status) -> Iterator[str]:
     """Yield who started a server that runs, since when it runs, and who is connected."""
     if found.started_at is not None:
@@ -77,7 +74,7 @@ def start(kept: KeptServer) -> None:
 
 @server.command()
 @_kept
-@_yes
+@parameters.yes
 def stop(kept: KeptServer, yes: bool) -> None:
     """Stop it; its data stay. It asks first where processes are connected, for they would be cut off."""
     connected = kept.status().connected
@@ -125,7 +122,7 @@ def url(kept: KeptServer) -> None:
 
 @server.command()
 @_kept
-@_yes
+@parameters.yes
 def remove(kept: KeptServer, yes: bool) -> None:
     """Stop it and delete its data."""
     size = kept.size()
