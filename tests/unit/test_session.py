@@ -67,8 +67,8 @@ class Builder:
         self.settings["name"] = name
         return self
 
-    def config(self, key, value):
-        self.settings[key] = value
+    def config(self, *, map):
+        self.settings |= map
         return self
 
     def getOrCreate(self):  # noqa: N802 -- likewise

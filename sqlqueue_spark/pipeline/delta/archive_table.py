@@ -49,16 +49,18 @@ class ArchiveTable:
     """The archive of a path; the table need not be there yet."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
+        from delta.tables import DeltaTable
+
+        self._delta = DeltaTable
         self._spark = spark
         self._path = path
 
     def version(self) -> Version | None:
         """The table's newest commit; None if there is no table."""
-        from delta.tables import DeltaTable
-
         if not self._exists():
             return None
-        newest = DeltaTable.forPath(self._spark, self._path).history(1).select("version", "timestamp").first()
+        history = self._delta.forPath(self._spark, self._path).history(1)
+        newest = history.select("version", "timestamp").first()
         return None if newest is None else Version(*newest)
 
     def missing(self, ids: list[str]) -> set[str]:
@@ -89,15 +91,13 @@ class ArchiveTable:
         return Retry(f"writing into {self._path}").retried(tried)
 
     def _merged(self, rows: DataFrame, once: Mapping[str, str]) -> int:
-        from delta.tables import DeltaTable
-
         if not self._exists():
             # Of two programs that create it at once, one is refused.
             rows.limit(0).write.format("delta").mode("append").save(self._path)
         columns: dict[str, str | Column] = {name: f"new.`{name}`" for name in rows.columns}
         with _set(self._spark, {_SETTINGS[name]: value for name, value in once.items()}):
             merged = (
-                DeltaTable.forPath(self._spark, self._path).alias("there")
+                self._delta.forPath(self._spark, self._path).alias("there")
                 .merge(rows.dropDuplicates(["Id"]).alias("new"), "there.Id = new.Id")
                 .whenNotMatchedInsert(values=columns)
                 .withSchemaEvolution()  # a later version may have more columns
@@ -107,9 +107,7 @@ class ArchiveTable:
         return sum(row.num_inserted_rows for row in merged.collect())
 
     def _exists(self) -> bool:
-        from delta.tables import DeltaTable
-
-        return bool(DeltaTable.isDeltaTable(self._spark, self._path))
+        return bool(self._delta.isDeltaTable(self._spark, self._path))
 
 
 def merge(df: DataFrame, table: str, once: Mapping[str, str]) -> None:

@@ -177,8 +177,9 @@ class Job(click.Command):
         with exiting(1, debug):
             if debug:  # with this level Spark's processes tell the stack traces of our errors
                 os.environ["SQLQUEUE_LOG"] = "DEBUG"
-            folders = {each: said(sections[self._own], each) for each in ("path", "checkpoint")}
-            check_machine(delta=self._delta, folders={k: v for k, v in folders.items() if v is not None})
+            own = sections[self._own]
+            folders = {each: path for each in ("path", "checkpoint") if (path := said(own, each))}
+            check_machine(delta=self._delta, folders=folders)
             run.make_ready(create)
             spark = session(run.title, delta=self._delta)
             run.start(spark)

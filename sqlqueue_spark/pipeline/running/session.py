@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,20 +20,18 @@ from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.pipeline.running import delta_lake
 from sqlqueue_spark.pipeline.running.delta_lake import JARS, LISTS, PACKAGES, fetched, remember
 from sqlqueue_spark.pipeline.running.java_output import start_java
-from sqlqueue_spark.pipeline.running.spark_defaults import (
-    CONF,
-    has_log,
-    settings_in,
-    tunes_java,
-    users_folder,
-)
+from sqlqueue_spark.pipeline.running.spark_defaults import CONF, settings_in, users_folder
 
 #: How Spark's own launchers say that Spark runs already, or where.
 _RUNS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 #: The options of the Java that this process starts; where else the user may give some.
 _JAVA = "spark.driver.extraJavaOptions"
 _JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+#: An option that tunes Java; an archive of classes does not.
+_TUNES = re.compile(r"-XX:(?!SharedArchiveFile|ArchiveClassesAtExit)")
 _LOG = "log4j2.configurationFile"
+#: The ends of the names of the files in which Log4j finds its configuration.
+_LOG_FILES = ("properties", "xml", "json", "jsn", "yaml", "yml")
 #: What may be in the way of a Spark that fetches a package.
 _NOT_FETCHED = (
     " The first time it fetches {} from Maven's repository; where there is no way to that, name a mirror in "
@@ -102,13 +101,10 @@ def session(name: str, *, delta: bool = True, settings: Mapping[str, str] | None
         ours = missing_settings(theirs, delta=delta) | dict(settings or {})
         if _fetches_delta_alone(ours, theirs):
             click.echo(f"Spark fetches {ours[PACKAGES]} from Maven's repository, once.", err=True)
-    builder = SparkSession.builder.appName(name)
-    for key, value in ours.items():
-        builder = builder.config(key, value)
     try:
         if _is_ours():
             start_java({**ours, "spark.app.name": name})
-        spark = builder.getOrCreate()
+        spark = SparkSession.builder.appName(name).config(map={**ours}).getOrCreate()
     except PySparkException as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
@@ -131,9 +127,10 @@ def missing_settings(theirs: Mapping[str, str], *, delta: bool) -> dict[str, str
     # Java that the user has tuned is not tuned again: it would not start with two collectors.
     said = [os.environ.get(each, "") for each in _JAVA_VARIABLES]
     said.append(theirs.get("spark.driver.defaultJavaOptions", ""))
-    java_options = [] if any(map(tunes_java, said)) else [ours.get(_JAVA, "")]
+    java_options = [] if any(map(_TUNES.search, said)) else [ours.get(_JAVA, "")]
     # The log that the user has configured stays.
-    if not (any(_LOG in each for each in said) or has_log(users_folder())):
+    files = (users_folder() / f"log4j2.{each}" for each in _LOG_FILES)
+    if not (any(_LOG in each for each in said) or any(each.is_file() for each in files)):
         java_options.append(f"-D{_LOG}={(CONF / 'log4j2.properties').as_uri()}")
     ours[_JAVA] = " ".join(filter(None, java_options))
     # What the user's file says wins, and its lists are added to.

@@ -29,14 +29,3 @@ def users_folder() -> Path:
     """Where Spark looks for the user's own files; the folder need not be there."""
     named = os.environ.get("SPARK_CONF_DIR")
     return Path(named) if named else spark_home() / "conf"
-
-
-def has_log(folder: Path) -> bool:
-    """Whether a folder has a file in which Log4j finds its configuration."""
-    suffixes = ("properties", "xml", "json", "jsn", "yaml", "yml")
-    return any((folder / f"log4j2.{each}").is_file() for each in suffixes)
-
-
-def tunes_java(options: str) -> bool:
-    """Whether options of Java tune it; an archive of classes does not."""
-    return re.search(r"-XX:(?!SharedArchiveFile|ArchiveClassesAtExit)", options) is not None
