@@ -23,11 +23,7 @@ from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_tables
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.pipeline import as_outgoing
-from sqlqueue_spark.pipeline.declared.store_and_forward import (
-    StoreAndForward,
-    StoreAndForwardOptions,
-    with_outcomes,
-)
+from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
 
 OTHER, FORWARD, WITHIN = "bench_other", "BenchForward", "BenchWithin"
 DOWN = "Down"
@@ -119,7 +115,7 @@ def storing(
     sink = {"url": other, "endpoint": FORWARD, "errorQueue": ERROR, **more}
     job = StoreAndForward.of(source, sink, options)
     job.remote.look()
-    rows = with_outcomes(stream(spark, server), options, QUEUE)
+    rows = job.with_outcomes(stream(spark, server), QUEUE)
     carry = job.sink()
 
     def send(batch: DataFrame, number: int) -> None:

@@ -298,7 +298,7 @@ def _sinks(
     }
     job = StoreAndForwardOptions.parse({"checkpoint": "none", "localQueue": local_queue})
     found = StoreAndForward.of(source, sink, job)
-    return found.home, found.other
+    return found.places.home, found.places.away
 
 
 @cache

@@ -98,7 +98,7 @@ class StoreAndForward(Stream):
         # As a user gives them: no name that tells the stream's connections apart.
         source = {"url": engine.url, "queue": queue.address}
         found = store_and_forward.StoreAndForward.of(source, given, of_job)
-        self.home, self.other = found.home, found.other
+        self.home, self.other = found.places.home, found.places.away
         self.databases = found.remote
         #: What the job adds to the columns of the source where it has no handler.
         self.nothing = "Outgoing" if of_job.local_queue is None else "Failure"

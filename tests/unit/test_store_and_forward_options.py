@@ -142,7 +142,7 @@ def test_each_database_sees_its_own_options():
         "delayedEndpoint": "Shop", "storeAndForward": "outgoing",
     }  # fmt: skip
     other = {**both, "url": BILLING, "endpoint.Shipping.url": "postgresql://third"}
-    assert (found.home, found.other) == (SinkOptions.parse(home), SinkOptions.parse(other))
+    assert (found.places.home, found.places.away) == (SinkOptions.parse(home), SinkOptions.parse(other))
 
 
 def test_a_password_of_the_sink_is_no_other_database():

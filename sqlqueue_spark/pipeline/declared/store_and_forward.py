@@ -19,7 +19,7 @@ from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
-from sqlqueue_spark.options.fields import address, option
+from sqlqueue_spark.options.fields import address, option, said
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
 from sqlqueue_spark.pipeline.declared.pipeline_options import sides
 from sqlqueue_spark.pipeline.declared.transform import function_name
@@ -62,15 +62,13 @@ class StoreAndForwardOptions(HandleOptions):
 class StoreAndForward:
     """The job: what goes on in its two databases.
 
-    :param home: options of its sink for the database of the queue, in which messages stay, wait and fail.
-    :param other: options of its sink for the database that messages go to.
+    :param places: at home messages stay, wait and fail; they go to the other database.
     """
 
     source: Mapping[str, str]
     options: StoreAndForwardOptions
     own: SourceOptions
-    home: SinkOptions
-    other: SinkOptions
+    places: Places
     remote: RemoteDatabases
 
     @classmethod
@@ -79,18 +77,18 @@ class StoreAndForward:
     ) -> StoreAndForward:
         """:raises ConfigurationError: the options cannot be those of a store-and-forward job."""
         own = SourceOptions.parse(source)
-        _check_given({name.lower() for name in sink}, options)
+        _check_given(sink, options)
         stays = {} if options.local_queue is None else {"queue": options.local_queue}
         here, there = sides(source, {**sink, **stays})
-        home, other = SinkOptions.parse(here), SinkOptions.parse(there)
+        places = Places(SinkOptions.parse(here), SinkOptions.parse(there))
         if own.queue is None:
             raise ConfigurationError(
                 "A store-and-forward job has one queue, in whose table of delayed messages they wait; give "
                 "the option queue, and start a job for each queue."
             )
-        _check(own, own.queue, home, other)
-        remote = RemoteDatabases(Places(home, other), own.queue)
-        return cls(source=source, options=options, own=own, home=home, other=other, remote=remote)
+        _check(own, own.queue, places.home, places.away)
+        remote = RemoteDatabases(places, own.queue)
+        return cls(source=source, options=options, own=own, places=places, remote=remote)
 
     def make_ready(self, create: bool) -> None:
         """Look for what the job needs, and put back the messages that wait for a database that is up.
@@ -98,41 +96,43 @@ class StoreAndForward:
         :param create: create what is missing first, and print a line for each; in the other databases the
             outbox, except in those that are down.
         """
-        places = Places(self.home, self.other)
-        places_at_home, checkpoint = Places(self.home, self.home), self.options.checkpoint
-        make_ready(self.own, places_at_home, create=create, retries=True, checkpoint=checkpoint)
+        places, checkpoint = self.places, self.options.checkpoint
+        make_ready(self.own, places.home, create=create, retries=True, checkpoint=checkpoint)
         for target in places.everywhere()[1:] if create else ():
             try:
-                made = outbox_tables.create(places.at(target), self.other.sender or "")
+                made = outbox_tables.create(places.at(target), places.away.sender or "")
             except ConnectionLost as error:
-                log.warning("not_created outbox=%s: %s", self.other.sender, error)
+                log.warning("not_created outbox=%s: %s", places.away.sender, error)
             else:
                 if made.new:
                     click.echo(plain(f"created outbox={made.table}"))
         self.remote.look()
 
     def sink(self) -> SqlQueueSink:
-        sink = SqlQueueSink.of(self.home, self.other, answers_at_home=True)
+        sink = SqlQueueSink.of(self.places.home, self.places.away, answers_at_home=True)
         sink.databases = self.remote
         return sink
 
     def run_until_stopped(self, spark: SparkSession) -> Totals:
+        doing = "storing and forwarding"
         return send_until_stopped(
-            spark,
-            self.source,
-            self.sink(),
-            lambda messages, queue: with_outcomes(messages, self.options, queue),
-            self.options,
-            doing="storing and forwarding",
+            spark, self.source, self.sink(), self.with_outcomes, self.options, doing=doing
         )
 
+    def with_outcomes(self, messages: DataFrame, queue: str | None) -> DataFrame:
+        """The messages of a stream with the outcomes of the handler; parameters as of :func:`handled`."""
+        if self.options.handler is not None:
+            return handled(messages, self.options, queue)
+        nothing = "Outgoing" if self.options.local_queue is None else "Failure"
+        return messages.withColumn("Queue", F.lit(queue)).withColumn(nothing, F.lit(None))
 
-def _check_given(sink: set[str], options: StoreAndForwardOptions) -> None:
-    """Refuse missing or contradicting options; the names in ``sink`` are in lower case."""
+
+def _check_given(sink: Mapping[str, str], options: StoreAndForwardOptions) -> None:
+    """Refuse missing or contradicting options."""
     for name, told in _NEEDED.items():
-        if name.lower() not in sink:
+        if said(sink, name) is None:
             raise ConfigurationError(f"There is no option {name} of the sink, {told}.")
-    if "queue" in sink:
+    if said(sink, "queue") is not None:
         raise ConfigurationError(
             "The sink has the option queue, and a message says itself where it goes, by its header "
             f"{STORED_FOR}; name the queue for messages that have none as localQueue."
@@ -187,12 +187,3 @@ def store_and_forward(
     job = StoreAndForward.of(source, sink, options)
     job.make_ready(create)
     return job.run_until_stopped(spark)
-
-
-def with_outcomes(messages: DataFrame, options: StoreAndForwardOptions, queue: str | None) -> DataFrame:
-    """The messages of a stream with the outcomes of the handler; parameters as of :func:`handled`."""
-    if options.handler is not None:
-        return handled(messages, options, queue)
-    received = messages.withColumn("Queue", F.lit(queue))
-    nothing = "Outgoing" if options.local_queue is None else "Failure"
-    return received.withColumn(nothing, F.lit(None))
