@@ -37,12 +37,9 @@ def subscribe(
     ):
         if not changed:
             output.say(f"{each.endpoint} had subscribed to {each.topic} already, as {each.address}")
-        elif before is None:
-            output.say(f"{each.endpoint} has subscribed to {each.topic}, as {each.address}")
         else:
-            output.say(
-                f"{each.endpoint} has subscribed to {each.topic}, as {each.address} in the place of {before}"
-            )
+            instead = "" if before is None else f" in the place of {before}"
+            output.say(f"{each.endpoint} has subscribed to {each.topic}, as {each.address}{instead}")
 
 
 @click.command()

@@ -26,11 +26,7 @@ SERVERS = ("database",)
 
 
 def main(folder: Path, messages: int) -> None:
-    """Run the demo.
-
-    :param folder: where the database, the Delta table and the checkpoint are kept.
-    :raises SqlQueueError: a part that the demo needs is not there, or has failed.
-    """
+    """:raises SqlQueueError: a part that the demo needs is not there, or has failed."""
     check_parts()
     with alone(folder):
         data = folder / SERVERS[0]

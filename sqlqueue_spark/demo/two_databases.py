@@ -38,11 +38,7 @@ _PORTION, _LOOK, _LINE = 10, 0.1, 3.0
 
 
 def main(folder: Path, messages: int) -> None:
-    """Run the demo.
-
-    :param folder: where the databases and the checkpoints are kept.
-    :raises SqlQueueError: a part that the demo needs is not there, or has failed.
-    """
+    """:raises SqlQueueError: a part that the demo needs is not there, or has failed."""
     check_parts()
     with alone(folder), ExitStack() as at_failure:
         at_failure.callback(stop_servers, folder, SERVERS)

@@ -11,7 +11,7 @@
         run_until_stopped(spark, query, stop_file, done_file=done_file)
 """
 
-from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_error_queue, handled, subscribe
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled, subscribe
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForwardOptions, store_and_forward
 from sqlqueue_spark.pipeline.declared.transform import ForwardOptions, transformed
@@ -25,7 +25,7 @@ from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
 
 __all__ = [
     "ArchiveOptions", "DeltaOptions", "ForwardOptions", "HandleOptions",
-    "StoreAndForwardOptions", "Totals", "agreed", "archived", "as_outgoing", "check_error_queue",
+    "StoreAndForwardOptions", "Totals", "agreed", "archived", "as_outgoing",
     "check_ready", "copy_to_delta", "create_missing", "drain_to_delta", "handled", "progress_line",
     "read_queue", "run_until_stopped", "send", "send_until_stopped", "stoppable",
     "store_and_forward", "subscribe", "take_to_delta", "transformed", "with_message_columns", "write_delta",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -62,18 +62,13 @@ class HandleOptions(SendingOptions):
     )
 
 
-def check_error_queue(sink: SinkOptions) -> None:
-    """:raises ConfigurationError: the sink has no error queue for messages for which the handler raises."""
+def check_handling(source: SourceOptions, sink: SinkOptions, options: HandleOptions) -> None:
+    """:raises ConfigurationError: messages cannot be handled so, or there is no such handler."""
     if sink.error_queue is None:
         raise ConfigurationError(
             "There is no option errorQueue of the sink, where a message goes for which its handler raises; "
             "name a queue: --error-queue error."
         )
-
-
-def check_handling(source: SourceOptions, sink: SinkOptions, options: HandleOptions) -> None:
-    """:raises ConfigurationError: messages cannot be handled so, or there is no such handler."""
-    check_error_queue(sink)
     FrameColumns.of(_OUTCOMES, sink)
     _check_subscriber(source, options.subscribe)
     load_function(options.handler)
@@ -102,21 +97,15 @@ def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *
     ]
 
 
-def handled(
-    messages: DataFrame,
-    options: HandleOptions,
-    queue: str | None,
-    function: Callable[..., object] | None = None,
-) -> DataFrame:
+def handled(messages: DataFrame, options: HandleOptions, queue: str | None) -> DataFrame:
     """The outcomes of a stream of messages, for the sink.
 
     :param queue: the address of the queue in which they are received; None where the column ``Queue`` has it.
-    :param function: handles each message; by default the one that the options name.
-    :raises ConfigurationError: the function cannot be found.
+    :raises ConfigurationError: the handler cannot be found.
     """
     outcomes = messages.transform(
         each_message(
-            function or load_function(options.handler),
+            load_function(options.handler),
             queue=queue,
             immediateRetries=options.immediate_retries,
             handlerTimeout=options.handler_timeout,
