@@ -15,6 +15,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -146,11 +147,8 @@ class _Files:
         path, store = self._at(file)
         if not store.exists(path):
             return None
-        stream = store.open(path)
-        try:
+        with closing(store.open(path)) as stream:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
 
     def _at(self, name: str) -> tuple[Any, Any]:
         path = self._jvm.org.apache.hadoop.fs.Path(name)

@@ -82,7 +82,7 @@ class BatchReport(StreamingQueryListener):
         report: Callable[[str], None],
         *,
         done_file: Path | None = None,
-        details: Details | None = None,
+        details: Details = lambda _: "",
     ) -> None:
         self._query_id = query_id
         self._report = report
@@ -153,8 +153,6 @@ class BatchReport(StreamingQueryListener):
             log.warning("done_file_not_written file=%s: %s", self._done_file, error)
 
     def _more(self, batch: int) -> str:
-        if self._details is None:
-            return ""
         try:
             said = self._details(batch)
         except Exception:  # the caller's function may raise anything, and the line must appear

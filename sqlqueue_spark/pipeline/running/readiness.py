@@ -70,12 +70,8 @@ def check_checkpoint(source: SourceOptions, folder: str | None) -> None:
     end = None if folder is None else _newest_end(Path(folder.removeprefix("file:")))
     if end is None:
         return
-    pool = ConnectionPool(source, None)
-    try:
-        with pool.transaction() as session:
-            pool.check_belongs(end, session)
-    finally:
-        pool.close()
+    with contextlib.closing(ConnectionPool(source, None)) as pool, pool.transaction() as session:
+        pool.check_belongs(end, session)
 
 
 def _newest_end(checkpoint: Path) -> Offset | None:

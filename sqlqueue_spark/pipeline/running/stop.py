@@ -52,7 +52,7 @@ def run_until_stopped(
     report: Callable[[str], None] = print,
     *,
     done_file: Path | None = None,
-    details: Details | None = None,
+    details: Details = lambda _: "",
 ) -> Totals:
     """Wait for a query, report each batch in a line, and stop it between batches on SIGTERM or SIGINT.
 
