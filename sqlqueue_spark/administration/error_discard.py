@@ -34,7 +34,7 @@ class Discarded:
     """
 
     queue: str
-    count: int
+    discarded: int
     held: int
 
 
@@ -81,7 +81,7 @@ def discard(
             count += len(rows)
             held += len(batch) - len(rows)
             progress(len(rows))
-        return Discarded(queue=error_queue.admin.name, count=count, held=held)
+        return Discarded(queue=error_queue.admin.name, discarded=count, held=held)
 
 
 @contextlib.contextmanager

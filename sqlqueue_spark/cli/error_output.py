@@ -140,14 +140,10 @@ def retried_json(retried: Retried) -> dict[str, Any]:
     }
 
 
-def discarded_json(discarded: Discarded) -> dict[str, Any]:
-    return {"queue": discarded.queue, "discarded": discarded.count, "held": discarded.held}
-
-
-def discarded_text(discarded: Discarded, file: str) -> Iterator[str]:
-    messages = counted(discarded.count, "message")
-    yield f"discarded {messages} from {discarded.queue}; they stand in {file}"
-    yield from _held(discarded.held)
+def discarded_text(found: Discarded, file: str) -> Iterator[str]:
+    messages = counted(found.discarded, "message")
+    yield f"discarded {messages} from {found.queue}; they stand in {file}"
+    yield from _held(found.held)
 
 
 def nothing(queue: str) -> str:

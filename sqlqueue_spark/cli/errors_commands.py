@@ -218,8 +218,8 @@ def discard(
     with progress.bar(None, " rows") as bar:
         name, count = error_discard.meant(options, queue, selection, looked=bar.update)
     if not count:
-        found = error_discard.Discarded(queue=name, count=0, held=0)
-        output.show(json_, error_output.discarded_json(found), [error_output.nothing(name)])
+        found = error_discard.Discarded(queue=name, discarded=0, held=0)
+        output.show(json_, output.told(found), [error_output.nothing(name)])
         return
     if not yes:
         parameters.confirmed(
@@ -230,4 +230,4 @@ def discard(
         )
     with progress.interruptible(count, "message", "discarded") as more:
         done = error_discard.discard(options, queue, selection, file, progress=more)
-    output.show(json_, error_output.discarded_json(done), error_output.discarded_text(done, str(file)))
+    output.show(json_, output.told(done), error_output.discarded_text(done, str(file)))

@@ -87,5 +87,6 @@ def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta, yes: boo
 def report(ctx: click.Context, options: ConnectionOptions, endpoint: str, json_: bool) -> None:
     """Show how many message ids are remembered, and how many rows are not dispatched; 1 if any is."""
     found = outbox_tables.report(options, endpoint)
-    output.show(json_, output.report_json(found), output.report_text(found))
+    told = {"outbox": found.outbox, **output.told(found.found)}
+    output.show(json_, told, output.report_text(found))
     ctx.exit(1 if found.found.undispatched else 0)

@@ -35,9 +35,8 @@ _SPANS = {
     "first_due_in": "first_due_in_seconds",
 }
 
-
-def as_json(value: dict[str, Any]) -> str:
-    return to_line(value)
+#: Returns a value as one line.
+as_json = to_line
 
 
 def told(value: Any) -> Any:
@@ -180,24 +179,13 @@ def inspection_text(inspection: Inspection) -> Iterator[str]:
         yield "nothing found"
 
 
-def report_json(report: Report) -> dict[str, Any]:
-    oldest, now = report.found.oldest_dispatched_at, report.found.now
-    return {
-        "outbox": report.outbox,
-        "rows": report.found.rows,
-        "undispatched": report.found.undispatched,
-        "oldestDispatchedAt": iso(oldest),
-        "oldestSeconds": _seconds(None if oldest is None else now - oldest),
-    }
-
-
 def report_text(report: Report) -> Iterator[str]:
     found = report.found
     yield report.outbox
     yield f"  rows          {found.rows:,}"
     yield f"  undispatched  {found.undispatched:,}"
-    if found.oldest_dispatched_at is not None:
-        ago = age(max(found.now - found.oldest_dispatched_at, timedelta(0)))
+    if found.oldest_dispatched_at is not None and found.oldest_age is not None:
+        ago = age(max(found.oldest_age, timedelta(0)))
         yield f"  oldest        dispatched {moment(found.oldest_dispatched_at)}, {ago} ago"
     if found.undispatched:
         yield (

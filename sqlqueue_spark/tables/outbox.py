@@ -37,7 +37,7 @@ _CREATE = ("outbox_create", "outbox_index_dispatched_at", "outbox_index_dispatch
 
 
 class OutboxReport(NamedTuple):
-    """What an outbox table holds; ``now`` is the database's clock.
+    """What an outbox table holds, by the database's clock.
 
     Only .NET endpoints write rows that are not dispatched. Such a row that stays is an orphan: its endpoint
     stored the messages and died before it had sent them.
@@ -46,7 +46,7 @@ class OutboxReport(NamedTuple):
     rows: int
     undispatched: int
     oldest_dispatched_at: datetime | None
-    now: datetime
+    oldest_age: timedelta | None
 
 
 class OutboxTable:
@@ -149,8 +149,8 @@ class OutboxTable:
     def report(self) -> OutboxReport:
         """What the table holds; waits for no lock."""
         rows, undispatched, oldest, now = self._execute("report", "looking at")[0]
-        oldest = oldest and oldest.replace(tzinfo=UTC)
-        return OutboxReport(rows, undispatched, oldest, now.replace(tzinfo=UTC))
+        oldest_age = None if oldest is None else now - oldest
+        return OutboxReport(rows, undispatched, oldest and oldest.replace(tzinfo=UTC), oldest_age)
 
     def _add_new(self, chunk: Sequence[str]) -> set[str]:
         if not self._connection.dialect.statement("outbox_added"):

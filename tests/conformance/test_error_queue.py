@@ -388,7 +388,7 @@ def test_what_is_discarded_stands_in_a_file(engine, error, tmp_path):
     file = tmp_path / "kept.jsonl"
     done = error_discard.discard(options(engine), "error", ALL, file)
     found = lines(file)
-    assert (done.count, done.held, error.ids()) == (3, 0, [row_id(8)])
+    assert (done.discarded, done.held, error.ids()) == (3, 0, [row_id(8)])
     assert [(each["rowVersion"], each["id"], each["headers"], each["expires"]) for each in found] == [
         (row.row_version, str(row.id), row.headers, None) for row in before
     ]
