@@ -172,7 +172,6 @@ role = click.option(
     type=click.Choice((RECEIVER, SENDER)),
     help="The role of the login: a missing right of this role is a finding.",
 )
-#: The schema of an outbox table.
 schema = option("--schema NAME", some_text, "Schema of the outbox table.", name="default_schema")
 delayed_schema = option(
     "--schema NAME", some_text, "Schema of the table of delayed messages.", name="default_schema"

@@ -75,8 +75,7 @@ def subscriptions(options: ConnectionOptions, event: str | None, create: bool, j
     """Show who has subscribed to an event, or to any: type, endpoint, and the address of its queue."""
     found = event_subscriptions.subscriptions(options, event, create=create)
     if json_:
-        for each in found:
-            output.say(output.as_json(each._asdict()))
+        output.lines(output.as_json(each._asdict()) for each in found)
     elif found:
         rows = [(each.topic, each.endpoint, each.address) for each in found]
         output.lines(table(("event", "endpoint", "queue"), rows))

@@ -40,10 +40,6 @@ class Version(NamedTuple):
     number: int
     time: datetime
 
-    def follows(self, before: Version) -> bool:
-        """Whether there is one commit in between, its own."""
-        return self.number == before.number + 1
-
 
 class ArchiveTable:
     """The archive of a path; the table need not be there yet."""

@@ -60,7 +60,6 @@ def check_machine(*, delta: bool = True, folders: Mapping[str, str] | None = Non
     if not _runs():
         java()
     if delta and _is_ours():
-        delta_lake.delta_package()
         theirs = settings_in(users_folder())
         if _fetches_delta_alone(missing_settings(theirs, delta=True), theirs):
             # That of Java's user.home, which does not follow HOME.
