@@ -10,10 +10,10 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.cli.progress import interruptible
 from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
-from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 
 #: How long senders remember message ids by default.
-_USUAL = SinkOptions(url="", outbox=NO_OUTBOX).keep_deduplication_data_for
+_USUAL = SinkOptions.keep_deduplication_data_for
 
 
 def _shown(keep: timedelta) -> str:
