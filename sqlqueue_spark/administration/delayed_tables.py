@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl, delayed
 from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.ddl import Created
-from sqlqueue_spark.tables.delayed import DelayedTable
+from sqlqueue_spark.tables.delayed import DelayedTable, Waiting
 from sqlqueue_spark.tables.scripts import script_of
 
 if TYPE_CHECKING:
@@ -25,14 +25,19 @@ if TYPE_CHECKING:
 class Length:
     """How many messages wait in a table, and how many of them are due.
 
-    :ivar first_due_in: time until the first message is due: None if the table is empty, negative if it is
-        overdue.
+    :ivar first_due_in: time until the first message is due that waits for no database: None without one,
+        negative if it is overdue.
+    :ivar waiting: how many wait for databases that are down, which ``waits_for`` names by their options; and
+        ``first_given_up_in`` is the time until the first of these is given up.
     """
 
     table: str
     rows: int
     due: int
     first_due_in: timedelta | None
+    waiting: int
+    waits_for: tuple[str, ...]
+    first_given_up_in: timedelta | None
 
 
 def create(options: ConnectionOptions, owner: str) -> Created:
@@ -68,8 +73,17 @@ def length(options: ConnectionOptions, owner: str) -> Length:
     table = owner_at(options, owner)
     with connect(Target.of(options)) as connection, connection.transaction():
         found = delayed.get(connection, table)
-        waiting = DelayedTable(connection, found.table).waiting()
-        return Length(table=found.name, rows=waiting.rows, due=waiting.due, first_due_in=waiting.first_due_in)
+        parts = DelayedTable(connection, found.table).waiting()
+    waiting = [each for each in parts if each.database is not None]
+    return Length(
+        table=found.name,
+        rows=sum(each.rows for each in parts),
+        due=sum(each.due for each in parts),
+        first_due_in=_first(each for each in parts if each.database is None),
+        waiting=sum(each.rows for each in waiting),
+        waits_for=tuple(sorted({each.database or "" for each in waiting})),
+        first_given_up_in=_first(waiting),
+    )
 
 
 def deliver(
@@ -93,6 +107,10 @@ def deliver(
         return mover.move_due(moved)
     finally:
         mover.close()
+
+
+def _first(parts: Iterable[Waiting]) -> timedelta | None:
+    return min((each.first_due_in for each in parts if each.first_due_in is not None), default=None)
 
 
 def owner_at(options: ConnectionOptions, owner: str) -> Table:

@@ -33,6 +33,7 @@ _SPANS = {
     "oldest_age": "oldest_seconds",
     "overdue": "overdue_seconds",
     "first_due_in": "first_due_in_seconds",
+    "first_given_up_in": "first_given_up_in_seconds",
 }
 
 #: Returns a value as one line.
@@ -202,6 +203,13 @@ def delayed_text(length: DelayedLength) -> Iterator[str]:
     if length.first_due_in is not None:
         overdue = length.first_due_in <= timedelta(0)
         yield f"  first  due {'since' if overdue else 'in'} {age(abs(length.first_due_in))}"
+    if length.waiting:
+        end = length.first_given_up_in or timedelta(0)
+        when = f"in {age(end)}" if end > timedelta(0) else "as soon as the job looks"
+        yield (
+            f"  wait   {length.waiting:,} for {', '.join(length.waits_for)}: they go when it answers again; "
+            f"the first is given up {when}"
+        )
 
 
 def options_text(described: Iterable[Described]) -> Iterator[str]:

@@ -23,6 +23,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.arrow import pa, pc
 from sqlqueue_spark.messages.message import ascii_json
 from sqlqueue_spark.messages.outgoing import replaced
+from sqlqueue_spark.messages.waiting_headers import begin_of, waits_for
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.database_facts import now
@@ -63,8 +64,12 @@ class Forwarded(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What waits in a table. ``first_due_in`` is None if it is empty, negative if a message is overdue."""
+    """What waits in a table for a database or, where that is None, until it is due.
 
+    ``first_due_in`` is negative if a message is overdue. One that waits for a database is given up then.
+    """
+
+    database: str | None
     rows: int
     due: int
     first_due_in: timedelta | None
@@ -145,10 +150,6 @@ class DelayedTable(OpenTable):
         found = self.execute("delayed_waiting", ending=ending, since=since or _EARLIEST, count=count)
         return [Due(row, before, "}", due, id_) for row, before, due, id_ in found]
 
-    def awaited(self, ending: str) -> list[str]:
-        """How headers of messages that wait for databases end, each end once; ``ending`` begins an end."""
-        return [text for (text,) in self.execute("delayed_awaited", ending=ending)]
-
     def headers(self, due: Sequence[Due]) -> dict[str, tuple[str | None, str]]:
         """The Id, if the engine's table has one, and the whole headers of locked messages, by their rows."""
         nothing = [""] * len(due)
@@ -181,10 +182,18 @@ class DelayedTable(OpenTable):
         left, took = self.connection.execute(statement, parameters, doing=f"moving from {self.table}")[0]
         return check_went_in(took, left, to)
 
-    def waiting(self) -> Waiting:
-        rows, due, first = self.execute("delayed_length", zone=self.zone)[0]
-        known = first is not None and isfinite(first)
-        return Waiting(int(rows), int(due), timedelta(seconds=float(first)) if known else None)
+    def waiting(self) -> list[Waiting]:
+        """What waits; nothing where the table is empty. A database may stand there more than once."""
+        found = self.execute("delayed_length", zone=self.zone, ending=begin_of(None))
+        return [
+            Waiting(
+                waits_for(end) if end else None,
+                int(rows),
+                int(due),
+                timedelta(seconds=float(first)) if isfinite(first) else None,
+            )
+            for end, rows, due, first in found
+        ]
 
 
 def stored_dues(connection: Connection, messages: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,12 +1,16 @@
 """A sink with several databases: rows for one that is down wait as they were received; all others go on."""
 
 import contextlib
+import json
 import threading
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
+from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import DatabaseWait, Destinations, FrameColumns, RemoteDatabases, Sent, prepare
@@ -17,7 +21,7 @@ from tests.support.delayed import DelayedRows
 from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, watched_connections
 from tests.support.gate import gated
 from tests.support.messages import body
-from tests.support.sending import batch, steps
+from tests.support.sending import batch, options, send, steps
 from tests.support.stored import create_home, create_outbox, numbers_in
 from tests.support.waiting import eventually
 
@@ -112,6 +116,30 @@ def test_copies_of_which_one_is_for_a_database_that_is_down_wait_as_one_row(engi
         assert drained(stream) == Sent(sent=12, repeated=6)
     assert numbers_in(far) == numbers_in(near) == [*range(7, 13)]
     assert (near.count(), orders.count(), DelayedRows(engine, "orders").count()) == (6, 0, 0)
+
+
+def test_the_length_says_which_rows_wait_for_a_database_and_when_they_are_given_up(engine, orders, far, gate):
+    def told(*more):
+        cli = CliRunner(env={"SQLQUEUE_URL": engine.url})
+        return cli.invoke(main, ["delayed", "length", "orders", *more], catch_exceptions=False).stdout
+
+    orders.insert(2)
+    gate.shut()
+    with copying(engine, orders, gate, "far", giveUpAfter="3h") as stream:
+        drained(stream)
+    assert told().splitlines()[1:] == [
+        "  rows   2",
+        "  due    0",
+        "  wait   2 for endpoint.far.url: they go when it answers again; the first is given up in 2 h",
+    ]
+    later = options(engine, endpoint="Copies", delayedEndpoint="orders")
+    send(later, batch([9], DeliverAt=datetime.now(UTC) + timedelta(hours=5, minutes=1)))
+    assert told().splitlines()[3] == "  first  due in 5 h"
+    found = json.loads(told("--json"))
+    assert (found["rows"], found["waiting"], found["waitsFor"]) == (3, 2, ["endpoint.far.url"])
+    assert found["firstGivenUpInSeconds"] < 3 * 3600 < found["firstDueInSeconds"]
+    DelayedRows(engine, "orders").make_due("4 hours")
+    assert told().splitlines()[4].endswith("the first is given up as soon as the job looks")
 
 
 def test_a_batch_that_runs_again_leaves_out_what_waits(engine, orders, far, gate):

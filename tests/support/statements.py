@@ -496,11 +496,6 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("UPDLOCK, READPAST", "wiwww", [["7", 0, "{}", NOW, None]])],
         [DUE],
     ),
-    "delayed_awaited": (
-        lambda c: delayed(c).awaited(',"sqlqueue.WaitsFor":"'),
-        [Answer("DISTINCT", "w", [[',"sqlqueue.WaitsFor":"sink.url"}']])],
-        [',"sqlqueue.WaitsFor":"sink.url"}'],
-    ),
     "delayed_waiting": (
         lambda c: delayed(c).lock_waiting(',"sqlqueue.WaitsFor":"sink.url"', None, 2_000),
         [Answer("UPDLOCK, READPAST", "wiww", [["7", 0, NOW, ID]])],
@@ -518,8 +513,17 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "delayed_length": (
         lambda c: delayed(c).waiting(),
-        [Answer("COUNT_BIG", "iii", [[3, 1, -3]])],
-        Waiting(3, 1, timedelta(seconds=-3)),
+        [
+            Answer(
+                "COUNT_BIG",
+                "wiii",
+                [[',"sqlqueue.WaitsFor":"sink.url"}', 3, 1, -3], [None, 2, 0, 3]],
+            )
+        ],
+        [
+            Waiting("sink.url", 3, 1, timedelta(seconds=-3)),
+            Waiting(None, 2, 0, timedelta(seconds=3)),
+        ],
     ),
     "subscriptions_create": (lambda c: subscriptions(c).create(), [], None),
     "subscribers": (

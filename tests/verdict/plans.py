@@ -73,7 +73,7 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("delayed_due", "delayed_forward"), Way(index="due", one_at_a_time=True)),
     "delayed_waiting": Way(index="due", one_at_a_time=True),
     **dict.fromkeys(("delayed_send", "delayed_headers"), Way(index="delayed row")),
-    **dict.fromkeys(("delayed_length", "delayed_awaited"), Way(scans=frozenset({DELAYED}))),
+    "delayed_length": Way(scans=frozenset({DELAYED})),
     **dict.fromkeys(
         ("subscribers", "subscriptions", "subscribe", "unsubscribe"), Way(scans=frozenset({SUBSCRIPTIONS}))
     ),

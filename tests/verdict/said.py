@@ -258,7 +258,6 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
         yield forward
     yield table.first_due_in
     yield table.waiting
-    yield lambda: table.awaited(',"sqlqueue.WaitsFor":')
     yield lambda: table.lock_waiting(',"sqlqueue.WaitsFor":', None, 2_000)
     yield move
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
-from sqlqueue_spark.messages.waiting_headers import begin_of, waits_for
+from sqlqueue_spark.messages.waiting_headers import begin_of
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
 from sqlqueue_spark.tables.insert import present_columns
@@ -29,8 +29,8 @@ def awaited(connection: Connection, queue: QueueTable) -> set[str]:
     """
     with connection.transaction():
         found = delayed.find(connection, queue.table)
-        ends = [] if found is None else DelayedTable(connection, found.table).awaited(begin_of(None))
-    return {name for each in ends if (name := waits_for(each)) is not None}
+        waiting = [] if found is None else DelayedTable(connection, found.table).waiting()
+    return {each.database for each in waiting if each.database is not None}
 
 
 def put_back(connection: Connection, queue: QueueTable, database: str) -> tuple[int, datetime | None]:

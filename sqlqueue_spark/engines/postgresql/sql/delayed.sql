@@ -131,13 +131,19 @@ WITH moved AS (
 SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM sent)
 
 -- name: delayed_length
--- Returns how much waits in a table of delayed messages.
--- in: the zone of delayed_zone     out: rows, how many are due, seconds until the first one is due
-SELECT count(*),
-       count(*) FILTER (WHERE due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone),
+-- Returns how much waits in a table of delayed messages: for each end of the headers of messages that wait
+-- for a database, and for all others.
+-- in: the zone of delayed_zone; how the end begins
+-- out: the end, NULL of all others; rows, how many are due, seconds until the first one is due
+-- It reads the whole table, for a person or once for each start of a job.
+SELECT CASE WHEN w.place > 0 THEN substr(d.headers::text, w.place) END,
+       count(*),
+       count(*) FILTER (WHERE d.due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone),
        extract(epoch
-           FROM min(due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
-FROM {delayed}
+           FROM min(d.due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
+FROM {delayed} AS d
+CROSS JOIN LATERAL (SELECT strpos(d.headers::text, :ending) AS place) AS w
+GROUP BY 1
 
 -- name: delayed_waiting
 -- Locks the next messages that wait for a database, in the order in which they are given up.
@@ -154,12 +160,3 @@ WHERE d.due >= :since::timestamp AT TIME ZONE 'UTC' AND w.place > 0
 ORDER BY d.due
 LIMIT :count
 FOR UPDATE OF d SKIP LOCKED
-
--- name: delayed_awaited
--- Returns how the headers end of messages that wait for databases: each end once.
--- in: how the end begins     out: the end
--- It reads the whole table, once for each start of a job.
-SELECT DISTINCT substr(d.headers::text, w.place)
-FROM {delayed} AS d
-CROSS JOIN LATERAL (SELECT strpos(d.headers::text, :ending) AS place) AS w
-WHERE w.place > 0

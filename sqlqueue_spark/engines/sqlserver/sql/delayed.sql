@@ -133,13 +133,22 @@ SET @left = ROWCOUNT_BIG();
 SELECT @left, @sent
 
 -- name: delayed_length
--- Returns how much waits in a table of delayed messages.
--- out: rows, how many are due, seconds until the first one is due
--- It reads the index on Due. READUNCOMMITTED as in delayed_next.
-SELECT COUNT_BIG(*),
-       COUNT_BIG(CASE WHEN Due <= GETUTCDATE() THEN 1 END),
-       DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0
-FROM {delayed} WITH (READUNCOMMITTED)
+-- Returns how much waits in a table of delayed messages: for each end of the headers of messages that wait
+-- for a database, and for all others.
+-- in: how the end begins
+-- out: the end, NULL of all others; rows, how many are due, seconds until the first one is due
+-- It reads the whole table, for a person or once for each start of a job. READUNCOMMITTED: it waits for no
+-- lock, and a row that is just moved does no harm.
+SELECT e.ending,
+       COUNT_BIG(*),
+       COUNT_BIG(CASE WHEN d.Due <= GETUTCDATE() THEN 1 END),
+       DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(d.Due)) / 1000.0
+FROM {delayed} AS d WITH (READUNCOMMITTED)
+CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), d.Headers COLLATE Latin1_General_BIN2) AS place)
+    AS w
+CROSS APPLY (SELECT CASE WHEN w.place > 0 THEN SUBSTRING(d.Headers, w.place, 400) END AS ending) AS e
+GROUP BY e.ending
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_waiting
 -- Locks the next messages that wait for a database, in the order in which they are given up.
@@ -166,15 +175,3 @@ WHERE d.Due >= CAST(:since AS datetime) AND w.place > 0
 ORDER BY d.Due
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
-
--- name: delayed_awaited
--- Returns how the headers end of messages that wait for databases: each end once.
--- in: how the end begins     out: the end
--- It reads the whole table, once for each start of a job. READUNCOMMITTED: it waits for no lock, and a row
--- that is just moved does no harm.
-SELECT DISTINCT SUBSTRING(d.Headers, w.place, 400)
-FROM {delayed} AS d WITH (READUNCOMMITTED)
-CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), d.Headers COLLATE Latin1_General_BIN2) AS place)
-    AS w
-WHERE w.place > 0
-OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
