@@ -43,6 +43,8 @@ class Statement:
 
     parts: tuple[str, ...]
     comment: str = ""
+    #: The queue that it reads in a worker, for errors; empty for the statements of a connection.
+    queue: str = ""
 
     @classmethod
     def parse(cls, text: str, comment: str = "") -> Self:

@@ -337,7 +337,8 @@ def read_statement(
     present = table.spelled
     optional = {name: dialect.quote(name) if name.lower() in present else "NULL" for name in OPTIONAL_COLUMNS}
     numbers = ", ".join(map(str, map(int, in_transit))) or "NULL"
-    return dialect.render(name, queue=dialect.table(table.table), in_transit=numbers, **optional)
+    made = dialect.render(name, queue=dialect.table(table.table), in_transit=numbers, **optional)
+    return replace(made, queue=table.name)
 
 
 class Queue:

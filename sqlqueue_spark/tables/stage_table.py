@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from sqlqueue_spark.engines.connection import Connection
 from sqlqueue_spark.engines.dialect import Load
+from sqlqueue_spark.engines.driver_errors import Doing
 from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError, TryAgain
@@ -118,7 +119,7 @@ class StageTable(OpenTable):
         :param settling: whether the batch is done; else this is a rehearsal, which the caller rolls back.
         :raises QueueError: the destination is not there any more, or refuses a message.
         """
-        which, doing = self._which(destination, tasks), f"sending to {destination}"
+        which, doing = self._which(destination, tasks), Doing("sending to", destination)
         statement = self.render("stage_move", **self._names_of(destination))
         rows, done_to = 0, after
         with self._refusals_told(destination, settling=settling):
@@ -188,7 +189,7 @@ class StageTable(OpenTable):
         statement = self.render("stage_try", **self._names_of(destination))
         with self._refusals_told(destination, settling=False):
             bound = self._which(destination, tasks)
-            took = self.connection.modify(statement, bound, doing=f"sending to {destination}")
+            took = self.connection.modify(statement, bound, doing=Doing("sending to", destination))
             check_went_in(took, 1, destination)
 
     def _which(self, destination: str, tasks: Sequence[str]) -> Parameters:

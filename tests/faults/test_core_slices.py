@@ -1,6 +1,7 @@
 """Workers read slices of a claim: slowly, and over a connection that breaks."""
 
 import contextlib
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -8,11 +9,13 @@ from datetime import timedelta
 import pytest
 
 from sqlqueue_spark.engines.connect import Target
-from sqlqueue_spark.errors import ClaimLost, LockTimeout
+from sqlqueue_spark.errors import ClaimLost, LockTimeout, QueueError
+from sqlqueue_spark.plain_text import shell_word
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.reading import slice_reader
 from tests.support import tampering
 from tests.support.driver import streaming
+from tests.support.engines import with_catalog
 from tests.support.streams import free
 from tests.support.waiting import eventually
 
@@ -52,6 +55,21 @@ def test_a_worker_behind_somebody_who_alters_the_table_fails_its_task_soon(engin
         altered.result(timeout=30)
         stream.drain()
         assert len(stream.ids()) == 3
+
+
+@pytest.mark.parametrize("mode", ["receiveOnly", "none"])
+def test_a_worker_names_the_queue_that_is_gone_in_the_remedy(engine, queue, mode):
+    queue.insert(3)
+    with streaming(engine, queue, transactionMode=mode) as stream:
+        assert stream.construct()
+        (part,) = stream.plan()
+        if mode == "receiveOnly":
+            stream.crash()  # its claim keeps the table
+        queue.execute("DROP TABLE {table}")
+        reader, name = SliceReader(Target.of(stream.options)), with_catalog(engine, "orders")
+        with pytest.raises(QueueError, match=f"while reading {re.escape(name)} at ") as caught:
+            list((reader.take if mode == "none" else reader.read)(part))
+        assert str(caught.value).endswith(f"create it with: sqlqueue create {shell_word(name)}.")
 
 
 @pytest.mark.parametrize("taken", [False, True])

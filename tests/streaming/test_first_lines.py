@@ -5,6 +5,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark import SqlQueueSink, why
+from sqlqueue_spark.plain_text import shell_word
+from tests.support.engines import with_catalog
 from tests.support.streams import drain, stream, to_each
 from tests.support.subscriptions import SubscriptionRows
 
@@ -84,8 +86,10 @@ def test_what_a_worker_finds_is_said_below_the_name_that_spark_gives_it(spark, p
     assert peeked.rdd.getNumPartitions() == 1  # planned while the table was there
     queue.execute("DROP TABLE {table}")
     lines, sentence = failed(peeked.collect)
+    name = with_catalog(postgresql, "orders")
+    assert sentence.startswith(f"The table is not there while reading {name} at ")
     assert sentence.endswith(
-        'relation "public.orders" does not exist); create it with: sqlqueue create QUEUE.'
+        f'relation "public.orders" does not exist); create it with: sqlqueue create {shell_word(name)}.'
     )
     assert lines == [FROM_A_WORKER, f"sqlqueue_spark.errors.QueueError: {sentence}"]
 

@@ -6,6 +6,7 @@ The real arrow-odbc and pyodbc read them, by way of the real reader, from an ODB
 
 import importlib.util
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from tests.support.recording import Answer, Recorder, Refused
 
 STATEMENT = "SELECT all of it WHERE RowVersion BETWEEN ? AND ?"
 _RANGE = "RowVersion BETWEEN :first AND :last"
-READ = Statement.parse(f"SELECT all of it WHERE {_RANGE}")
+READ = replace(Statement.parse(f"SELECT all of it WHERE {_RANGE}"), queue="orders")
 TYPES = "wwwbtwxi"
 ID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 BLOCK = 100
@@ -254,7 +255,7 @@ def test_a_connection_lost_in_the_middle_is_told(opened):
     with pytest.raises(ConnectionLost) as caught:
         read(reader, 1, 600)
     assert str(caught.value) == (
-        "The connection to nowhere/shop was lost while reading (TCP Provider: Error code 0x2746)."
+        "The connection to nowhere/shop was lost while reading orders (TCP Provider: Error code 0x2746)."
     )
     assert statements(recorder) == [in_blocks(1, 600)]
 

@@ -26,7 +26,7 @@ from sqlqueue_spark.engines.connection import (
     under,
 )
 from sqlqueue_spark.engines.dialect import Load
-from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
+from sqlqueue_spark.engines.driver_errors import Doing, DriverError, Kind, fail
 from sqlqueue_spark.engines.postgresql import refusals
 from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
@@ -198,7 +198,8 @@ class PostgresReader(Reader):
         self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         text = statement.with_numbers(parameters)  # COPY takes no parameters
-        with _translated(self._target, "reading"), self._raw.read(text, RECORD_BATCH_BYTES) as batches:
+        doing = Doing("reading", statement.queue)
+        with _translated(self._target, doing), self._raw.read(text, RECORD_BATCH_BYTES) as batches:
             for batch in batches:
                 texts = readable(batch) if self._unchecked else batch
                 for start in range(0, texts.num_rows, RECORD_BATCH_ROWS):

@@ -16,7 +16,7 @@ import arrow_odbc
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connection import Reader, Target, under
-from sqlqueue_spark.engines.driver_errors import DriverError
+from sqlqueue_spark.engines.driver_errors import Doing, DriverError
 from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, explain, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
@@ -105,7 +105,7 @@ class ColumnReader(Reader):
         bound = {**_BOUND, "batch_size": min(_BLOCK_ROWS, last - first + 1)}
         held: list[pa.RecordBatch] = []
         size, more = 0, False
-        with self._translated("reading"):
+        with self._translated(Doing("reading", statement.queue)):
             blocks = connection.read_arrow_batches(text, parameters=list(values), **bound)
             for block in blocks:
                 held.append(under(schema, block))

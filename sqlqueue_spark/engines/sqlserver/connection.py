@@ -13,7 +13,7 @@ import pyodbc
 
 from sqlqueue_spark.engines.connection import Connection, Reader, Target
 from sqlqueue_spark.engines.dialect import Load
-from sqlqueue_spark.engines.driver_errors import DriverError
+from sqlqueue_spark.engines.driver_errors import Doing, DriverError
 from sqlqueue_spark.engines.drivers import check_opens
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, explain, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
@@ -144,7 +144,7 @@ class Repeated:
         """Run it. What comes is to be fetched whole within the block, or given up by :meth:`close`."""
         text, values = self._statement.bound("qmark", parameters)
         self._text = self._text or text  # the very same object, by which pyodbc knows that it has prepared it
-        with self._connection.translated("reading"):
+        with self._connection.translated(Doing("reading", self._statement.queue)):
             if self._cursor is None:
                 self._cursor = self._connection.cursor()
             self._connection.declare(self._cursor, tuple(values))
@@ -198,7 +198,7 @@ class RowReader(Reader):
         self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
     ) -> list[pa.RecordBatch]:
         self._connection.streaming(False)
-        with self._connection.running(statement, parameters, "reading") as cursor:
+        with self._connection.running(statement, parameters, Doing("reading", statement.queue)) as cursor:
             rows = cursor.fetchall()
             _finish(cursor)
         self._connection.commit()
