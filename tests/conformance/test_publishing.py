@@ -203,7 +203,8 @@ def test_an_event_with_a_destination_or_a_time_is_refused(engine, routing, billi
     with pytest.raises(ConfigurationError) as caught:
         sent(given, batch([1], EventType=PLACED, **columns))
     assert str(caught.value) == (
-        f"A row is an event (its EventType is 'Shop.OrderPlaced') and has {said}; leave one of the two NULL."
+        f"A row is an event (its EventType is 'Shop.OrderPlaced') and has {said}; leave one of the two NULL. "
+        f"It is the row with MessageId {message_id(1)}."
     )
     assert billing.count() == 0
 

@@ -283,7 +283,7 @@ def test_headers_are_always_a_json_object_of_strings(given, row):
 def test_poison_headers_are_refused_with_the_remedy(poison):
     assert refusal({"Body": b"x", "MessageId": "m", "Headers": poison}) == (
         f"The headers of a row are not a JSON object of strings: {poison!r}; filter such rows, or give them "
-        "headers of their own."
+        "headers of their own. It is the row with MessageId m."
     )
 
 
@@ -314,7 +314,8 @@ def test_two_ids_for_one_row_are_refused(outbox):
     row = {"Body": b"x", "MessageId": "c", "Headers": json.dumps({N + "MessageId": "h"})}
     assert refusal(row, outbox=outbox) == (
         "A row has the MessageId 'c' and the header NServiceBus.MessageId 'h', and its outbox can only know it by one of "
-        "them; drop the column, or take the header out of Headers where this is a new message."
+        "them; drop the column, or take the header out of Headers where this is a new message. It is the row "
+        "with MessageId c."
     )
 
 
@@ -355,7 +356,7 @@ def test_a_reply_address_that_cannot_be_read_is_refused():
     row = {"Body": b"x", "MessageId": "m", "ReplyToAddress": "@nowhere"}
     assert refusal({**row, "ReplyToAddress": "Sales"}, row) == (
         "The ReplyToAddress of a row cannot be read: The queue address '@nowhere' has no table name; write "
-        "table@[schema]@[catalog]."
+        "table@[schema]@[catalog]. It is the row with MessageId m."
     )
     (message,) = compose({**row, "RowVersion": 7})
     assert json.loads(message.row.headers)[N + "ReplyToAddress"] == message.row.reply_to == "@nowhere"
@@ -390,7 +391,7 @@ def test_the_column_id_gives_a_row_its_id():
 def test_an_id_that_is_no_uuid_is_refused(odd):
     assert refusal({"Body": b"x", "MessageId": "m", "Id": odd}) == (
         f"The Id {odd!r} of a row is no UUID; leave the column out (each row then gets a new one) and put ids of your own "
-        "into MessageId."
+        f"into MessageId. It is the row with MessageId m, Id {odd}."
     )
 
 
@@ -553,6 +554,26 @@ def test_a_refusal_names_the_received_row(odd, said, at):
     assert found.endswith(f". It is the row with RowVersion {at}, Id {ROW}, Queue orders.")
 
 
+@pytest.mark.parametrize(
+    "known, said",
+    [
+        ({"MessageId": "b"}, "MessageId b"),
+        ({"Headers": '{"NServiceBus.MessageId":"b"}'}, "MessageId b"),
+        ({"Headers": [("NServiceBus.MessageId", "b")]}, "MessageId b"),
+        ({"MessageId": "b", "Id": ROW}, f"MessageId b, Id {ROW}"),
+        ({"MessageId": "b" * 1_000_000}, f"MessageId {'b' * 200}…"),
+        ({"MessageId": "postgresql://me:hunter2@host/shop"}, "MessageId …"),
+    ],
+)
+@pytest.mark.parametrize("odd", [{"Destination": None}, {"ReplyToAddress": "@"}])
+def test_a_refusal_names_the_row_that_was_not_received_by_its_message_id(known, said, odd):
+    """Also one that shows only when rows are made."""
+    others = dict.fromkeys(known) | {"Body": b"x", "Destination": "Billing", "ReplyToAddress": None}
+    types = {"Headers": pa.map_(pa.string(), pa.string())} if isinstance(known.get("Headers"), list) else {}
+    found = refusal(others, {**others, **known, **odd}, types=types, outbox="none", queue=None)
+    assert found.endswith(f" It is the row with {said}.")
+
+
 def test_a_refused_row_is_named_among_copies_of_others():
     """A transform may have made several messages of one received row."""
     rows = [{**RECEIVED, "RowVersion": number, "Queue": "orders"} for number in (1, 2, 1, 1, 3)]
@@ -608,7 +629,8 @@ def test_a_destination_wins_over_the_option_queue():
 @pytest.mark.parametrize("nowhere", [None, ""])
 def test_a_row_that_goes_nowhere_is_refused(nowhere):
     assert refusal({"Body": b"x", "MessageId": "m", "Destination": nowhere}, queue=None) == (
-        "A row's Destination is NULL and there is no option queue; give one, or filter such rows."
+        "A row's Destination is NULL and there is no option queue; give one, or filter such rows. It is the "
+        "row with MessageId m."
     )
 
 

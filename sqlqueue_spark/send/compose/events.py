@@ -88,8 +88,8 @@ def check_events(published: pa.Array, types: pa.Array, destinations: pa.Array, d
         if at >= 0:
             raise Unsendable(
                 at,
-                f"A row is an event (its EventType is {types[at].as_py()!r}) and has {what}; leave one of "
-                "the two NULL.",
+                f"A row is an event (its EventType is {types[at].as_py()!r:.200}) and has {what}; leave one "
+                "of the two NULL.",
             )
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pa
+from sqlqueue_spark.messages.message import MESSAGE_ID, parse_headers
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
 from sqlqueue_spark.options.did_you_mean import did_you_mean
+from sqlqueue_spark.plain_text import holds_password
 
 _TEXT = ("string",)
 #: The columns that a frame may have, each with the types that it may have, as Spark names them.
@@ -62,6 +64,8 @@ _OUTCOMES: Mapping[str, tuple[str, ...]] = {
 _DELAYS = frozenset({"DeliverAt", "DelayDeliveryFor"})
 #: What tells which received row a row of the frame was.
 RECEIVED_ROW = ("Queue", "RowVersion", "Id")
+#: Characters of a column's text in an error.
+_LONGEST = 200
 _NOTHING = "void"  # a column of NULLs
 
 
@@ -83,15 +87,17 @@ class FrameColumns:
 
     @contextlib.contextmanager
     def telling_rows_apart(self, batch: pa.RecordBatch) -> Iterator[None]:
-        """Add to an error which received row of the batch it is about."""
+        """Add to an error which row of the batch it is about, if one of its columns tells it."""
         try:
             yield
         except Unsendable as error:
-            named = [
-                f"{name} {batch.column(own)[error.position].as_py()}"
-                for name in ("RowVersion", "Id", "Queue")
-                if self.received and (own := self.names.get(name)) is not None
-            ]
+            names = ("RowVersion", "Id", "Queue") if self.received else ("MessageId", "Headers", "Id")
+            told = {name: self.column(batch, name)[error.position].as_py() for name in names}
+            if not self.received:
+                headers = told.pop("Headers")
+                its = dict(headers) if isinstance(headers, list) else parse_headers(headers) or {}
+                told["MessageId"] = told["MessageId"] or its.get(MESSAGE_ID)
+            named = [f"{name} {_shown(str(each))}" for name, each in told.items() if each is not None]
             if not named:
                 raise
             raise ConfigurationError(f"{error} It is the row with {', '.join(named)}.") from error
@@ -147,6 +153,12 @@ class FrameColumns:
         else:
             _check_together(found, options)
         return found
+
+
+def _shown(text: str) -> str:
+    if holds_password(text):
+        return "…"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _named(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -110,7 +110,8 @@ class MessageBuilder:
         sized = [self.columns.names[name] for name in ("Headers", "Body") if name in self.columns.names]
         for chunk in chunks(batches, sized, Target.of(self.options).dialect.written):
             with self.columns.telling_rows_apart(chunk):
-                yield self.composed(chunk)
+                made = self.composed(chunk)
+            yield replace(made, make=self.columns.telling_rows_apart(chunk)(made.make))
 
     def composed(
         self,

@@ -27,9 +27,9 @@ def message_ids(own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> p
     if (at := pc.index(differ, True).as_py()) >= 0:
         raise Unsendable(
             at,
-            f"A row has the MessageId {own[at].as_py()!r} and the header {MESSAGE_ID} "
-            f"{header[at].as_py()!r}, and its outbox can only know it by one of them; drop the column, or "
-            "take the header out of Headers where this is a new message.",
+            f"A row has the MessageId {own[at].as_py()!r:.200} and the header {MESSAGE_ID} "
+            f"{header[at].as_py()!r:.200}, and its outbox can only know it by one of them; drop the column, "
+            "or take the header out of Headers where this is a new message.",
         )
     return pc.coalesce(own, header, received)
 
@@ -42,7 +42,7 @@ def ids_of_rows(given: pa.Array) -> pa.Array:
     if (at := pc.index(pc.match_substring_regex(given, _UUID), False).as_py()) >= 0:
         raise Unsendable(
             at,
-            f"The Id {given[at].as_py()!r} of a row is no UUID; leave the column out (each row then gets a "
-            "new one) and put ids of your own into MessageId.",
+            f"The Id {given[at].as_py()!r:.200} of a row is no UUID; leave the column out (each row then "
+            "gets a new one) and put ids of your own into MessageId.",
         )
     return pc.coalesce(mapped(lambda text: bytes.fromhex(text.replace("-", "")), given, new.type), new)
