@@ -61,7 +61,7 @@ def test_a_sender_commits_lower_row_versions_later(queue):
 
 
 def test_the_tests_of_a_server_that_is_given_can_be_collected():
-    """In each variant, and on a PostgreSQL of odd settings, by the folders of ``make test-live``; nobody answers at this address."""
+    """In each variant, by the folders of ``make test-live``; no server answers at this address."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *LIVE],
         cwd=Path(__file__).parents[2],
