@@ -4,6 +4,8 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark import SqlQueueSink
+from sqlqueue_spark.pipeline import as_outgoing
+from tests.support.logins import logins
 from tests.support.messages import message_ids
 from tests.support.sending import ids_in
 from tests.support.streams import drain, end, logged, running, start, stream, to_each
@@ -163,3 +165,28 @@ def test_two_sources_of_one_stream_are_refused(spark, postgresql, billing, tmp_p
         0,
         [],
     )
+
+
+def test_code_that_a_stranger_adds_between_staging_and_settling_does_not_run(
+    spark, server, postgresql, billing, tmp_path
+):
+    """What a task finds out of its destinations reaches the transaction that writes into them."""
+    queue, error = postgresql.create_queue(), postgresql.create_queue("error")
+    queue.insert(3)
+    send = sink(postgresql, queue=None, errorQueue="error")
+
+    def staged(frame, number):
+        send(frame, number)
+        trap.execute("CREATE OR REPLACE RULE evil AS ON INSERT TO {table} DO ALSO DELETE FROM billing")
+
+    with logins(server, "stranger"):
+        trap = postgresql.create_queue("trap")
+        trap.execute("ALTER TABLE {table} OWNER TO stranger")
+        named = F.when(F.col("RowVersion") == 2, "trap").otherwise("billing")
+        frame = stream(spark, postgresql, queue, **ATOMIC, errorQueue="error").withColumn(
+            "Destination", named
+        )
+        drain(to_each(as_outgoing(frame), tmp_path, staged))
+        left = queue.count(), ids_in(trap), ids_in(error), sorted(ids_in(billing))
+        postgresql.execute("DROP TABLE trap")
+    assert left == (0, [], message_ids([1]), message_ids([0, 2]))
