@@ -220,16 +220,17 @@ shape = click.option(
 )
 
 
+def _kept(name: str, help_: str, **more: Any) -> Callable[[Command], Command]:
+    """Return an option of this name that may also be kept in the environment."""
+    variable = f"SQLQUEUE_{name.upper()}"
+    return click.option(f"--{name}", envvar=variable, show_envvar=True, callback=checked, help=help_, **more)
+
+
 def _connected(names: Callable[[Command], Command], *, required: bool = True) -> Callable[[Command], Command]:
     """Add the options that lead to a database. The command gets them as ``options``: None without a url."""
     options = together(
-        click.option(
-            "--url",
-            required=required,
-            envvar="SQLQUEUE_URL",
-            show_envvar=True,
-            callback=checked,
-            help="postgresql://…; for SQL Server mssql://… or an ODBC connection string.",
+        _kept(
+            "url", "postgresql://…; for SQL Server mssql://… or an ODBC connection string.", required=required
         ),
         option("--user NAME", some_text, "Login, kept out of the url."),
         option(
@@ -237,13 +238,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             None,
             "Where a Microsoft Entra token comes from: module:function or azure-identity.",
         ),
-        click.option(
-            "--password",
-            envvar="SQLQUEUE_PASSWORD",
-            show_envvar=True,
-            callback=checked,
-            help="Password; better in the environment than here.",
-        ),
+        _kept("password", "Password; better in the environment than here."),
         debug,
         names,
     )

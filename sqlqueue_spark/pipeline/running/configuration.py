@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options.fields import Options, option
+from sqlqueue_spark.options.fields import Options, option, written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,4 +99,4 @@ def _put(options: dict[str, str], key: str, value: object) -> None:
     """Set an option, and drop one whose name differs only by upper and lower case."""
     for same in [each for each in options if each.lower() == key.lower()]:
         del options[same]
-    options[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    options[key] = written(value)
