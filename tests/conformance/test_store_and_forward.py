@@ -10,7 +10,6 @@ from sqlqueue_spark.administration import failed_retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.pipeline.running.delayed_delivery import watched
 from sqlqueue_spark.send import Sent
 from tests.support import messages
 from tests.support.delayed import DelayedRows, move
@@ -128,7 +127,7 @@ def test_a_batch_that_finds_the_database_down_lets_rows_wait_and_tries_it_no_mor
 ):
     gate.shut()
     store(outgoing, range(3))
-    with watched(job.databases):
+    with job.watching():
         assert drained(job) == Sent(waiting=3)
         eventually(job.databases.down)  # long before retryInterval is over
     assert [

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pickle
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -107,6 +108,19 @@ class StoreAndForward(Stream):
     def restart_databases(self) -> None:
         """What the job knows of databases is gone with its process."""
         self.databases = type(self.databases)(Places(self.home, self.other), self.table.address)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Within the block the databases that are down are tried beside the batches, as a job does."""
+        stopping = threading.Event()
+        watching = threading.Thread(target=self.databases.watch, args=(stopping,), daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            self.databases.wake()
+            watching.join(20)
 
     def note_down(self) -> None:
         """Batches have let messages wait: the next look tries every database."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 from sqlqueue_spark.engines.connect import Connection, connect, one_each
 from sqlqueue_spark.errors import ConnectionLost
@@ -94,40 +93,28 @@ class DelayedDelivery:
 
 
 @contextmanager
-def delivering(source: SourceOptions, places: Places) -> Iterator[DelayedDelivery]:
-    """While the block runs, deliver what is due in the delayed tables of the source's queues and the sink."""
+def delivering(
+    source: SourceOptions, places: Places, databases: RemoteDatabases | None = None
+) -> Iterator[DelayedDelivery]:
+    """While the block runs, deliver what is due in the delayed tables of the source's queues and the sink.
+
+    :param databases: those that rows may wait for. They are tried, and rows put back for those that answer.
+    """
     delivery = DelayedDelivery(source, places)
     delivery.begin()
-    with _beside(delivery.watch, delivery.stopping.set):
-        yield delivery
-
-
-@contextmanager
-def watched(databases: RemoteDatabases | None) -> Iterator[None]:
-    """While the block runs, try the databases that are down, and put messages back for those that answer."""
-    if databases is None:
-        yield
-        return
-    stopping = threading.Event()
-
-    def stop() -> None:
-        stopping.set()
-        databases.wake()
-
-    with _beside(partial(databases.watch, stopping), stop):
-        yield
-
-
-@contextmanager
-def _beside(work: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, work in a thread of its own."""
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    threads = [threading.Thread(target=delivery.watch, daemon=True)]
+    if databases is not None:
+        threads.append(threading.Thread(target=databases.watch, args=(delivery.stopping,), daemon=True))
+    for thread in threads:
+        thread.start()
     try:
-        yield
+        yield delivery
     finally:
-        stop()
-        thread.join(2 * _SECONDS_TO_END)
+        delivery.stopping.set()
+        if databases is not None:
+            databases.wake()
+        for thread in threads:
+            thread.join(2 * _SECONDS_TO_END)
 
 
 def waiting_for(source: SourceOptions, places: Places) -> RemoteDatabases | None:

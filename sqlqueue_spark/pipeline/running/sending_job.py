@@ -21,7 +21,7 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
-from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, waiting_for, watched
+from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, waiting_for
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, send
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import logger, plain
@@ -65,7 +65,7 @@ def send_until_stopped(
         if queues.databases is None:
             queues.databases = waiting_for(own, queues.places)
         queues.stopped = stop_file.exists
-        with delivering(own, queues.places) as delivery, watched(queues.databases):
+        with delivering(own, queues.places, queues.databases) as delivery:
             sink_of_query = SlowDown(queues, stop_file) if slows_down else queues
             query = send(messages, sink_of_query, options.checkpoint, available_now=options.available_now)
             click.echo(plain(f"{doing} queue={own.title}"))
