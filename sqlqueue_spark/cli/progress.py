@@ -1,7 +1,4 @@
-"""Shows the progress of work: a bar while it lasts, and a line that says how much was done if it ends early.
-
-Bars are shown on stderr, and only if it is a terminal.
-"""
+"""Shows the progress of work: a bar while it lasts, and how much was done in a line if it ends early."""
 
 from __future__ import annotations
 

@@ -149,8 +149,8 @@ class OutboxTable:
     def report(self) -> OutboxReport:
         """What the table holds; waits for no lock."""
         rows, undispatched, oldest, now = self._execute("report", "looking at")[0]
-        oldest_age = None if oldest is None else now - oldest
-        return OutboxReport(rows, undispatched, oldest and oldest.replace(tzinfo=UTC), oldest_age)
+        oldest = oldest and oldest.replace(tzinfo=UTC)
+        return OutboxReport(rows, undispatched, oldest, oldest and now.replace(tzinfo=UTC) - oldest)
 
     def _add_new(self, chunk: Sequence[str]) -> set[str]:
         if not self._connection.dialect.statement("outbox_added"):
