@@ -81,7 +81,7 @@ class AtHome(Work):
             to.table for to in self.chunk.told.values() if isinstance(to, Destination) and not to.chosen
         )
 
-    def _trusted(self) -> Sequence[QueueTable]:
+    def trusted(self) -> Sequence[QueueTable]:
         routes, error_queue = self._routes, self._places.home.error_queue
         found = None if error_queue is None else routes.destinations.beside(error_queue, routes.connected)
         return [] if found is None else [found.table]

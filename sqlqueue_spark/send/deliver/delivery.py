@@ -17,7 +17,7 @@ from sqlqueue_spark.errors import Duplicate, SqlQueueError, StatementTimeout, Tr
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.deliver.chunk import Decision
-from sqlqueue_spark.send.deliver.destinations import Destination, Rows
+from sqlqueue_spark.send.deliver.destinations import Rows
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
 from sqlqueue_spark.send.deliver.work import RolledBack, Work
@@ -35,10 +35,6 @@ class Delivery:
     routes: Routes
     options: SinkOptions
     work: Work
-    #: The error queue, where it lies at home, which must take what it gets; and whether messages may fail at
-    #: all.
-    error_queue: Destination | None
-    may_fail: bool
     _committing: bool = False
     #: The keys that the last attempt found in the outbox, and those found by the last one that met a
     #: duplicate.
@@ -97,13 +93,14 @@ class Delivery:
         self, connection: Connection, decision: Decision, barred: Mapping[str, SqlQueueError]
     ) -> None:
         why: list[Why[int]] = []
+        may_fail, error_queues = self.routes.places.home.error_queue is not None, self.work.trusted()
         for to, positions in self.work.messages(decision):
 
             def insert(some: Sequence[int], to: Addressed = to) -> None:
                 for rows in self.work.message_rows(to, some):
                     write(connection, rows)
 
-            if not self.may_fail or (self.error_queue is not None and to.to == self.error_queue):
+            if not may_fail or (to.to is not None and to.to.table in error_queues):  # which must take it
                 insert(positions)
             else:
                 why += refused(connection, insert, positions)

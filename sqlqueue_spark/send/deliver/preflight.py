@@ -1,16 +1,12 @@
-"""Checks on the driver, before anything is sent: all destinations, their outboxes, the stage's source.
-
-What an atomic pipeline has staged is tried out before the stage is sealed, while the batch can still be
-refused.
-"""
+"""Checks on the driver, before anything is sent: all destinations, their outboxes, the stage's source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext, suppress
 
 from sqlqueue_spark.engines.connect import Connection, Target, one_each
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld, StatementTimeout
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.deliver.destinations import (
@@ -25,9 +21,6 @@ from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch
 from sqlqueue_spark.tables.stage_table import table_of
 
 log = logger(__name__)
-
-#: How long a rehearsal waits for the locks of others.
-_REHEARSAL_MS = 100
 
 
 def prepare(
@@ -132,41 +125,15 @@ def _find(
         destinations.received(store, connected)
 
 
-def rehearse(
-    connection: Connection,
-    stage: Stage,
-    tasks: Mapping[str, int | None],
-    name: str,
-    *,
-    whole: bool,
-    named: bool = False,
-) -> None:
-    """Send to a destination what settling will send to it, or one message of that, and roll back."""
-    try:
-        with connection.rehearsal(_REHEARSAL_MS):
-            stage.rehearse(tasks, name, whole=whole, named=named)
-    except RowsHeld:
-        log.debug("not_rehearsed destination=%s: it is locked, which says nothing of its messages", name)
-    except StatementTimeout as error:
-        if not named or stage.error_queue is None:
-            raise
-        log.debug(
-            "not_rehearsed destination=%s: what it takes long for fails when it is settled: %s", name, error
-        )
-
-
 def _enter(options: SinkOptions, connection: Connection, batch: Batch, last: Run | None) -> Run:
     """Find out what a batch is staged for.
 
     First send the messages that an earlier batch has left on the stage: Spark logged that batch before this
     one began.
     """
-    stage = Stage(connection, table_of(options), options)
+    _send_left(options, connection, batch, held=True)
     with connection.transaction():
-        sent = stage.move_waiting(before=batch) if stage.exists() else None
-    _say_sent(options, sent)
-    with connection.transaction():
-        return stage.enter(batch, last)
+        return Stage(connection, table_of(options), options).enter(batch, last)
 
 
 def _look_back(options: SinkOptions, connection: Connection, batch: Batch) -> None:
@@ -177,13 +144,17 @@ def _look_back(options: SinkOptions, connection: Connection, batch: Batch) -> No
     :raises QueueError: a destination is not there any more, or refuses a message.
     """
     with suppress(ConfigurationError):  # no stage can have this name, or this login has no rights to it
-        stage = Stage(connection, table_of(options), options)
-        with connection.transaction():
-            there = stage.exists() and not stage.holders()
-            sent = stage.move_waiting(before=batch) if there else None
-        _say_sent(options, sent)
+        _send_left(options, connection, batch, held=False)
 
 
-def _say_sent(options: SinkOptions, sent: int | None) -> None:
+def _send_left(options: SinkOptions, connection: Connection, batch: Batch, *, held: bool) -> None:
+    """Send what is left on a stage from before a batch.
+
+    :param held: whether also while a live source holds the stage.
+    """
+    stage = Stage(connection, table_of(options), options)
+    with connection.transaction():
+        there = stage.exists() and (held or not stage.holders())
+        sent = stage.move_waiting(before=batch) if there else None
     if sent is not None:
         log.info("sent stream=%s sent=%d: what an earlier batch had staged", options.stream, sent)

@@ -37,7 +37,7 @@ from sqlqueue_spark.send.deliver.at_home import AtHome
 from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
 from sqlqueue_spark.send.deliver.copies import with_copies
 from sqlqueue_spark.send.deliver.delivery import Delivery
-from sqlqueue_spark.send.deliver.destinations import Destination, Destinations
+from sqlqueue_spark.send.deliver.destinations import Destinations
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
 from sqlqueue_spark.send.deliver.received_again import received_again
 from sqlqueue_spark.send.deliver.routes import DatabaseDown, Routes
@@ -143,9 +143,7 @@ class Sender:
     def _addressed(self, part: Composed | Outcomes) -> Chunk:
         """The chunk with the place of each message. What cannot be reached at home has failed."""
         rows, sends = (part, part.sends) if isinstance(part, Outcomes) else (None, part)
-        self._error_queue()  # it must be there
-        if rows is not None:
-            self._check_ends(rows)
+        self._check_ends([] if rows is None else rows.queues.unique().to_pylist())
         places = self._places_of(part)
         addressed = [] if sends is None else self._routes.addressed(sends, places, rows)
         owed = {} if rows is None else rows.owed
@@ -158,19 +156,14 @@ class Sender:
             chunk, [(each.positions, each.error) for each in here if each.error is not None]
         )
 
-    def _error_queue(self) -> Destination | None:
-        """The error queue, if it lies at home.
+    def _check_ends(self, queues: Sequence[str]) -> None:
+        """Refuse an error or audit queue that is one of these queues: its rows would be received for ever.
 
         :raises QueueError: there is no such table.
         """
-        queue = self._options.error_queue
-        return None if queue is None else self._destinations.beside(queue, self._connected)
-
-    def _check_ends(self, rows: Outcomes) -> None:
-        """Refuse an error or audit queue that is the queue itself: its rows would be received for ever."""
         ends = (("errorQueue", self._options.error_queue), ("auditQueue", self._options.audit_queue))
         found = {name: self._destinations.beside(queue, self._connected) for name, queue in ends if queue}
-        for queue in rows.queues.unique().to_pylist():
+        for queue in queues:
             received = self._destinations.received(queue, self._connected).table
             for name, end in found.items():
                 if end is not None and end.table.address == received.address:
@@ -352,8 +345,7 @@ class Sender:
 
     def _delivered(self, target: Target, work: Work) -> tuple[Decision, Sent]:
         """Attempt a delivery until it succeeds or another attempt is not worth it."""
-        may_fail = self._options.error_queue is not None
-        delivery = Delivery(self._routes, self._places.at(target), work, self._error_queue(), may_fail)
+        delivery = Delivery(self._routes, self._places.at(target), work)
         try:
             return self._retried(target, lambda: delivery.attempt(self._connected(target)), delivery.worth_it)
         except Duplicate as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -12,14 +12,15 @@ import pyarrow as pa
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.errors import RowsHeld, StatementTimeout
 from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.deliver.chunk import Decision
 from sqlqueue_spark.send.deliver.destinations import Destination, Destinations, Rows
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known, has_sent
-from sqlqueue_spark.send.deliver.preflight import rehearse
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.deliver.work import Work
 from sqlqueue_spark.send.sent import Sent
@@ -27,6 +28,11 @@ from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_table import table_of
+
+log = logger(__name__)
+
+#: How long a rehearsal waits for the locks of others.
+_REHEARSAL_MS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +89,27 @@ def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: b
         with connect(Target.of(options), again=True) as connection:
             stage = Stage(connection, table_of(options), options)
             for name in sorted(names):
-                rehearse(connection, stage, tasks, name, whole=own_ids, named=name in named)
+                _rehearse(stage, tasks, name, whole=own_ids, named=name in named)
             with connection.transaction():
                 stage.seal(tasks, names, run=run.name, batch=run.batch, named=named)
 
     Retry(f"sealing the stage of {options.sender}").retried(sealed)
     fail_points.step(fail_points.STAGE_SEALED)
+
+
+def _rehearse(stage: Stage, tasks: Mapping[str, int | None], name: str, *, whole: bool, named: bool) -> None:
+    """Send to a destination what settling will send to it, or one message of that, and roll back."""
+    try:
+        with stage.connection.rehearsal(_REHEARSAL_MS):
+            stage.rehearse(tasks, name, whole=whole, named=named)
+    except RowsHeld:
+        log.debug("not_rehearsed destination=%s: it is locked, which says nothing of its messages", name)
+    except StatementTimeout as error:
+        if not named or stage.error_queue is None:
+            raise
+        log.debug(
+            "not_rehearsed destination=%s: what it takes long for fails when it is settled: %s", name, error
+        )
 
 
 class _StageWriter(Sender):

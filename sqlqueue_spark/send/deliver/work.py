@@ -97,7 +97,7 @@ class Work:
         self, connection: Connection, options: SinkOptions, *, locking: bool = True
     ) -> AbstractContextManager[Mapping[str, SqlQueueError]]:
         """Gives which tables may not be reached that a message names (:class:`AllowedDestinations`)."""
-        allowed = AllowedDestinations(options, tuple(self._trusted()))
+        allowed = AllowedDestinations(options, tuple(self.trusted()))
         return allowed.entered(connection, list(self._named()), locking=locking)
 
     def check_allowed(self, decision: Decision, barred: Mapping[str, SqlQueueError]) -> None:
@@ -115,7 +115,7 @@ class Work:
         """The tables into which this writes because a message names them, and no option of ours."""
         return (each.to.table for each in self.addressed if each.to is not None and not each.to.chosen)
 
-    def _trusted(self) -> Sequence[QueueTable]:
+    def trusted(self) -> Sequence[QueueTable]:
         """The error queue, if it lies in this database."""
         return ()
 
