@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,16 +22,12 @@ from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.claiming.queue_list import opened, shown, tables_of
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.peek import check_visible
-from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
+from sqlqueue_spark.send import Destinations, check_one_database, try_outbox
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.tables import delayed, queues, rights
-from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
-
-#: How long the trial of the outbox waits for the locks of others.
-_REHEARSAL_MS = 1_000
 
 
 def make_ready(
@@ -184,11 +179,7 @@ def _check_sink(sink: Places, connected: Callable[[Target], Connection]) -> None
     if sink.away.publish:
         destinations.subscribers().check(connected)
     for target in targets if sink.home.uses_outbox else ():
-        connection = connected(target)
-        options = sink.at(target)
-        check_outbox(options, connection)
-        with connection.rehearsal(_REHEARSAL_MS):
-            OutboxTable.of_sink(connection, options).add_new([str(uuid.uuid4())])
+        try_outbox(sink.at(target), connected(target))
 
 
 def _check_reach(sink: Places) -> Destinations:

@@ -22,7 +22,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,
@@ -59,7 +58,6 @@ _SHAPES = 8
 #: Headers with more names, or with more characters in their names, have no shape: RE2 refuses an expression
 #: that is too large.
 _MOST_NAMES, _LONGEST_NAMES = 200, 16_384
-_SHOWN = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,18 +124,16 @@ class Alike:
         return pc.binary_join_element_wise(b"{", members, b"}", b"").cast(pa.string())
 
 
-def alike(
-    column: pa.Array, *, received: bool, poison: bool = False, lost: AbstractSet[str] = ONE_HOP
-) -> list[Alike]:
+def alike(column: pa.Array, *, received: bool, lost: AbstractSet[str] = ONE_HOP) -> list[Alike]:
     """Group the rows of a column by the headers that they have. A row's headers are JSON, a map or NULL.
+
+    Rows whose headers are poison make a group of their own.
 
     :param received: whether the rows were received. Then their headers stay as they are.
     :param lost: the headers that do not go out.
-    :param poison: whether rows whose headers are poison make a group of their own.
-    :raises Unsendable: the headers of a row are poison, and there is no group for them.
     """
     if not pa.types.is_string(column.type):
-        return _parsed(enumerate(column.to_pylist()), received, poison, lost)
+        return _parsed(enumerate(column.to_pylist()), received, lost)
     positions = pa.array(range(len(column)), pa.int32())
     groups: list[Alike] = []
     odd: list[tuple[int, str | None]] = []
@@ -158,7 +154,7 @@ def alike(
         odd.append((positions[0].as_py(), text))
         positions, column = positions[1:], column[1:]
     odd += zip(positions.to_pylist(), column.to_pylist(), strict=True)
-    return groups + _parsed(odd, received, poison, lost)
+    return groups + _parsed(odd, received, lost)
 
 
 def poisoned(groups: Iterable[Alike]) -> dict[int, str]:
@@ -278,9 +274,7 @@ def _unescaped(values: pa.Array) -> pa.Array:
     return pc.replace_substring(pc.replace_substring(values, "\\/", "/"), '\\"', '"')
 
 
-def _parsed(
-    rows: Iterable[tuple[int, Any]], received: bool, poison: bool, hops: AbstractSet[str]
-) -> list[Alike]:
+def _parsed(rows: Iterable[tuple[int, Any]], received: bool, hops: AbstractSet[str]) -> list[Alike]:
     """Read rows one by one, and group them; as :func:`alike`.
 
     :param rows: the headers of each row, behind the row's position.
@@ -289,8 +283,6 @@ def _parsed(
     for position, given in rows:
         headers = _read(given)
         if headers is None:
-            if not poison:
-                raise _unreadable(given, position, received)
             groups.setdefault((frozenset(), False, True), []).append((position, {}, given))
             continue
         lost = {name for name, value in headers.items() if name in hops or (name == MESSAGE_ID and not value)}
@@ -328,15 +320,3 @@ def _read(given: Any) -> Mapping[str, str] | None:
     if isinstance(given, list):
         return {name: value for name, value in given if value is not None}
     return parse_headers(given)
-
-
-def _unreadable(given: Any, position: int, received: bool) -> Unsendable:
-    remedy = (
-        "set the option errorQueue, and such rows go there, or filter them."
-        if received
-        else "filter such rows, or give them headers of their own."
-    )
-    return Unsendable(
-        position,
-        f"The headers of a row are not a JSON object of strings: {str(given)[:_SHOWN]!r}; {remedy}",
-    )

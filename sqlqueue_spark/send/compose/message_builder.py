@@ -70,6 +70,8 @@ _READ = {
 }
 #: Stands for the destination of an event until it is known who has subscribed to it.
 SUBSCRIBERS = ""
+#: How many characters of headers an error shows.
+_SHOWN = 80
 _PUBLISH = format_member(MESSAGE_INTENT, "Publish")
 #: Makes the ids of the messages at some positions, in their order.
 NewIds = Callable[[Sequence[int]], pa.Array]
@@ -132,16 +134,18 @@ class MessageBuilder:
             groups = alike(
                 self.columns.column(batch, "Headers"),
                 received=self.columns.received,
-                poison=may_fail,
                 lost=ONE_HOP if self.columns.received else ONE_HOP - self.kept,
             )
+        unreadable = poisoned(groups)
+        if unreadable and not may_fail:
+            raise _unreadable(*min(unreadable.items()), received=self.columns.received)
+        failed = {at: poison(text) for at, text in unreadable.items()}
         own, nothing = told(given["Id"]), pa.nulls(len(given), pa.string())
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
         ids = self._message_ids(told(given["MessageId"]), groups, received, new_ids)
         row_ids = ids_of_rows(to_send)
         delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
         destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
-        failed = {at: poison(text) for at, text in poisoned(groups).items()}
         events = self._events(given, groups, delayed, failed)
         if events is not None:
             destinations = pc.if_else(events.published, SUBSCRIBERS, destinations)
@@ -367,6 +371,16 @@ class MessageBuilder:
                 "functions.deterministic_id('order', 'line'), or set outbox to none.",
             )
         return pc.coalesce(ids, new_id_texts(len(ids)))
+
+
+def _unreadable(position: int, headers: str, *, received: bool) -> Unsendable:
+    remedy = (
+        "set the option errorQueue, and such rows go there, or filter them."
+        if received
+        else "filter such rows, or give them headers of their own."
+    )
+    shown = headers[:_SHOWN]
+    return Unsendable(position, f"The headers of a row are not a JSON object of strings: {shown!r}; {remedy}")
 
 
 def _untold(due: pa.Array) -> pa.Array:

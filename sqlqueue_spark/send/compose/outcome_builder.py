@@ -118,7 +118,7 @@ class OutcomeBuilder:
             yield self.composed(stays, self._grouped(stays))
 
     def _grouped(self, batch: pa.RecordBatch) -> list[Alike]:
-        return alike(self.columns.column(batch, "Headers").cast(pa.string()), received=True, poison=True)
+        return alike(self.columns.column(batch, "Headers").cast(pa.string()), received=True)
 
     def composed(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Outcomes:
         """Make the outcomes of one chunk, whose rows are grouped by the headers that they have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 
@@ -16,6 +17,9 @@ from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_keys import VERSION_0_1, VERSION_0_2
 
 log = logger(__name__)
+
+#: How long a trial waits for the locks of others.
+_TRIAL_MS = 1_000
 
 
 def has_sent(destinations: Destinations, connection: Connection) -> bool:
@@ -59,6 +63,16 @@ def check_outbox(options: SinkOptions, connection: Connection) -> None:
                 "that is partitioned by DispatchedAt cannot have that key), or give the sink an endpoint "
                 "with a table of its own."
             )
+
+
+def try_outbox(options: SinkOptions, connection: Connection) -> None:
+    """As :func:`check_outbox`, and add an id to it, which is rolled back.
+
+    :raises RowsHeld: others have locked it for a second.
+    """
+    check_outbox(options, connection)
+    with connection.rehearsal(_TRIAL_MS):
+        OutboxTable.of_sink(connection, options).add_new([str(uuid.uuid4())])
 
 
 @cache

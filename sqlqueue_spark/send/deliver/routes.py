@@ -227,37 +227,29 @@ class Routes:
         return {
             topic: [
                 *dict.fromkeys(
-                    addresses.setdefault(self._table_of(each, topic, places), each)
+                    addresses.setdefault(table, each)
                     for each in its
-                    if self._is_followed(each, topic, places)
+                    if (table := self._table_of(each, topic, places)) is not None
                 )
             ]
             for topic, its in found.items()
         }
 
-    def _is_followed(self, address: str, topic: str, places: Places) -> bool:
-        """Whether copies go to what stands as an address, or fail for it; else the log says so once."""
-        try:
-            if len(address) <= LONGEST_ADDRESS:
-                places.destination(address)
-                return True
-            unread = ConfigurationError(f"A text of {len(address):,} characters is no address.")
-        except ConfigurationError as error:
-            if self.places.home.error_queue is not None:
-                return True
-            unread = error
-        left_out = ("subscription", address[:LONGEST_ADDRESS])
-        if left_out not in self._unreachable:
-            self._unreachable[left_out] = unread
-            log.warning("subscription_left_out topic=%s: %s", topic, unread)
-        return False
-
     def _table_of(self, address: str, topic: str, places: Places) -> object:
-        """What tells the table at a subscriber's address apart."""
+        """What tells the table at a subscriber's address apart; None where it is left out, as the log says."""
+        too_long = len(address) > LONGEST_ADDRESS
         try:
+            if too_long:
+                raise ConfigurationError(f"A text of {len(address):,} characters is no address.")
             place = places.destination(address)
-        except ConfigurationError:
-            return address
+        except ConfigurationError as unread:
+            if self.places.home.error_queue is not None and not too_long:
+                return address
+            left_out = ("subscription", address[:LONGEST_ADDRESS])
+            if left_out not in self._unreachable:
+                self._unreachable[left_out] = unread
+                log.warning("subscription_left_out topic=%s: %s", topic, unread)
+            return None
         if places.is_stored(place):
             return place
         found: Destination | SqlQueueError

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,11 +25,10 @@ from sqlqueue_spark.errors import (
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.places import Places
-from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox
+from sqlqueue_spark.send.deliver.outbox_lookups import try_outbox
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.waiting_rows import awaited, put_back
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logger(__name__)
 
@@ -39,8 +37,6 @@ log = logger(__name__)
 _ALL_AGAIN = 30
 #: How often a batch that waits looks whether it is to stop.
 _STEP_SECONDS = 0.2
-#: How long a probe waits for the locks of others.
-_PROBE_MS = 1_000
 
 
 def why_down(target: Target, options: SinkOptions, *, again: bool, had_outbox: bool) -> SqlQueueError | None:
@@ -53,10 +49,7 @@ def why_down(target: Target, options: SinkOptions, *, again: bool, had_outbox: b
     try:
         with connect(target, again=again) as connection:
             if options.uses_outbox:
-                check_outbox(options, connection)
-                with connection.rehearsal(_PROBE_MS):
-                    outbox = OutboxTable.of_sink(connection, options)
-                    outbox.add_new([str(uuid.uuid4())])
+                try_outbox(options, connection)
     except (ConnectionLost, DatabaseTakesNothing, LockTimeout, RowsHeld) as error:
         return error
     except QueueError as error:
@@ -88,8 +81,6 @@ class RemoteDatabases:
         #: Whether messages may wait for a database that no option leads to any more.
         self._renamed = True
         self._woken = threading.Event()
-        #: What was last in the way of a look.
-        self._said = ""
         self._looks = 0
         #: For how long the oldest of the rows had waited that went back.
         self.longest_wait = timedelta()
@@ -151,24 +142,23 @@ class RemoteDatabases:
         return back
 
     def watch(self, stopping: threading.Event) -> None:
-        """Look again and again, until it is to stop and :meth:`wake` is called."""
+        """Look again and again, until it is to stop and :meth:`wake` is called.
+
+        What is in the way is said once as long as it is the same.
+        """
+        said = ""
         while True:
             self._woken.wait(self._options.retry_interval.total_seconds())
             self._woken.clear()
             if stopping.is_set():
                 return
-            self._look_quietly()
-
-    def _look_quietly(self) -> None:
-        """Look, and say what was in the way, once as long as it is the same."""
-        said = ""
-        try:
-            self.look()
-        except SqlQueueError as error:
-            said = str(error)
-            if said != self._said:
-                log.warning("not_put_back queue=%s: %s", self._queue, error)
-        self._said = said
+            before, said = said, ""
+            try:
+                self.look()
+            except SqlQueueError as error:
+                said = str(error)
+                if said != before:
+                    log.warning("not_put_back queue=%s: %s", self._queue, error)
 
     def wake(self) -> None:
         """Let :meth:`watch` go on at once."""
