@@ -275,10 +275,8 @@ def _check_outcomes(columns: FrameColumns, options: SinkOptions) -> None:
             "Spark runs again would have them twice; set outbox to optimistic, or transactionMode to "
             "sendsAtomicWithReceive."
         )
-    if "Outgoing" not in names:
-        _check_together(columns, options)
-        return
-    _check_outgoing(columns, options)
+    check = _check_outgoing if "Outgoing" in names else _check_together
+    check(columns, options)
 
 
 def _check_outgoing(columns: FrameColumns, options: SinkOptions) -> None:

@@ -42,6 +42,7 @@ from sqlqueue_spark.messages.outgoing import (
     REPLY_TO_ADDRESS,
     TIME_TO_BE_RECEIVED,
     format_time_span,
+    lasting,
     milliseconds,
     new_id_texts,
     parse_time_span,
@@ -194,7 +195,7 @@ class MessageBuilder:
             whole = len(at) == len(ids)
             its, its_ids = (given, ids) if whole else (given.take(at), ids.take(at))
             if group.poison:
-                made.append(_as_it_is(group.texts, its["Body"]))
+                made.append(lasting(group.texts.to_pylist(), its["Body"]).select(OUTGOING.names[1:]))
             elif published is not None and published[at[0].as_py()].as_py():
                 types = {ENCLOSED_MESSAGE_TYPES: pc.coalesce(told(its["EventType"]), self._message_type)}
                 lacking = {} if ENCLOSED_MESSAGE_TYPES in group.names else types
@@ -387,12 +388,6 @@ def _untold(due: pa.Array) -> pa.Array:
     """Whether each time is outside the years that every engine's tables hold."""
     first, last = (pa.scalar(datetime(year, 1, 1, tzinfo=UTC), due.type) for year in (1753, 9999))
     return pc.fill_null(pc.or_(pc.less(due, first), pc.greater_equal(due, last)), False)
-
-
-def _as_it_is(headers: pa.Array, bodies: pa.Array) -> pa.RecordBatch:
-    """The columns of :data:`OUTGOING` but for the first, for rows whose headers are poison."""
-    nothing = [pa.nulls(len(headers), each.type) for each in list(OUTGOING)[3:]]
-    return pa.RecordBatch.from_arrays([headers, bodies, *nothing], OUTGOING.names[1:])
 
 
 def _fitting(values: pa.Array) -> pa.Array:

@@ -243,7 +243,7 @@ class OutcomeBuilder:
             return outcomes
         sends = self._sends(outcomes, batch, owners, groups)
         try:
-            made = sends.composed(eager=outcomes.handled)
+            made = sends.composed()
         except Unsendable:
             wrong = {sends.owners[at]: error for at, error in sends.unsendable()}
             if self.options.error_queue is None:
@@ -251,7 +251,7 @@ class OutcomeBuilder:
                 raise Unsendable(at, str(error)) from error
             outcomes = outcomes.failing({at: Failure.of(error) for at, error in wrong.items()})
             sends = self._sends(outcomes, batch, owners, None)
-            made = sends.composed(eager=outcomes.handled)
+            made = sends.composed()
         return replace(outcomes, sends=made, owners=sends.owners)
 
     def _sends(
@@ -278,7 +278,7 @@ class OutcomeBuilder:
                 sound = [at not in failed for at in owners]
                 batch, groups = batch.filter(pa.array(sound)), None
                 owners = list(itertools.compress(owners, sound))
-            return _Sends(builder, batch, owners, None, groups)
+            return _Sends(builder, batch, owners, outcomes.handled, groups=groups)
         lists = self.columns.column(batch, "Outgoing")
         if failed or lists.null_count:
             lists = pc.if_else(among(list(failed), len(lists)), None, lists)
@@ -287,7 +287,8 @@ class OutcomeBuilder:
             its, parents = its.filter(its.is_valid()), parents.filter(its.is_valid())
         rows = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
         owners = parents.to_pylist()
-        return _Sends(builder, rows, owners, functools.partial(_new_ids, outcomes, owners))
+        new_ids = functools.partial(_new_ids, outcomes, owners)
+        return _Sends(builder, rows, owners, outcomes.handled, new_ids)
 
     def _failures(self, column: pa.Array) -> dict[int, Failure]:
         """The failures that the frame tells of, by position."""
@@ -319,20 +320,17 @@ class _Sends:
     builder: MessageBuilder
     rows: pa.RecordBatch
     owners: Sequence[int]
-    new_ids: NewIds | None
+    #: Whether their rows are made at once, because one that cannot be made fails its received row.
+    eager: bool
+    new_ids: NewIds | None = None
     groups: Sequence[Alike] | None = None
 
-    def composed(self, *, eager: bool) -> Composed | None:
-        """The messages.
-
-        :param eager: whether their rows are made at once, because one that cannot be made fails its received
-            row.
-        :raises Unsendable: one cannot be made.
-        """
+    def composed(self) -> Composed | None:
+        """:raises Unsendable: a message cannot be made."""
         if not self.rows.num_rows:
             return None
         made = self.builder.composed(self.rows, self.new_ids, self.groups)
-        if eager or made.delayed:
+        if self.eager or made.delayed:
             made.rows(range(len(made)))
         return made
 

@@ -20,7 +20,6 @@ from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.waiting_headers import given_up_at
-from sqlqueue_spark.send.compose.column_values import among
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.places import Places
 
@@ -91,10 +90,6 @@ class Outcomes:
             failed={numbers[at]: each for at, each in self.failed.items() if at in numbers},
         )
 
-    def silent(self) -> Outcomes:
-        """The same rows, which send nothing."""
-        return replace(self, sends=None, owners=())
-
     def messages_of(self, position: int) -> range:
         """The positions of the messages that a row sends."""
         first = bisect.bisect_left(self.owners, position)
@@ -145,15 +140,6 @@ class Outcomes:
         """Whether a row has waited for its database for as long as it may."""
         end = given_up_at(self.texts[position])
         return end is not None and end <= now
-
-    def with_received(self, positions: Sequence[int], headers: pa.Array, bodies: pa.Array) -> Outcomes:
-        """The same rows, with these headers and bodies at these positions, which are in ascending order."""
-        its = among(positions, len(self))
-        return replace(
-            self,
-            headers=pc.replace_with_mask(self.headers, its, headers),
-            bodies=pc.replace_with_mask(self.bodies, its, bodies),
-        )
 
     @cached_property
     def texts(self) -> Sequence[str | None]:

@@ -86,9 +86,6 @@ class Chunk:
         """Where each message goes."""
         return {at: each for each in self.addressed for at in each.positions}
 
-    def failing(self, failures: Mapping[int, Failure]) -> Chunk:
-        return replace(self, failed={**failures, **self.failed})
-
     def refusing(self, positions: Iterable[int], failure: Failure) -> Chunk:
         """The chunk, of which these messages are refused. One of several copies fails alone, else its row."""
         copies, failed = dict(self.refused), dict(self.failed)

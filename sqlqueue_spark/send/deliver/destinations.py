@@ -127,11 +127,6 @@ class Destinations:
             self._delayed[place] = found
         return found
 
-    def find_waiting(self, connected: Connected) -> None:
-        """Find the tables of messages with a time of delivery, in all databases that were reached."""
-        for target in self.databases():
-            self.waiting(self.sends_later(target), connected)
-
     def sends_later(self, target: Target) -> Place:
         """The endpoint in whose table messages with a time of delivery wait in a database."""
         options = self.places.home if target == self.places.at_home else self.places.away

@@ -80,8 +80,8 @@ def prepare(
             _find(destinations, addresses, connected, down)
             if events:
                 destinations.subscribers().check(connected)
-            if delays:
-                destinations.find_waiting(connected)
+            for target in destinations.databases() if delays else ():
+                destinations.waiting(destinations.sends_later(target), connected)
             if received:
                 connected(destinations.places.at_home)
         except QueueError as error:

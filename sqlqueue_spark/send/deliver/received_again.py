@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -10,7 +11,7 @@ from sqlqueue_spark.engines.connect import Connection, open_reader
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.row_set import RowSet
-from sqlqueue_spark.send.compose.column_values import gathered
+from sqlqueue_spark.send.compose.column_values import among, gathered
 from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.tables import queues
@@ -40,9 +41,14 @@ def received_again(
         if table is not None:
             found |= _of_queue(connection, table.table, rows, its)
     there = sorted(found)
+    its = among(there, len(rows))
     headers = pa.array([found[at][0] for at in there], pa.string())
     bodies = empty_for_null(pa.array([found[at][1] for at in there], pa.binary()))
-    return rows.with_received(there, headers, bodies)
+    return replace(
+        rows,
+        headers=pc.replace_with_mask(rows.headers, its, headers),
+        bodies=pc.replace_with_mask(rows.bodies, its, bodies),
+    )
 
 
 def _of_queue(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlqueue_spark.engines.connect import Target
@@ -48,10 +48,6 @@ class Addressed:
     to: Destination | None = None
     error: SqlQueueError | None = None
     stored_for: str | None = None
-
-    def only(self, wanted: Callable[[int], bool]) -> Addressed:
-        """Those of the messages whose positions are wanted."""
-        return replace(self, positions=list(filter(wanted, self.positions)))
 
 
 @dataclass

@@ -134,8 +134,8 @@ class Sender:
                 for row in sorted({chunk.owners[at] for at in events})
             }
             left = [at for at in range(len(chunk)) if at not in lost]
-            gone = chunk.only(list(lost)).failing(dict(enumerate(lost.values()))).silent()
-            return [gone, *([chunk.only(left)] if left else [])], Sent()
+            gone = chunk.only(list(lost)).failing(dict(enumerate(lost.values())))
+            return [replace(gone, sends=None, owners=()), *([chunk.only(left)] if left else [])], Sent()
 
     def _places_of(self, chunk: Composed | Outcomes) -> Places:
         return chunk.places if isinstance(chunk, Outcomes) else self._places
@@ -251,7 +251,8 @@ class Sender:
     def _sent_elsewhere(self, chunk: Chunk, target: Target) -> tuple[Chunk, Sent]:
         """Send what goes to another database, but for rows that have failed or wait."""
         while True:
-            addressed = [each.only(chunk.goes) for each in chunk.addressed if each.target == target]
+            there = [each for each in chunk.addressed if each.target == target]
+            addressed = [replace(each, positions=list(filter(chunk.goes, each.positions))) for each in there]
             work = Work(self._routes, chunk, addressed)
             if not work.keys:
                 return chunk, Sent()
@@ -264,8 +265,8 @@ class Sender:
                     raise
                 raise DatabaseDown(str(error)) from error
             else:
-                there = dict.fromkeys(work.keys, False) | dict.fromkeys(decision.messages, True)
-                return replace(chunk, sent={**chunk.sent, **there}), sent
+                known = dict.fromkeys(work.keys, False) | dict.fromkeys(decision.messages, True)
+                return replace(chunk, sent={**chunk.sent, **known}), sent
 
     def _at_home(self, chunk: Chunk) -> Sent:
         """Write the outcomes, and what goes to home. What is refused fails, and the rest is tried again."""
@@ -320,7 +321,7 @@ class Sender:
                     chunk = replace(chunk, sent={**chunk.sent, at: False})
                 else:  # a result of another row waits for ever
                     failures[row] = self._down(each.target, given_up=given_up and not result)
-        return chunk.failing(failures)
+        return replace(chunk, failed={**failures, **chunk.failed})
 
     # -- Connections -----------------------------------------------------------------------------------
 
