@@ -143,7 +143,9 @@ class MessageBuilder:
         failed = {at: poison(text) for at, text in unreadable.items()}
         own, nothing = told(given["Id"]), pa.nulls(len(given), pa.string())
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
-        ids = self._message_ids(told(given["MessageId"]), groups, received, new_ids)
+        ids = message_ids(told(given["MessageId"]), groups, received)
+        if ids.null_count:
+            ids = self._completed_ids(ids, new_ids)
         row_ids = ids_of_rows(to_send)
         delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
         destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
@@ -346,27 +348,17 @@ class MessageBuilder:
             standard[ENCLOSED_MESSAGE_TYPES] = self.options.message_type
         return {name: format_member(name, value) for name, value in standard.items()}
 
-    def _message_ids(
-        self,
-        own: pa.Array,
-        groups: Sequence[Alike],
-        received: pa.Array,
-        new_ids: NewIds | None,
-    ) -> pa.Array:
-        """The message ids (:func:`message_ids`), with a new one for each row that has none.
+    def _completed_ids(self, ids: pa.Array, new_ids: NewIds | None) -> pa.Array:
+        """The message ids, with a new one for each row that has none.
 
-        :param new_ids: makes them; without it only a sink without an outbox may make some.
-        :raises Unsendable: column and header differ, or a row has no id and an outbox needs one.
+        :raises Unsendable: nothing makes ids, and an outbox needs them.
         """
-        ids = message_ids(own, groups, received)
-        if not ids.null_count:
-            return ids
+        lacking = ids.is_null()
         if new_ids is not None:
-            nameless = pc.indices_nonzero(ids.is_null()).to_pylist()
-            return pc.replace_with_mask(ids, ids.is_null(), new_ids(nameless))
+            return pc.replace_with_mask(ids, lacking, new_ids(pc.indices_nonzero(lacking).to_pylist()))
         if self.options.uses_outbox:
             raise Unsendable(
-                pc.index(ids.is_null(), True).as_py(),
+                pc.index(lacking, True).as_py(),
                 f"A row has no message id, neither in the column MessageId nor in the header {MESSAGE_ID}, "
                 "so an outbox cannot tell whether it was sent; make ids of key columns with "
                 "functions.deterministic_id('order', 'line'), or set outbox to none.",

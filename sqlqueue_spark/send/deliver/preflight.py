@@ -75,9 +75,7 @@ def prepare(
         elif options.stream and last is None:
             _look_back(options, connected(Target.of(options)), batch)
         try:
-            for each in filter(None, (options.error_queue, options.audit_queue)):
-                _find_beside(destinations, each, connected, stores=stores)
-            _find(destinations, addresses, connected, down)
+            _find(destinations, addresses, connected, down, stores=stores)
             if events:
                 destinations.subscribers().check(connected)
             for target in destinations.databases() if delays else ():
@@ -89,26 +87,24 @@ def prepare(
     return run
 
 
-def _find_beside(destinations: Destinations, queue: str, connected: Connected, *, stores: bool) -> None:
-    """Find an error or audit queue. It may lie elsewhere only where what is written for it can be stored."""
-    stored = stores or destinations.places.home.store_and_forward is not None
-    if destinations.beside(queue, connected) is None and not stored:
-        raise nothing_passes_on(queue)
-
-
 def _find(
     destinations: Destinations,
     addresses: Iterable[str],
     connected: Connected,
     down: Collection[Target] | None,
+    *,
+    stores: bool,
 ) -> None:
-    """Find destinations, but for those whose database is down while rows for it wait.
+    """Find error and audit queue, and destinations, but for those in a database for which rows wait.
 
     Where there is an error queue, the tasks find out too what is missing: messages fail then. Where messages
     are only stored for another database, that one is not asked.
     """
     places = destinations.places
     store = places.home.store_and_forward
+    for each in filter(None, (places.home.error_queue, places.home.audit_queue)):
+        if destinations.beside(each, connected) is None and not (stores or store):
+            raise nothing_passes_on(each)
     fails = places.home.error_queue is not None
     waits = down if fails else None
     for address in addresses:

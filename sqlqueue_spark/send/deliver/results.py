@@ -209,15 +209,16 @@ class Results:
             raise nothing_passes_on(queue)
         full = self._places.full_address(queue, self._places.beside(queue))
         texts = rows["headers"].to_pylist()
+        stored: dict[str, list[int]] = {}
         for number, at in enumerate(owners):
-            origin = self._origin_of(at) if received is None else received.origin(at).key
+            if received is None:
+                origin, own = self._origin_of(at), ""
+            else:
+                origin, own = received.origin(at).key, received.queue(at)
+            stored.setdefault(store or own, []).append(number)
             added = {STORED_FOR: full, STORED: f"{origin}/{what[number]}"}
             texts[number] = changed_headers(texts[number], (), added)
         rows = replaced(rows, headers=pa.array(texts, pa.string()))
-
-        def stored_in(number: int) -> str:
-            return store or received.queue(owners[number])  # type: ignore[union-attr] # it was looked at
-
-        for to, numbers in gathered(range(len(owners)), stored_in).items():
+        for to, numbers in stored.items():
             part = rows.take(pa.array(numbers, pa.int32()))
             yield self._routes.destinations.received(to, self._routes.connected), part

@@ -169,11 +169,9 @@ class RemoteDatabases:
         reached = target in self._reached
         error = why_down(target, self._places.at(target), again=reached, had_outbox=reached)
         with self._lock:
-            if error is None:
-                down_since = self._down.pop(target, None)
-            else:
-                down_since = self._down.get(target)
-                self._down.setdefault(target, time.monotonic())
+            down_since = self._down.pop(target, None)
+            if error is not None:
+                self._down[target] = time.monotonic() if down_since is None else down_since
         if error is not None:
             if down_since is None:
                 log.warning("database_down database=%s retry_interval=%gs: rows for it wait: %s", name,

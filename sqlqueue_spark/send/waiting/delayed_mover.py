@@ -279,19 +279,20 @@ class DelayedMover:
         self, table: DelayedTable, address: _To, messages: Sequence[Forwarded]
     ) -> Sequence[Why[Forwarded]]:
         """Send messages to one destination; gives those that it refuses, and why."""
+        if isinstance(address, _No):
+            error = ConfigurationError(
+                f"The header {FORWARD_DESTINATION} of a delayed message is no JSON that can be read; "
+                "correct it, and put the message back."
+            )
+            return [(messages, error)]
         try:
-            if isinstance(address, _No):
-                raise ConfigurationError(
-                    f"The header {FORWARD_DESTINATION} of a delayed message is no JSON that can be read; "
-                    "correct it, and put the message back."
-                )
             with table.connection.attempt():
                 to = self._destination(table.connection, address)
             named = address is not None
             with self._allowed.into(table.connection, to) if named else contextlib.nullcontext():
                 refusals = refused(table.connection, partial(_send, table, to), messages)
         except SqlQueueError as error:
-            self._found.pop(address if isinstance(address, str) else "", None)
+            self._found.pop(address or "", None)
             if isinstance(error, TryAgain):
                 raise
             return [(messages, error)]
