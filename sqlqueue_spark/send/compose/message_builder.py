@@ -197,7 +197,8 @@ class MessageBuilder:
             whole = len(at) == len(ids)
             its, its_ids = (given, ids) if whole else (given.take(at), ids.take(at))
             if group.poison:
-                made.append(lasting(group.texts.to_pylist(), its["Body"]).select(OUTGOING.names[1:]))
+                _, *columns = lasting(group.texts.to_pylist(), its["Body"]).columns
+                made.append(pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:]))
             elif published is not None and published[at[0].as_py()].as_py():
                 types = {ENCLOSED_MESSAGE_TYPES: pc.coalesce(told(its["EventType"]), self._message_type)}
                 lacking = {} if ENCLOSED_MESSAGE_TYPES in group.names else types
