@@ -7,29 +7,12 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import ModuleType
 
-from sqlqueue_spark.engines.connection import (
-    RECORD_BATCH_BYTES,
-    RECORD_BATCH_ROWS,
-    Connection,
-    Reader,
-    Target,
-)
+from sqlqueue_spark.engines.connection import Connection, Reader, Target
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.drivers import remedy
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady
 
-__all__ = [
-    "RECORD_BATCH_BYTES",
-    "RECORD_BATCH_ROWS",
-    "Connection",
-    "Reader",
-    "Target",
-    "confined",
-    "connect",
-    "local_access",
-    "one_each",
-    "open_reader",
-]
+__all__ = ["Connection", "Reader", "Target", "confined", "connect", "local_access", "one_each", "open_reader"]
 
 #: How long the first connection waits for a database that says it is not ready yet. A serverless one takes
 #: about a minute to resume:

@@ -67,6 +67,11 @@ class Target:
         return _HASTE.seconds if self.hasty else usual
 
     @property
+    def command_seconds(self) -> int:
+        """``commandTimeout`` as drivers take it."""
+        return max(1, int(self.command_timeout.total_seconds()))
+
+    @property
     def by_token(self) -> bool:
         return self.access_token is not None or self.access_token_provider is not None
 
@@ -200,7 +205,7 @@ class Connection(ABC):
         self._attempts += 1
         try:
             self._say("attempt_begin")
-            with self._undone(), contextlib.nullcontext() if hurried else self.unhurried():
+            with self._undone(), contextlib.nullcontext() if hurried else self.cut_off(0):
                 if not hurried:
                     self._say("attempt_unhurried")
                 yield
@@ -216,7 +221,7 @@ class Connection(ABC):
             if statement := self.dialect.statement("attempt_hurried"):
                 timeout = {"statement_timeout": self.target.timeouts[1]}
                 self.execute(statement.with_numbers(timeout), doing="setting how long statements take")
-            with self.limited():
+            with self.cut_off(self.target.command_seconds):
                 yield
         finally:
             self.is_hurried = before
@@ -240,13 +245,8 @@ class Connection(ABC):
             raise
 
     @contextlib.contextmanager
-    def limited(self) -> Iterator[None]:
-        """In this block the driver cuts off statements that take longer than ``commandTimeout``."""
-        yield
-
-    @contextlib.contextmanager
-    def unhurried(self) -> Iterator[None]:
-        """In this block the driver cuts no statement off for taking long."""
+    def cut_off(self, seconds: int) -> Iterator[None]:  # noqa: ARG002 -- for drivers that can
+        """Within, the driver cuts off statements that take longer than this; with 0 it cuts none off."""
         yield
 
     def _undo_attempt(self, error: BaseException) -> None:

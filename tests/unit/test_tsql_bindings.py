@@ -18,7 +18,8 @@ import pyodbc
 import pytest
 
 from sqlqueue_spark.administration.message_lines import StoredMessage, to_rows
-from sqlqueue_spark.engines.connect import RECORD_BATCH_ROWS, Target, connect, open_reader
+from sqlqueue_spark.engines.connect import Target, connect, open_reader
+from sqlqueue_spark.engines.connection import RECORD_BATCH_ROWS
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.statements import Statement

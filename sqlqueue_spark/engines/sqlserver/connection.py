@@ -75,23 +75,13 @@ class SqlServerConnection(Connection):
         While a connection streams, each statement is a transaction of its own and has no timeout: it runs as
         long as Spark works on its rows.
         """
-        self._raw.timeout = 0 if wanted else max(1, int(self.target.command_timeout.total_seconds()))
+        self._raw.timeout = 0 if wanted else self.target.command_seconds
         if self._raw.autocommit != wanted:  # changing it costs a round trip
             with self.translated("changing where transactions end"):
                 self._raw.autocommit = wanted
 
     @contextlib.contextmanager
-    def unhurried(self) -> Iterator[None]:
-        with self._cut_off(0):
-            yield
-
-    @contextlib.contextmanager
-    def limited(self) -> Iterator[None]:
-        with self._cut_off(max(1, int(self.target.command_timeout.total_seconds()))):
-            yield
-
-    @contextlib.contextmanager
-    def _cut_off(self, seconds: int) -> Iterator[None]:
+    def cut_off(self, seconds: int) -> Iterator[None]:
         before, self._raw.timeout = self._raw.timeout, seconds
         try:
             yield

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from sqlqueue_spark.engines.connect import RECORD_BATCH_BYTES
+from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES
 from sqlqueue_spark.engines.dialect import ClaimedColumns
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits

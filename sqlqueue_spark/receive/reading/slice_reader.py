@@ -12,7 +12,8 @@ from functools import partial
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import RECORD_BATCH_ROWS, Reader, Target, open_reader
+from sqlqueue_spark.engines.connect import Reader, Target, open_reader
+from sqlqueue_spark.engines.connection import RECORD_BATCH_ROWS
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, LockTimeout, TryAgain
 from sqlqueue_spark.messages.arrow import pc

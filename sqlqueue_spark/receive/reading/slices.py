@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connect import RECORD_BATCH_BYTES
+from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
