@@ -1,4 +1,4 @@
-"""Makes the keys by which an outbox knows a send, and the outcome of a received row.
+"""Makes the keys by which an outbox knows a send, the outcome of a received row, and an id to process.
 
 A send is known by its message id and its final address, and by nothing else. Neither the sink's options nor
 the database's name are part of a key. So a batch that is tried again under other options or in a renamed
@@ -21,29 +21,31 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterator
 
-import pyarrow as pa
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.arrow import pa, pc
 
-from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.tables.outbox_ids import (
-    DIGEST_CHARACTERS,
-    LONGEST_ID,
-    MARK,
-    NOT_SHOWN,
-    PLAIN,
-    SHOWN,
-    id_length,
-)
-
-#: Versions that wrote keys of other forms. The column PersistenceVersion tells who wrote a row.
-VERSION_0_1, VERSION_0_2 = "sqlqueue 0.1.0", "sqlqueue 0.2.0"
-
+#: What fits into the column MessageId.
+LONGEST_ID = 200
+#: Stands in a key between the shown part of the id and the digest.
+_MARK = ">"
+#: No collation takes two different ids of these characters for the same.
+_PLAIN = "[0-9a-f-]+"
 #: The digest behind a plain id has 50 bits, which tell the addresses of one message apart: the chance that
 #: two of a thousand have the same digest is 1 to 2,000,000,000. The digest behind any other id has 128 bits,
 #: which tell the messages of an outbox apart. With 13 characters for an address each message would write 14
 #: bytes more on PostgreSQL, and cost 2 % more of the processor.
-_ADDRESS_CHARACTERS = 10
+_ADDRESS_CHARACTERS, _DIGEST_CHARACTERS = 10, 32
+#: How much of an id is shown before the mark, and the characters that are not shown.
+_SHOWN = LONGEST_ID - len(_MARK) - _DIGEST_CHARACTERS
+_NOT_SHOWN = "[^!-~]"
+#: How keys end: those of process_key and those of a send.
+_KEY = re.compile(_MARK + r"(?:[0-9a-f]{32}|[0-9a-v]{10})\Z")
+
+#: Versions that wrote keys of other forms. The column PersistenceVersion tells who wrote a row.
+VERSION_0_1, VERSION_0_2 = "sqlqueue 0.1.0", "sqlqueue 0.2.0"
 #: What a key tells beside id and address: a received row has its outcome; a message was handled in this
 #: queue, whatever row it came as; a message has failed for this queue.
 OF_ORIGIN, OF_HANDLED, OF_FAILED = "\0origin", "\0handled", "\0error"
@@ -57,9 +59,9 @@ def keys(ids: pa.Array, address: str, what: str = "") -> pa.Array:
     :param what: what they tell beside that: :data:`OF_ORIGIN`, :data:`OF_HANDLED` or :data:`OF_FAILED`.
     """
     address += what
-    own = pc.binary_join_element_wise(ids, _address_digest(address), MARK)
+    own = pc.binary_join_element_wise(ids, _address_digest(address), _MARK)
     plain = pc.and_(
-        pc.match_substring_regex(ids, rf"\A{PLAIN}\z"), pc.less_equal(pc.binary_length(own), LONGEST_ID)
+        pc.match_substring_regex(ids, rf"\A{_PLAIN}\z"), pc.less_equal(pc.binary_length(own), LONGEST_ID)
     )
     if pc.all(plain).as_py():
         return own
@@ -78,23 +80,61 @@ def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:
         return  # version 0.1.0 could not send such an id
     if own:
         yield message_id
-    copy = MARK + hashlib.sha256(table.encode()).hexdigest()[:16]
+    copy = _MARK + hashlib.sha256(table.encode()).hexdigest()[:16]
     if len(message_id) + len(copy) > LONGEST_ID:
         message_id = hashlib.sha256(message_id.encode()).hexdigest()
     yield message_id + copy
 
 
 def _of_odd(ids: pa.Array, address: str) -> pa.Array:
-    shown = pc.utf8_slice_codeunits(pc.replace_substring_regex(ids, NOT_SHOWN, ""), 0, SHOWN)
+    shown = pc.utf8_slice_codeunits(pc.replace_substring_regex(ids, _NOT_SHOWN, ""), 0, _SHOWN)
     begin = hashlib.sha256(hashlib.sha256(address.encode()).digest())
     digests = []
     for each in ids.cast(pa.binary()).to_pylist():
         digest = begin.copy()
         digest.update(each)
-        digests.append(digest.hexdigest()[:DIGEST_CHARACTERS])
-    return pc.binary_join_element_wise(shown, pa.array(digests, pa.string()), MARK)
+        digests.append(digest.hexdigest()[:_DIGEST_CHARACTERS])
+    return pc.binary_join_element_wise(shown, pa.array(digests, pa.string()), _MARK)
 
 
 def _address_digest(address: str) -> str:
     digest = base64.b32hexencode(hashlib.sha256(address.encode()).digest())
     return digest.decode().lower()[:_ADDRESS_CHARACTERS]
+
+
+def process_key(message_id: str) -> str:
+    """The text by which :meth:`Outbox.process` knows an id.
+
+    It is the id itself where that is plain, as most are. Any other id gets a digest, so that ``Order`` and
+    ``order`` stay two. A sink knows its sends by other keys.
+
+    :raises ConfigurationError: it is no text of 1 to 200 characters.
+    """
+    check_id(message_id)
+    if re.fullmatch(_PLAIN, message_id):
+        return message_id
+    digest = hashlib.sha256(message_id.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
+    return re.sub(_NOT_SHOWN, "", message_id)[:_SHOWN] + _MARK + digest
+
+
+def may_stand_as_it_is(message_id: str) -> bool:
+    """Whether the table may hold an id itself although its key is another text.
+
+    Version 0.1.0 kept ids like that, and .NET endpoints do. An id that looks like a key is not sought,
+    because another message may have that key; nor is one with a NUL, which not every database takes.
+    """
+    return not re.fullmatch(_PLAIN, message_id) and "\0" not in message_id and not _KEY.search(message_id)
+
+
+def check_id(message_id: object) -> None:
+    """:raises ConfigurationError: it is no text of 1 to 200 characters, as an outbox keeps them."""
+    if not isinstance(message_id, str) or not 0 < id_length(message_id) <= LONGEST_ID:
+        raise ConfigurationError(
+            f"The message id {message_id!r} is no text of 1 to {LONGEST_ID} characters, as an outbox keeps "
+            "them; make one that is, such as functions.deterministic_id('order', 'line')."
+        )
+
+
+def id_length(text: str) -> int:
+    """The length as SQL Server counts it: a character beyond the first 65,536 takes the place of two."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

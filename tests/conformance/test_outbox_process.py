@@ -11,7 +11,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.tables.outbox import Outbox, OutboxTable
-from sqlqueue_spark.tables.outbox_ids import process_key
+from sqlqueue_spark.tables.outbox_keys import process_key
 from tests.support.waiting import eventually
 
 OUTBOX = Outbox("Sales")

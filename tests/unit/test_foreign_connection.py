@@ -13,7 +13,7 @@ from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.tables.outbox import Outbox
-from sqlqueue_spark.tables.outbox_ids import process_key
+from sqlqueue_spark.tables.outbox_keys import process_key
 
 #: https://peps.python.org/pep-0249/#paramstyle
 STYLES = ("qmark", "numeric", "named", "format", "pyformat")

@@ -43,8 +43,7 @@ from sqlqueue_spark.send.compose.header_shapes import alike
 from sqlqueue_spark.send.compose.outcomes import _RESULT
 from sqlqueue_spark.send.waiting import delayed_mover
 from sqlqueue_spark.tables.delayed import Due
-from sqlqueue_spark.tables.outbox_ids import may_stand_as_it_is
-from sqlqueue_spark.tables.outbox_keys import keys
+from sqlqueue_spark.tables.outbox_keys import keys, may_stand_as_it_is
 from tests.unit.test_structure import PACKAGE, name_of, text
 
 STACK = "Return Message: Traceback (most recent call last):\n"
