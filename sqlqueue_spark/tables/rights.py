@@ -20,7 +20,7 @@ from sqlqueue_spark.tables.queues import QueueTable
 RECEIVER, SENDER, INSTALLER = "receiver", "sender", "installer"
 ROLES = (RECEIVER, SENDER, INSTALLER)
 #: What a role does with a table of subscriptions.
-_SUBSCRIBING = {RECEIVER: "subscriber", SENDER: "publisher"}
+SUBSCRIBING = {RECEIVER: "subscriber", SENDER: "publisher"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,25 +59,11 @@ def power(connection: Connection, table: QueueTable) -> str:
     return "".join(power for (power,) in rows)
 
 
-def script(
-    dialect: Dialect,
-    user: str,
-    role: str,
-    queues: Sequence[Table],
-    *,
-    outbox: Table | None = None,
-    stage: Table | None = None,
-    subscriptions: Table | None = None,
-) -> str:
-    """A script that grants a role's rights on these tables, for an administrator; granting again is harmless.
+def script(dialect: Dialect, user: str, wanted: Sequence[tuple[str, Table]]) -> str:
+    """A script that grants rights on tables.
 
-    :param outbox: where a sender remembers what it has sent.
-    :param stage: where an atomic pipeline puts what it sends.
-    :param subscriptions: where a sender finds subscribers, and a receiver subscribes.
+    :param wanted: names of grants in ``rights.sql``, such as ``sender`` and ``outbox``, each with a table.
     """
-    wanted = [(role, queue) for queue in queues]
-    beside = [("outbox", outbox), ("stage", stage), (_SUBSCRIBING.get(role, role), subscriptions)]
-    wanted += [(name, table) for name, table in beside if table is not None]
     databases = dict.fromkeys(table.catalog for _, table in wanted)
     lines: list[str] = []
     for database in sorted(databases, key=lambda each: each or ""):  # the connection's own database first

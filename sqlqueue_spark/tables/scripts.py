@@ -27,44 +27,26 @@ def create(
     default_schema: str | None = None,
     legacy_addresses: bool = False,
 ) -> str:
-    """A script that creates queue tables; parameters and errors as :func:`script`.
+    """A script that creates queue tables, to run as it is, any number of times.
 
     :param stream: an atomic pipeline whose stage the script creates too.
     :param subscriptions: whether it creates the table of subscriptions of the default schema, too.
-    """
-    dialect = DIALECTS[engine]
-    naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
-    stage = None if stream is None else table_named(stream, naming.default_schema)
-    return script(
-        dialect,
-        naming.tables(wanted, instances, companions),
-        stage,
-        subscriptions=table_of(naming.default_schema) if subscriptions else None,
-        shape=shape,
-    )
-
-
-def script(
-    dialect: Dialect,
-    wanted: Sequence[Table],
-    stage: Table | None = None,
-    *,
-    subscriptions: Table | None = None,
-    shape: str = CLASSIC,
-) -> str:
-    """A script that creates these tables, for a database administrator to run as it is, any number of times.
-
     :param shape: one of :data:`sqlqueue_spark.tables.ddl.SHAPES`.
     :raises ConfigurationError: a name is too long.
     """
+    dialect = DIALECTS[engine]
+    naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
     created = []
-    for table in wanted:
+    for table in naming.tables(wanted, instances, companions):
         check_name(dialect, table)
         created.append((table, [creation(dialect, table, shape)]))
-    for kind, one in ((StageTable, stage), (SubscriptionTable, subscriptions)):
-        if one is not None:
-            created.append((one, kind.create_statements(dialect, one)))
-    return "".join(script_of(dialect, dialect.table(table), statements) for table, statements in created)
+    if stream is not None:
+        table = table_named(stream, naming.default_schema)
+        created.append((table, StageTable.create_statements(dialect, table)))
+    if subscriptions:
+        table = table_of(naming.default_schema)
+        created.append((table, SubscriptionTable.create_statements(dialect, table)))
+    return "".join(script_of(dialect, dialect.table(table), its) for table, its in created)
 
 
 def script_of(database: Database, name: str, statements: Sequence[Statement]) -> str:
@@ -92,7 +74,7 @@ def grants(
     default_schema: str | None = None,
     legacy_addresses: bool = False,
 ) -> str:
-    """A script that gives a user the rights of a role and no others.
+    """A script that gives a user the rights of a role and no others; granting again is harmless.
 
     :param role: one of :data:`sqlqueue_spark.tables.rights.ROLES`.
     :param endpoint: the script also gives the rights on the outbox of this endpoint.
@@ -105,16 +87,14 @@ def grants(
     tables = naming.tables(wanted, instances, companions)
     for table in tables:
         check_name(dialect, table)
-    beside = naming.default_schema
-    return rights.script(
-        dialect,
-        user,
-        role,
-        tables,
-        outbox=None if endpoint is None else Table(table=dialect.outbox_table(endpoint), schema=beside),
-        stage=None if stream is None else table_named(stream, beside),
-        subscriptions=table_of(beside) if subscriptions else None,
-    )
+    wanted_rights, beside = [(role, table) for table in tables], naming.default_schema
+    if endpoint is not None:
+        wanted_rights.append(("outbox", Table(table=dialect.outbox_table(endpoint), schema=beside)))
+    if stream is not None:
+        wanted_rights.append(("stage", table_named(stream, beside)))
+    if subscriptions:
+        wanted_rights.append((rights.SUBSCRIBING.get(role, role), table_of(beside)))
+    return rights.script(dialect, user, wanted_rights)
 
 
 def _naming(dialect: Dialect, default_schema: str | None, *, legacy_addresses: bool) -> Naming:

@@ -96,18 +96,15 @@ TEXTS = {
         for name, text in vars(neighbour_statements.SQLSERVER).items()
     },
     "foreign_code, within": re.findall(r"N'((?:[^']|'')*)'", rendered("foreign_code"))[-2].replace("''", "'"),
-    "script of queues": scripts.script(
-        SQLSERVER, [HOSTILE, Table(table="orders", schema="dbo")], subscriptions=HOSTILE
+    "script of queues": scripts.create(
+        "sqlserver", [str(HOSTILE), "orders"], subscriptions=True, default_schema="my ]schema"
     ),
-    "script of rights": "".join(
-        rights.script(
-            SQLSERVER, "SHOP\\my ]user", role, [HOSTILE], outbox=HOSTILE, stage=HOSTILE, subscriptions=HOSTILE
+    **{
+        f"script of a {role}'s rights": rights.script(
+            SQLSERVER, "SHOP\\my ]user", [(name, HOSTILE) for name in (role, "outbox", "stage", *more)]
         )
-        for role in (rights.RECEIVER, rights.SENDER)
-    ),
-    "script of an installer's rights": rights.script(
-        SQLSERVER, "SHOP\\my ]user", rights.INSTALLER, [HOSTILE], outbox=HOSTILE, stage=HOSTILE
-    ),
+        for role, more in (("receiver", ["subscriber"]), ("sender", ["publisher"]), ("installer", []))
+    },
     "script of an outbox": outbox_tables.script("sqlserver", "Sales.It's ]odd"),
 }
 

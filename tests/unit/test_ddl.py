@@ -4,7 +4,6 @@ import pytest
 
 from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import scripts
 
 
@@ -20,9 +19,8 @@ from sqlqueue_spark.tables import scripts
     ],
 )
 def test_a_name_that_would_be_cut_is_refused(dialect, name, fits):
-    table = Table(table=name, schema="s")
     if fits:
-        assert scripts.script(dialect, [table]).count(dialect.quote(name)) >= 2
+        assert scripts.create(dialect.name, [name], default_schema="s").count(dialect.quote(name)) >= 2
         return
     with pytest.raises(ConfigurationError, match="choose a shorter name"):
-        scripts.script(dialect, [table])
+        scripts.create(dialect.name, [name], default_schema="s")
