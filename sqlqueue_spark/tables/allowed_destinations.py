@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from sqlqueue_spark.engines.connection import Connection
 from sqlqueue_spark.errors import QueueError, SqlQueueError, TryAgain
@@ -57,6 +58,10 @@ class AllowedDestinations:
         naming = self.options.naming(connection.dialect)
         only = any(not each.startswith("+") for each in given)
         named = [naming.table(each.removeprefix("+").strip()) for each in given]
+        by_lock = bool(connection.dialect.statement("code_lock"))
+        event = table_code.DELETE if deleting else table_code.INSERT
+        trusted = [each.object_id for each in self.trusted]
+        look = partial(table_code.found, connection, event=event, shaped=shaped, trusted=trusted)
         barred: dict[str, SqlQueueError] = {}
         looked: dict[str, QueueTable] = {}
         for address, table in sorted({each.address: each for each in tables}.items()):
@@ -66,24 +71,23 @@ class AllowedDestinations:
                 barred[address] = _refused(table, "the option allowedDestinations names others")
                 continue
             try:
-                if locking:
-                    self._lock(connection, table)
+                if locking and by_lock:
+                    with connection.attempt(hurried=True):
+                        table_code.keep_out(connection, table.table)
                 looked[address] = table
             except TryAgain:
                 raise
             except SqlQueueError as error:
                 barred[address] = error
-        how = {"shaped": shaped, "deleting": deleting}
-        found = self._found(connection, looked, **how)
+        found = {address: look(table.table) for address, table in looked.items()}
         barred |= {address: _refused(looked[address], *each) for address, each in found.items() if each.why}
         strangers = any(each.owner and not each.why for each in found.values())
         with connection.hurried() if strangers and locking else contextlib.nullcontext():
             yield barred
-        if looked and locking and not connection.dialect.statement("code_lock"):
-            left = {address: table for address, table in looked.items() if address not in barred}
-            for address, each in self._found(connection, left, **how).items():
-                if each.why:
-                    raise TryAgain(str(_refused(left[address], *each)))
+        if locking and not by_lock:
+            for address, table in looked.items():
+                if address not in barred and (each := look(table.table)).why:
+                    raise TryAgain(str(_refused(table, *each)))
 
     @contextlib.contextmanager
     def into(
@@ -99,21 +103,6 @@ class AllowedDestinations:
             for why in barred.values():
                 raise why
             yield
-
-    def _lock(self, connection: Connection, table: QueueTable) -> None:
-        if connection.dialect.statement("code_lock"):
-            with connection.attempt(hurried=True):
-                table_code.keep_out(connection, table.table)
-
-    def _found(
-        self, connection: Connection, tables: Mapping[str, QueueTable], *, shaped: bool, deleting: bool
-    ) -> dict[str, table_code.Found]:
-        event = table_code.DELETE if deleting else table_code.INSERT
-        trusted = [each.object_id for each in self.trusted]
-        return {
-            address: table_code.found(connection, table.table, event, shaped=shaped, trusted=trusted)
-            for address, table in tables.items()
-        }
 
 
 def _fits(pattern: Table, table: QueueTable) -> bool:

@@ -112,8 +112,7 @@ def refused(
 def fitted(connection: Connection, table: QueueTable, messages: pa.RecordBatch) -> pa.RecordBatch:
     """The messages as a table can take them; delays and times to live count by the database's clock.
 
-    All that goes into a queue or onto a stage passes here, and a body that is NULL becomes an empty one: on
-    PostgreSQL a .NET endpoint that meets a NULL gives the row back, meets it again, and handles nothing more.
+    All that goes into a queue or onto a stage passes here, and a body that is NULL becomes an empty one.
     """
     messages = replaced(messages, body=empty_for_null(messages["body"]))
     if _takes_few_letters(connection, table):

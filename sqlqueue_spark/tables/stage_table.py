@@ -18,15 +18,16 @@ from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
+from sqlqueue_spark.messages.outgoing import lasting
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
-from sqlqueue_spark.tables.insert import Inserter, filled, moved
+from sqlqueue_spark.tables.insert import Inserter, filled
 from sqlqueue_spark.tables.open_table import OpenTable
-from sqlqueue_spark.tables.queues import InTransit
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 from sqlqueue_spark.tables.table_code import check_went_in
 
@@ -167,19 +168,12 @@ class StageTable(OpenTable):
         with self._refusals_told(options.error_queue, settling=True):
             while (up_to := self._next(which, after)) is not None:
                 found = self.execute("stage_rows", **which, after=after, up_to=up_to)
-                failed = [
-                    InTransit(
-                        0,
-                        str(id_),
-                        None,
-                        None,
-                        None,
-                        failed_headers(headers, failure, queue=queue, endpoint=table.table, row_id=str(id_)),
-                        body,
-                    )
-                    for id_, headers, body in found
+                headers = [
+                    failed_headers(text, failure, queue=queue, endpoint=table.table, row_id=str(id_))
+                    for id_, text, _ in found
                 ]
-                rows += inserter.insert(moved(failed))
+                bodies = pa.array([body for *_, body in found], pa.binary())
+                rows += inserter.insert(lasting(headers, bodies))
                 after = up_to
         log.warning("not_sent destination=%s rows=%d error_queue=%s: %s", destination, rows, to.name, error)
         return rows

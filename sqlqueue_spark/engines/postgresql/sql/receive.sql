@@ -62,6 +62,18 @@ WHERE current_database() = :database
 -- The 2 keeps the lock apart from those of create_lock and stage_hold. The statement waits for nothing.
 SELECT pg_try_advisory_lock(pg_catalog.hashtextextended(:name, 2))
 
+-- shared: not_of_streams
+-- The rows of a queue that no stream of ours holds, and whether a neighbour holds them.
+SELECT q.seq::bigint AS seq, q.xmax = ANY (ARRAY(
+        SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid'
+            AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
+    )) AS held
+    FROM {queue} AS q
+    WHERE q.xmax <> ALL (ARRAY(
+        SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid'
+            AND l.pid IN (SELECT s.pid FROM streams AS s)
+    ))
+
 -- name: oldest
 -- Looks which of the oldest rows are free, and locks nothing.
 -- in: after which seq, up to which; above which seq it goes on, over at most how many rows; how many free
@@ -91,28 +103,10 @@ WITH locks AS MATERIALIZED (
 ), streams AS MATERIALIZED (
     SELECT DISTINCT l.pid FROM locks AS l WHERE l.locktype = 'advisory'
 ), before AS MATERIALIZED (
-    SELECT q.seq::bigint AS seq, q.xmax = ANY (ARRAY(
-        SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid'
-            AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
-    )) AS held
-    FROM {queue} AS q
-    WHERE q.seq > :after AND q.seq <= :left_to
-      AND q.xmax <> ALL (ARRAY(
-          SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid'
-              AND l.pid IN (SELECT s.pid FROM streams AS s)
-      ))
+    {not_of_streams} AND q.seq > :after AND q.seq <= :left_to
     ORDER BY q.seq
 ), onward AS MATERIALIZED (
-    SELECT q.seq::bigint AS seq, q.xmax = ANY (ARRAY(
-        SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid'
-            AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
-    )) AS held
-    FROM {queue} AS q
-    WHERE q.seq > :onward
-      AND q.xmax <> ALL (ARRAY(
-          SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid'
-              AND l.pid IN (SELECT s.pid FROM streams AS s)
-      ))
+    {not_of_streams} AND q.seq > :onward
     ORDER BY q.seq
     LIMIT :most
 ), seen AS MATERIALIZED (

@@ -103,17 +103,11 @@ FROM (
 ) AS next
 WHERE messages <= :count
 
--- name: stage_move
--- Sends staged messages to their destination, in the order of the stage.
--- in: destination, tasks, after which seq, up to which     out: number of messages
--- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have
--- left other rows. {columns} are those of the destination, and {values} what they get: the columns of the
--- same names, but the time of expiry where a table of delayed messages has due. The server takes the arrays
--- of a row apart side by side, in their order. It does so above the sort, so the sort sees a few rows and no
--- message (https://www.postgresql.org/docs/current/xfunc-sql.html, "SQL Functions Returning Sets").
-INSERT INTO {queue} ({columns})
-SELECT {values}
-FROM (
+-- shared: unnested
+-- The server takes the arrays of a row apart side by side, in their order. It does so above the sort, so the
+-- sort sees a few rows and no message (https://www.postgresql.org/docs/current/xfunc-sql.html, "SQL Functions
+-- Returning Sets").
+(
     SELECT pg_catalog.unnest(ids) AS id,
            pg_catalog.unnest(expires) AS expires,
            pg_catalog.unnest(headers) AS headers,
@@ -126,21 +120,21 @@ FROM (
     ) AS parts
 ) AS messages
 
+-- name: stage_move
+-- Sends staged messages to their destination, in the order of the stage.
+-- in: destination, tasks, after which seq, up to which     out: number of messages
+-- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have
+-- left other rows. {columns} are those of the destination, and {values} what they get: the columns of the
+-- same names, but the time of expiry where a table of delayed messages has due.
+INSERT INTO {queue} ({columns})
+SELECT {values}
+FROM {unnested}
+
 -- name: stage_rows
 -- Returns staged messages of a destination, which go to an error queue instead.
 -- in: destination, tasks, after which seq, up to which     out: Id, headers, body
 SELECT id::text, headers, body
-FROM (
-    SELECT pg_catalog.unnest(ids) AS id,
-           pg_catalog.unnest(headers) AS headers,
-           pg_catalog.unnest(bodies) AS body
-    FROM (
-        SELECT ids, headers, bodies
-        FROM {stage}
-        WHERE destination = :destination AND task = ANY (:tasks::text[]) AND seq > :after AND seq <= :up_to
-        ORDER BY seq
-    ) AS parts
-) AS messages
+FROM {unnested}
 
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
