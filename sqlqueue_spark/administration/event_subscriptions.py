@@ -49,14 +49,15 @@ def subscribe(
     """
     topics = _topics(events)
     with _opened(options, create=create) as (connection, table), connection.transaction():
-        address, name = _full_address(options, connection, queue)
+        dialect = connection.dialect
+        found = queues.get(connection, queue, options.naming(dialect)).table
+        own = replace(found.table, catalog=found.database)
+        address, name = own.full_address(quoted=dialect.quoted_addresses), endpoint or own.table
         table.check()
-        before = _of_endpoint(table, endpoint or name)
-        table.add(endpoint or name, address, topics)
+        before = _of_endpoint(table, name)
+        table.add(name, address, topics)
     return [
-        Changed(
-            Subscription(endpoint or name, topic, address), before.get(topic), before.get(topic) != address
-        )
+        Changed(Subscription(name, topic, address), before.get(topic), before.get(topic) != address)
         for topic in topics
     ]
 
@@ -126,17 +127,6 @@ def _opened(
 
 def _of_endpoint(table: SubscriptionTable, endpoint: str) -> dict[str, str]:
     return {each.topic: each.address for each in table.all() if each.endpoint == endpoint}
-
-
-def _full_address(options: ConnectionOptions, connection: Connection, queue: str) -> tuple[str, str]:
-    """Return the transport's address of an existing queue, and the name of its table.
-
-    :raises QueueError: the queue does not exist.
-    """
-    dialect = connection.dialect
-    found = queues.get(connection, queue, options.naming(dialect)).table
-    whole = replace(found.table, catalog=None if dialect.quoted_addresses else found.database)
-    return whole.full_address(quoted=dialect.quoted_addresses), found.table.table
 
 
 def _topics(events: Iterable[str]) -> Sequence[str]:

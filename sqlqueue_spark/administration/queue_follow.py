@@ -21,7 +21,6 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queue_admin import Message, QueueAdmin
-from sqlqueue_spark.tables.queues import Queue
 
 #: How long a missing number is awaited, and how many are awaited at most: the highest ones.
 _AWAITED_SECONDS, _MOST_AWAITED = 60.0, 10_000
@@ -85,8 +84,8 @@ def follow(
         try:
             with connect(target, again=watch.begun) as connection:
                 with connection.transaction():
-                    found = queues.get(connection, queue, naming)
-                for messages in watch.looks(found):
+                    found = queues.get(connection, queue, naming).table
+                for messages in watch.looks(QueueAdmin(connection, found)):
                     if away:
                         note("The database answers again.")
                         away, pause = False, FIRST_PAUSE
@@ -126,7 +125,7 @@ class _Watch:
         """Whether the queue was found and its first look is done."""
         return self._identity is not None
 
-    def looks(self, queue: Queue) -> Iterator[Iterator[Message]]:
+    def looks(self, queue: QueueAdmin) -> Iterator[Iterator[Message]]:
         """Look repeatedly over one connection. Each look yields the new selected messages.
 
         Consume all of them before the next look.
@@ -137,7 +136,7 @@ class _Watch:
             else:
                 self._begin(queue)
                 self._told_begun()
-        look = QueueLook(QueueAdmin(queue.connection, queue.table), self._selection)
+        look = QueueLook(queue, self._selection)
         from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 
         rest, checked = PollBackoff(_LONGEST_REST), time.monotonic()
@@ -157,7 +156,7 @@ class _Watch:
                     self._check_identity(queue)
                 checked = time.monotonic()
 
-    def _begin(self, queue: Queue) -> None:
+    def _begin(self, queue: QueueAdmin) -> None:
         """Take all rows that are in the queue now as seen."""
         highest = queue.highest()
         if highest is not None:
@@ -168,7 +167,7 @@ class _Watch:
         self._told.queue = queue.name
         self._identity = queue.identity()
 
-    def _check_identity(self, queue: Queue) -> None:
+    def _check_identity(self, queue: QueueAdmin) -> None:
         """Start anew if the table was dropped and created again: then all its rows are new."""
         identity = queue.identity()
         if identity is not None and identity != self._identity:
@@ -182,7 +181,7 @@ class _Watch:
             self._advance(page.row_versions, page.row_versions[-1])
             self._told.rows += len(page.row_versions)
 
-    def _late(self, queue: Queue, look: QueueLook) -> Iterator[Message]:
+    def _late(self, queue: QueueAdmin, look: QueueLook) -> Iterator[Message]:
         there: list[int] = []
         for runs in RowSet.of(self._gaps.awaited()).chunks(queue.connection.dialect.chunk):
             with queue.connection.transaction():

@@ -15,7 +15,7 @@ from sqlqueue_spark.plain_text import age, logger, moment
 from sqlqueue_spark.tables import database_facts, database_tables, subscriptions
 from sqlqueue_spark.tables.database_facts import OpenTransaction
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
-from sqlqueue_spark.tables.queues import Holder, Queue, left_alone
+from sqlqueue_spark.tables.queues import Holder, left_alone
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable
 
@@ -33,8 +33,7 @@ def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
         return
     yield from _stopping_row(admin)
     if admin.numbers is not None and admin.numbers.last is None:  # this login cannot read the sequence
-        last = Queue(admin.connection, admin.table).highest()
-        yield from number_findings(admin, admin.numbers._replace(last=last))
+        yield from number_findings(admin, admin.numbers._replace(last=admin.highest()))
 
 
 def of_database(connection: Connection) -> Iterator[Finding]:
