@@ -232,7 +232,7 @@ class Routes:
         }
 
     def _table_of(self, address: str, topic: str, places: Places) -> object:
-        """What tells the table at a subscriber's address apart; None where it is left out, as the log says."""
+        """What tells the table at a subscriber's address apart; None where it is left out, and logged."""
         too_long = len(address) > LONGEST_ADDRESS
         try:
             if too_long:
