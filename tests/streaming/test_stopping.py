@@ -1,8 +1,13 @@
 """The gentle way to stop: while ``stopFile`` exists, what runs is finished and nothing more is claimed."""
 
+import signal
+
+from sqlqueue_spark.pipeline.running.stop import asked_to_stop
 from tests.support.messages import row_ids
 from tests.support.streams import free, ids_in_delta, logged, running, stream, to_delta
 from tests.support.waiting import eventually
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def test_a_stop_file_settles_the_batch_and_holds_nothing(spark, postgresql, tmp_path):
@@ -30,3 +35,14 @@ def test_a_stop_file_settles_the_batch_and_holds_nothing(spark, postgresql, tmp_
     with running(to_delta(frame, tmp_path)):
         eventually(lambda: queue.count() == 0)
     assert ids_in_delta(spark, tmp_path) == [str(each) for each in row_ids(range(100))]
+
+
+def test_behind_a_job_a_signal_does_what_it_did_before_it(spark):
+    """In a program that goes on, here and in Java. Java leaves SIGINT alone, which PySpark lets it ignore."""
+    java = spark._jvm.sun.misc
+    its, default = java.Signal("TERM"), java.SignalHandler.SIG_DFL
+    before, here = java.Signal.handle(its, default), [signal.getsignal(each) for each in SIGNALS]
+    with asked_to_stop(spark):
+        assert not {*here} & {signal.getsignal(each) for each in SIGNALS}
+    assert java.Signal.handle(its, before).equals(default)
+    assert [signal.getsignal(each) for each in SIGNALS] == here

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships neither
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -105,7 +106,8 @@ def hit_by_the_signal(error: str) -> bool:
 def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
     """Turn SIGTERM and SIGINT into a flag within the block, here and in the JVM, and say so at once.
 
-    Else the JVM would end the Spark context in the middle of a batch, which is safe but not clean.
+    Else the JVM would end the Spark context in the middle of a batch, which is safe but not clean. Behind the
+    block signals do what they did before it.
     """
     asked, first = threading.Event(), threading.Lock()
     said = f"\n{_STOPS}" if sys.stderr.isatty() else _STOPS  # behind the ^C of the terminal
@@ -120,16 +122,21 @@ def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
     numbers = (signal.SIGTERM, signal.SIGINT) if here else ()
     before = {number: signal.signal(number, ask) for number in numbers}
     jvm: Any = getattr(spark, "_jvm", None)
+    in_java = []
     if jvm is not None:  # else it is Spark Connect, and the JVM is elsewhere and not ours
         from pyspark.java_gateway import ensure_callback_server_started
 
         gateway = spark.sparkContext._gateway  # noqa: SLF001 -- Spark's own foreachBatch does the same
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark left it
         for name in ("TERM", "INT"):  # a terminal's Ctrl-C goes to every process
-            jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), _Handler(ask))
+            its = jvm.sun.misc.Signal(name)
+            in_java.append((its, jvm.sun.misc.Signal.handle(its, _Handler(ask))))
     try:
         yield asked
     finally:
+        for its, handler in in_java:
+            with suppress(Py4JError):  # Java has ended
+                jvm.sun.misc.Signal.handle(its, handler)
         for number, handler in before.items():
             signal.signal(number, handler)
 
