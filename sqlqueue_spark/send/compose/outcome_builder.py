@@ -21,7 +21,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
@@ -37,7 +36,6 @@ from sqlqueue_spark.messages.message import (
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.messages.transit import in_transit_to
-from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.chunks import chunks
 from sqlqueue_spark.send.compose.column_values import among, grouped, moment, told
 from sqlqueue_spark.send.compose.composed import Composed
@@ -71,11 +69,6 @@ class OutcomeBuilder:
     answers: Places
     untyped: Count = field(default_factory=Count)
 
-    @property
-    def options(self) -> SinkOptions:
-        """Those of the database in which the rows were received."""
-        return self.places.home
-
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Outcomes]:
         """Make the outcomes of a task, in order, chunk by chunk; a chunk is one transaction in each database.
 
@@ -84,7 +77,7 @@ class OutcomeBuilder:
         """
         once = _Once()
         sized = [own for name in _SIZED if (own := self.columns.names.get(name)) is not None]
-        written = Target.of(self.options).dialect.written
+        written = self.places.at_home.dialect.written
         for chunk in chunks(batches, sized, written, self._messages_up_to):
             queues, row_versions, _ = _told_rows(self.columns, chunk)
             if self.columns.outcomes:
@@ -146,7 +139,7 @@ class OutcomeBuilder:
             **{at: poison(text) for at, text in poisoned(groups).items()},
         }
         failures |= self._undecided(batch, failures)
-        if failures and self.options.error_queue is None:
+        if failures and self.places.home.error_queue is None:
             at = min(failures)
             remedy = " Set the option errorQueue, and such rows go there, or filter them."
             raise Unsendable(at, failures[at].message + ("" if at in moving else remedy))
@@ -218,7 +211,7 @@ class OutcomeBuilder:
                 "addresses are read."
             )
             return {at: Failure.of(Unsendable(at, why)) for at in left}
-        if left and self.options.queue is None:
+        if left and self.places.home.queue is None:
             raise Unsendable(
                 left[0],
                 f"A message has neither the header {STORED_FOR} nor {STORED_EVENT}, so it does not go to "
@@ -246,7 +239,7 @@ class OutcomeBuilder:
             made = sends.composed()
         except Unsendable:
             wrong = {sends.owners[at]: error for at, error in sends.unsendable()}
-            if self.options.error_queue is None:
+            if self.places.home.error_queue is None:
                 at, error = next(iter(wrong.items()))
                 raise Unsendable(at, str(error)) from error
             outcomes = outcomes.failing({at: Failure.of(error) for at, error in wrong.items()})

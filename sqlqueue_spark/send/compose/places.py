@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+
+_LOGIN = ("user", "password", "access_token", "access_token_provider")
 
 
 class Place(NamedTuple):
@@ -99,14 +101,7 @@ class Places:
     def at(self, target: Target) -> SinkOptions:
         """The sink's options as they hold in one of these databases."""
         options = self.home if target == self.at_home else self.away
-        return replace(
-            options,
-            url=target.url,
-            user=target.user,
-            password=target.password,
-            access_token=target.access_token,
-            access_token_provider=target.access_token_provider,
-        )
+        return replace(options, url=target.url, **{name: getattr(target, name) for name in _LOGIN})
 
     def is_stored(self, place: Place) -> bool:
         """Whether plain messages to a place are stored at home first, because ``storeAndForward`` says so."""
@@ -141,4 +136,5 @@ class Places:
 
 def _elsewhere(target: Target, url: str) -> Target:
     """Another database. It has logins of its own, so its url holds the login."""
-    return replace(target, url=url, user=None, password=None, access_token=None, access_token_provider=None)
+    no_login: dict[str, Any] = dict.fromkeys(_LOGIN)
+    return replace(target, url=url, **no_login)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -25,12 +24,8 @@ from sqlqueue_spark.tables.insert import CHUNK
 Subscribers = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
 
 
-class _Group(NamedTuple):
-    """Messages to one address, or messages that are no events; ``sources`` are their positions, ascending."""
-
-    sources: pa.Array
-    destinations: pa.Array
-    published: bool
+#: A copy: the position of its message, where it goes, and whether it is one of an event.
+_COPY = pa.schema([("source", pa.int32()), ("destination", pa.string()), ("published", pa.bool_())])
 
 
 def with_copies(
@@ -60,13 +55,13 @@ def with_copies(
         return [outcomes.only(each) for each in parts] if len(parts) > 1 else [outcomes], done
     # The rows of the first group need no new Ids.
     return [
-        sends.copied(*_columns([groups[at] for at in each]), keeps_ids=each == range(1))
-        for each in _portions([len(group.sources) for group in groups], most)
+        sends.copied(*pa.concat_batches([groups[at] for at in each]).columns, keeps_ids=each == range(1))
+        for each in _portions([group.num_rows for group in groups], most)
     ], done
 
 
-def _groups(chunk: Composed, subscribers: Subscribers) -> tuple[list[_Group], int]:
-    """The messages of a chunk by where they go, no events first; and how many events go nowhere."""
+def _groups(chunk: Composed, subscribers: Subscribers) -> tuple[list[pa.RecordBatch], int]:
+    """The copies (:data:`_COPY`) by where they go, no events first; and how many events go nowhere."""
     assert chunk.events is not None
     events = chunk.events.without(sorted(chunk.failed)) if chunk.failed else chunk.events
     by_topics = events.by_topics()
@@ -80,14 +75,18 @@ def _groups(chunk: Composed, subscribers: Subscribers) -> tuple[list[_Group], in
         for address in addresses:
             to[address] = sorted([*to[address], *positions]) if address in to else positions
     others = pc.indices_nonzero(events.numbers.is_null()).cast(pa.int32())
-    groups = [_Group(others, chunk.addresses.take(others), published=False)] if len(others) else []
+    groups = [_group(others, chunk.addresses.take(others), published=False)] if len(others) else []
     for address, positions in to.items():
         if positions:
-            sources = pa.array(positions, pa.int32())
-            groups.append(
-                _Group(sources, pa.repeat(pa.scalar(address, pa.string()), len(sources)), published=True)
-            )
+            there = pa.repeat(pa.scalar(address, pa.string()), len(positions))
+            groups.append(_group(pa.array(positions, pa.int32()), there, published=True))
     return groups, unsubscribed
+
+
+def _group(sources: pa.Array, destinations: pa.Array, *, published: bool) -> pa.RecordBatch:
+    """Copies of messages at these positions, which are in ascending order."""
+    columns = [sources, destinations, pa.repeat(pa.scalar(published), len(sources))]
+    return pa.RecordBatch.from_arrays(columns, schema=_COPY)
 
 
 def _portions(sizes: Sequence[int], most: int) -> Iterator[range]:
@@ -102,23 +101,11 @@ def _portions(sizes: Sequence[int], most: int) -> Iterator[range]:
         yield range(first, len(sizes))
 
 
-def _outcomes(outcomes: Outcomes, sends: Composed, groups: Sequence[_Group]) -> Outcomes:
+def _outcomes(outcomes: Outcomes, sends: Composed, groups: Sequence[pa.RecordBatch]) -> Outcomes:
     """The outcomes, which send the messages of these groups, in the order of the received rows."""
     if not groups:
         return replace(outcomes, sends=None, owners=())
-    columns = _columns(groups)
-    order = pc.sort_indices(columns[0])
-    sources, destinations, published = (each.take(order) for each in columns)
-    owners = pa.array(outcomes.owners, pa.int32()).take(sources)
-    copied = sends.copied(sources, destinations, published)
-    return replace(outcomes, sends=copied, owners=owners.to_pylist())
-
-
-def _columns(groups: Sequence[_Group]) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Position of the message, destination, and whether it is published, of each copy."""
-    published = [pa.repeat(pa.scalar(each.published), len(each.sources)) for each in groups]
-    return (
-        pa.concat_arrays([each.sources for each in groups]),
-        pa.concat_arrays([each.destinations for each in groups]),
-        pa.concat_arrays(published),
-    )
+    copies = pa.concat_batches(groups)
+    copies = copies.take(pc.sort_indices(copies["source"]))
+    owners = pa.array(outcomes.owners, pa.int32()).take(copies["source"])
+    return replace(outcomes, sends=sends.copied(*copies.columns), owners=owners.to_pylist())

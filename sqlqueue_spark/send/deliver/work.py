@@ -42,23 +42,18 @@ class RolledBack(SqlQueueError):
 def send_keys(chunk: Chunk, addressed: Iterable[Addressed], *, remembered: bool = True) -> dict[int, str]:
     """The key of each of these messages, by position; without an outbox no two messages have one key."""
     found: dict[int, str] = {}
+    stored = {} if chunk.rows is None else chunk.rows.stored
     for each in addressed:
         if not remembered:
             found.update({at: str(at) for at in each.positions})
         elif each.positions and chunk.sends is not None:
-            made = keys(_known_ids(chunk, each.positions), each.known_as)
+            ids = chunk.sends.of(chunk.sends.id_column, each.positions)
+            if stored:  # what we have stored is known by what its row says
+                told = [stored.get(chunk.owners[at]) for at in each.positions]
+                ids = pc.coalesce(pa.array(told, pa.string()), ids)
+            made = keys(ids, each.known_as)
             found.update(zip(each.positions, made.to_pylist(), strict=True))
     return found
-
-
-def _known_ids(chunk: Chunk, positions: Sequence[int]) -> pa.Array:
-    """What messages are known by: their ids, or what the row says that we have stored."""
-    assert chunk.sends is not None
-    ids = chunk.sends.of(chunk.sends.id_column, positions)
-    stored = {} if chunk.rows is None else chunk.rows.stored
-    if not stored:
-        return ids
-    return pc.coalesce(pa.array([stored.get(chunk.owners[at]) for at in positions], pa.string()), ids)
 
 
 class Work:
