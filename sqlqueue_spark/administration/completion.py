@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
 from threading import Thread
-from typing import NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -36,24 +34,15 @@ CONNECTION = (
 
 def queue_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the queues whose addresses begin with this text. Does not ask for a password."""
-    return _beginning(incomplete, ctx, lambda tables: tables.queues)
+    return _beginning(incomplete, ctx, endpoints=False)
 
 
 def endpoint_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the endpoints whose names begin with this text, taken from the names of their outbox tables."""
-    return _beginning(incomplete, ctx, lambda tables: tables.endpoints)
+    return _beginning(incomplete, ctx, endpoints=True)
 
 
-class _Tables(NamedTuple):
-    """What the tables of a database are named after: the addresses of its queues, and its endpoints."""
-
-    queues: list[str]
-    endpoints: list[str]
-
-
-def _beginning(
-    incomplete: str, ctx: click.Context, names: Callable[[_Tables], list[str]]
-) -> list[CompletionItem]:
+def _beginning(incomplete: str, ctx: click.Context, *, endpoints: bool) -> list[CompletionItem]:
     found: list[str] = []
 
     def look() -> None:
@@ -61,7 +50,7 @@ def _beginning(
             given = {camel(name): ctx.params.get(name) for name in CONNECTION}
             told = {name: str(value) for name, value in given.items() if value not in (None, False)}
             options = ConnectionOptions.parse({**told, "lockTimeout": "1s", "commandTimeout": "1s"})
-            found.extend(sorted(filter(_PLAIN.fullmatch, names(_tables(options)))))
+            found.extend(sorted(filter(_PLAIN.fullmatch, _names(options, endpoints=endpoints))))
 
     looking = Thread(target=look, daemon=True)
     looking.start()
@@ -69,23 +58,19 @@ def _beginning(
     return [CompletionItem(name) for name in [*found] if name.startswith(incomplete)]
 
 
-def _tables(options: ConnectionOptions) -> _Tables:
+def _names(options: ConnectionOptions, *, endpoints: bool) -> list[str]:
+    """Return the addresses of the queues of a database, or its endpoints."""
     # Imported here, because completing the name of an option must not wait for the drivers.
     from sqlqueue_spark.engines.connect import Target, connect
     from sqlqueue_spark.tables import database_tables
 
+    kind = database_tables.OUTBOX if endpoints else database_tables.QUEUE
     with contextlib.closing(connect(Target.of(options), again=True)) as connection:
-        there = [(each.kind, each.table.table) for each in database_tables.find(connection)]
+        there = [each.table.table for each in database_tables.find(connection) if each.kind == kind]
     schema = options.naming(connection.dialect).default_schema
+    if not endpoints:
+        tables = [each for each in there if "@" not in each.table]
+        return [each.table if each.schema == schema else f"{each.table}@{each.schema}" for each in tables]
+    own = [each.table for each in there if each.schema == schema]
     suffix = f"_{connection.dialect.outbox_suffix}"
-    queues = [
-        each.table if each.schema == schema else f"{each.table}@{each.schema}"
-        for kind, each in there
-        if kind == database_tables.QUEUE and "@" not in each.table
-    ]
-    endpoints = [
-        each.table.removesuffix(suffix)
-        for kind, each in there
-        if kind == database_tables.OUTBOX and each.schema == schema and each.table.endswith(suffix)
-    ]
-    return _Tables(queues, endpoints)
+    return [name.removesuffix(suffix) for name in own if name.endswith(suffix)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ from sqlqueue_spark.engines.registry import DIALECTS
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl, delayed
-from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.delayed import DelayedTable, Waiting
 from sqlqueue_spark.tables.scripts import script_of
@@ -47,11 +46,8 @@ def create(options: ConnectionOptions, owner: str) -> Created:
     :raises QueueError: an object of this name exists and is no such table.
     """
     with connect(Target.of(options)) as connection:
-        table = owner_at(options, owner)
-        new = ddl.create_beside(DelayedTable(connection, delayed.table_of(table)))
-        with connection.transaction():
-            there = replace(delayed.table_of(table), catalog=table.catalog or database(connection))
-        return Created(str(there), new)
+        table = delayed.table_of(owner_at(options, owner))
+        return ddl.created(connection, table, new=ddl.create_beside(DelayedTable(connection, table)))
 
 
 def script(engine: str, owner: str, *, default_schema: str | None = None) -> str:

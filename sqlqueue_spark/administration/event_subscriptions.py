@@ -109,9 +109,7 @@ def subscriptions(
 def create(options: ConnectionOptions) -> Created:
     """Create the table of subscriptions in the default schema, unless it exists."""
     with _opened(options) as (connection, subscribed):
-        new = ddl.create_beside(subscribed)
-        with connection.transaction():
-            return Created(str(replace(subscribed.table, catalog=database(connection))), new)
+        return ddl.created(connection, subscribed.table, new=ddl.create_beside(subscribed))
 
 
 @contextmanager

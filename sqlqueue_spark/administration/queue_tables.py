@@ -13,12 +13,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sqlqueue_spark.administration import sample_messages
-from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
 from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
@@ -122,7 +121,7 @@ def create(
         if subscriptions:
             table = table_of(naming.default_schema)
             made[table] = ddl.create_beside(SubscriptionTable(connection, table))
-        return [Created(_name(connection, table), new) for table, new in made.items()]
+        return [ddl.created(connection, table, new=new) for table, new in made.items()]
 
 
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:
@@ -324,9 +323,3 @@ def changing(options: ConnectionOptions, admin: QueueAdmin, *, deleting: bool = 
         allowed.into(admin.connection, admin.table, shaped=False, deleting=deleting),
     ):
         yield
-
-
-def _name(connection: Connection, table: Table) -> str:
-    with connection.transaction():
-        found = queues.find(connection, table)
-    return found.name if found else str(table)

@@ -115,12 +115,13 @@ def _shown(default: Any, parse: Callable[[str], Any]) -> str:
         return "required"
     if default is None or default == ():
         return "none"
-    return f"`{_as_size(default) if parse is size else written(default)}`"
+    return f"`{_in_largest(default, _SIZES) if parse is size else written(default)}`"
 
 
-def _as_size(number: int) -> str:
-    unit = max((unit for unit, factor in _SIZES.items() if number % factor == 0), key=_SIZES.__getitem__)
-    return f"{number // _SIZES[unit]}{unit}"
+def _in_largest(number: int, units: Mapping[str, int]) -> str:
+    """A number in the largest unit that leaves no rest."""
+    unit = max((each for each in units if number % units[each] == 0), key=units.__getitem__)
+    return f"{number // units[unit]}{unit}"
 
 
 def written(value: object) -> str:
@@ -129,10 +130,8 @@ def written(value: object) -> str:
         return str(value).lower()
     if not isinstance(value, timedelta):
         return str(value)
-    milliseconds = round(value / timedelta(milliseconds=1))
-    factors = {unit: round(seconds * 1000) for unit, seconds in _UNITS.items()}
-    unit = max((each for each in factors if milliseconds % factors[each] == 0), key=factors.__getitem__)
-    return f"{milliseconds // factors[unit]}{unit}"
+    units = {unit: round(seconds * 1000) for unit, seconds in _UNITS.items()}
+    return _in_largest(round(value / timedelta(milliseconds=1)), units)
 
 
 def option_per_name(pattern: str, meaning: str, *, secret: bool = False) -> Any:

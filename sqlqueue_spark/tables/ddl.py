@@ -32,6 +32,13 @@ class Created(NamedTuple):
     new: bool
 
 
+def created(connection: Connection, table: Table, *, new: bool) -> Created:
+    """A table that exists now, by the name that the database has for it; in a transaction of its own."""
+    with connection.transaction():
+        found = queues.find(connection, table)
+    return Created(found.name if found else str(table), new)
+
+
 def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> bool:
     """Create a queue table, in its own transaction; True if it is new. Errors as :func:`create_if_missing`.
 

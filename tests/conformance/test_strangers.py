@@ -178,7 +178,8 @@ def test_a_list_runs_no_code_of_strangers_and_says_so(logins, stranger, who):
         **said, **dict.fromkeys(free, (True, None)),
     }  # fmt: skip
     assert (found["orders"].rows, found["harmless"].rows) == (2, 1)
-    assert sorted(completion._tables(options(engine)).queues) == sorted([*codes, "harmless", "orders"])
+    found_names = completion._names(options(engine), endpoints=False)
+    assert sorted(found_names) == sorted([*codes, "harmless", "orders"])
     assert stranger.ran() == []
     for name in set(codes) - {*free}:  # else the test would prove nothing
         with psycopg.connect(engine.url) as connection:

@@ -107,7 +107,7 @@ def test_the_environments_password_goes_to_no_other_server(monkeypatch):
 
 def test_a_shell_does_not_wait_for_a_database_that_says_nothing(monkeypatch):
     monkeypatch.setattr(completion, "_SECONDS", 0.1)
-    monkeypatch.setattr(completion, "_tables", lambda _: time.sleep(30))
+    monkeypatch.setattr(completion, "_names", lambda *_, **__: time.sleep(30))
     began = time.monotonic()
     assert completed("length", "--url", "postgresql://me@127.0.0.1:1/shop", "o") == []
     assert time.monotonic() - began < 10

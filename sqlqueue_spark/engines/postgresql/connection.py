@@ -240,7 +240,7 @@ def _conninfo(target: Target, token: str | None = None) -> str:
                 "be the login; drop one."
             )
         wins = {name: value for name, value in given.items() if value is not None}
-        return make_conninfo(**{**defaults, **parts, **wins, "client_encoding": "UTF8"})
+        return make_conninfo(**{**defaults, **parts, **wins})
     except psycopg.Error:
         raise ConfigurationError(
             "The option url cannot be read as postgresql://user@host:port/database; correct it "
