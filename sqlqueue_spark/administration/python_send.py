@@ -10,7 +10,7 @@ from sqlqueue_spark.administration.queue_tables import Draft, send_bodies
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.outgoing import body_of
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.options.environment import URL, with_password
+from sqlqueue_spark.options.environment import URL, check_url, with_password
 from sqlqueue_spark.options.fields import written
 
 
@@ -41,5 +41,6 @@ def send(
         if not isinstance(value, str):
             raise ConfigurationError(f"The header {name!r} is {value!r}; give it a text.")
     draft = Draft(message_type=type, headers=headers or {}, ttl=ttl)
+    check_url(named)
     connection = ConnectionOptions.parse(with_password(named))
     return send_bodies(connection, queue, draft, [body_of(each) for each in bodies or [b""]])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.plain_text import logger
 
@@ -16,6 +17,18 @@ log = logger(__name__)
 
 URL, PASSWORD = "SQLQUEUE_URL", "SQLQUEUE_PASSWORD"
 _LOGINS = ("password", "accessToken", "accessTokenProvider")
+
+
+def check_url(given: Mapping[str, str]) -> None:
+    """Where a program reads ``SQLQUEUE_URL``.
+
+    :raises ConfigurationError: neither it nor an option says a url.
+    """
+    if not said(given, "url"):
+        raise ConfigurationError(
+            f"The option url is required; set it, or {URL} in the environment, to: `postgresql://…`; for SQL "
+            "Server `mssql://…` or an ODBC connection string."
+        )
 
 
 def with_password(given: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+import sqlqueue_spark
 from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.connect import Target, connect
@@ -86,6 +87,19 @@ def test_a_password_without_a_url_is_for_no_database(monkeypatch, missing):
     assert with_password({"url": URL}) == {"url": URL}
     monkeypatch.setenv(missing, "")
     assert with_password({"url": URL}) == {"url": URL}
+
+
+def test_a_program_that_reads_the_variable_of_the_url_names_it(monkeypatch, tmp_path):
+    monkeypatch.delenv("SQLQUEUE_URL")
+    sentence = (
+        "The option url is required; set it, or SQLQUEUE_URL in the environment, to: `postgresql://…`; for SQL "
+        "Server `mssql://…` or an ODBC connection string."
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        sqlqueue_spark.send("orders", "x")
+    assert str(caught.value) == sentence
+    job = CliRunner().invoke(jobs.drain, ["orders", "--into", str(tmp_path)])
+    assert (job.exit_code, job.stderr) == (2, f"Error: {sentence}\n")
 
 
 def test_without_a_url_the_error_is_that_of_the_url():

@@ -489,6 +489,6 @@ def test_debug_lets_the_processes_of_spark_tell_their_stack_traces(monkeypatch):
 
     for arguments, level in ((["--debug"], "DEBUG"), ([], "INFO")):
         with pytest.raises(pytest.fail.Exception, match=f"level {level}"):
-            CliRunner(env={"SQLQUEUE_LOG": "INFO"}).invoke(
+            CliRunner(env={"SQLQUEUE_LOG": "INFO", "SQLQUEUE_URL": "postgresql://x"}).invoke(
                 program.Job(job, {"source": SourceOptions}, []), arguments, catch_exceptions=False
             )

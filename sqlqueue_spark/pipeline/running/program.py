@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark.administration.completion import queue_names
 from sqlqueue_spark.administration.typed_login import checked
 from sqlqueue_spark.errors import SqlQueueError, why
+from sqlqueue_spark.options.environment import check_url
 from sqlqueue_spark.options.fields import Described, Options, said
 from sqlqueue_spark.pipeline.running.configuration import configuration
 from sqlqueue_spark.pipeline.running.session import check_machine, session
@@ -173,6 +174,7 @@ class Job(click.Command):
         others = {name: value for name, value in values.items() if not keys[name]}
         with exiting(2, debug):  # until everything that was given is understood
             sections = configuration([*self._options], config, settings, given)
+            check_url(sections["source"])
             run = self.understood(sections, **others)
         with exiting(1, debug):
             if debug:  # with this level Spark's processes tell the stack traces of our errors
