@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pyspark.errors import PySparkException
 
-from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.errors import SqlQueueError, why
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.spark.processes import is_of_spark, log_to_stderr
 
@@ -37,9 +37,15 @@ def sentence_first(kind: Kind) -> Kind:
 
 
 def shorten(error: Exception) -> None:
-    """Take the stack trace and the cause from an error whose text says all, before Spark has it."""
+    """Take the stack trace and the cause from an error whose text says all, before Spark has it.
+
+    Py4J prints the stack trace of its callback above the error, and a cause above that. So an error of ours,
+    also one out of a worker, has its own sentence as its cause.
+    """
     if isinstance(error, SqlQueueError | PySparkException) and not _traced():
-        error.__traceback__, error.__cause__, error.__suppress_context__ = None, None, True
+        ours = isinstance(error, SqlQueueError) or "sqlqueue_spark.errors." in str(error)
+        sentence = SqlQueueError(why(error)) if ours else None
+        error.__traceback__, error.__cause__, error.__suppress_context__ = None, sentence, True
 
 
 def _said(method: Callable[..., Any]) -> Callable[..., Any]:

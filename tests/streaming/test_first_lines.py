@@ -117,11 +117,28 @@ def test_headers_that_are_no_json_are_said_in_the_first_line_of_a_stream(spark, 
     assert (sentence, lines[0].endswith(f" sqlqueue_spark.errors.Unsendable: {NO_JSON}")) == (NO_JSON, True)
 
 
+def test_what_the_sink_finds_is_said_in_the_first_line(spark, postgresql, orders, tmp_path):
+    """It is called by a function of the user's, whose line stays in the stack trace below."""
+
+    def of_the_user(batch, number):
+        sink(batch, number)
+
+    frame = stream(spark, postgresql, orders).select("Body")
+    sink = SqlQueueSink(url=postgresql.url, queue="misspelt", outbox="none")
+    lines, sentence = failed(lambda: drain(to_each(frame, tmp_path, of_the_user)))
+    assert sentence.startswith("There is no queue table misspelt@[public] to send to; create it with: ")
+    assert lines[0].endswith(f" sqlqueue_spark.errors.SqlQueueError: {sentence}")
+    assert any(line.endswith(", in of_the_user") for line in lines)
+
+
 def test_the_sink_adds_no_line_to_the_stack_trace_of_its_callback(spark, postgresql, orders, tmp_path):
-    """Py4J begins with a stack trace whatever is raised, and our sentence follows it at once."""
+    """Nor to what a worker has found."""
     postgresql.create_queue("billing")
     frame = stream(spark, postgresql, orders).select(F.lit("no JSON").alias("Headers"), "Body")
     sink = SqlQueueSink(url=postgresql.url, queue="billing", outbox="none")
     lines, sentence = failed(lambda: drain(to_each(frame, tmp_path, sink)))
-    assert (sentence, lines.index(f"sqlqueue_spark.errors.Unsendable: {NO_JSON}") < 10) == (NO_JSON, True)
+    assert (sentence, lines[0].endswith(f" sqlqueue_spark.errors.SqlQueueError: {NO_JSON}")) == (
+        NO_JSON,
+        True,
+    )
     assert [line for line in lines if "/sqlqueue_spark/" in line] == []

@@ -118,11 +118,19 @@ def test_all_that_spark_calls_is_told_so():
     assert list(latest.parameters) == ["self", "start", "limit"]
 
 
-@pytest.mark.parametrize("kind", [QueueError, PySparkException])
-def test_what_a_callback_raises_has_no_stack_trace_of_ours(kind):
-    error = raised(kind("No table."))
-    shorten(error)
-    assert (error.__traceback__, error.__cause__, error.__suppress_context__) == (None, None, True)
+@pytest.mark.parametrize(
+    "error, above",
+    [
+        (QueueError("No table."), "SqlQueueError('No table.')"),
+        (PySparkException("In a worker:\nsqlqueue_spark.errors.QueueError: No."), "SqlQueueError('No.')"),
+        (PySparkException("A mistake of the user's."), "None"),
+    ],
+)
+def test_what_a_callback_raises_has_no_stack_trace_but_our_sentence_above_it(error, above):
+    caught = raised(error)
+    shorten(caught)
+    assert (caught.__traceback__, caught.__suppress_context__) == (None, True)
+    assert repr(caught.__cause__) == above
 
 
 def test_what_is_no_sentence_keeps_its_stack_trace(caplog):
