@@ -10,6 +10,7 @@ from sqlqueue_spark.administration import failed_retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.pipeline.declared import store_and_forward
 from sqlqueue_spark.send import Sent
 from tests.support import messages
 from tests.support.delayed import DelayedRows, move
@@ -401,6 +402,21 @@ def test_what_waits_for_a_database_that_an_option_named_otherwise_goes_back_at_t
 
 
 EVENT_TYPE = "Shop.OrderPlaced, Shop, Version=1.0.0.0"
+
+
+def test_a_job_subscribes_its_queue_to_what_its_options_name(engine, elsewhere, tmp_path, capsys):
+    outgoing = create_home(engine, "Shop.Forward", "outgoing")
+    options = store_and_forward.StoreAndForwardOptions.parse(
+        {"checkpoint": str(tmp_path), "subscribe": "Shop.OrderPlaced"}
+    )
+    sink = {"url": elsewhere.url, "endpoint": "Shop.Forward", "errorQueue": "error"}
+    source = {"url": engine.url, "queue": "outgoing"}
+    store_and_forward.StoreAndForward.of(source, sink, options).make_ready(create=True)
+    rows = SubscriptionRows(engine)
+    address = rows.address(outgoing)
+    assert rows.rows() == [(address, "Shop.Forward", "Shop.OrderPlaced")]
+    line = f"subscribed event=Shop.OrderPlaced endpoint=Shop.Forward queue={address}"
+    assert line in capsys.readouterr().out.splitlines()
 
 
 def test_an_event_goes_to_all_that_have_subscribed_in_the_other_database(

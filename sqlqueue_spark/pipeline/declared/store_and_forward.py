@@ -20,7 +20,7 @@ from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import address, option, said
-from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled, subscribe
 from sqlqueue_spark.pipeline.declared.pipeline_options import sides
 from sqlqueue_spark.pipeline.declared.transform import function_name
 from sqlqueue_spark.pipeline.running.batch_report import Totals
@@ -98,6 +98,8 @@ class StoreAndForward:
         """
         places, checkpoint = self.places, self.options.checkpoint
         make_ready(self.own, places.home, create=create, retries=True, checkpoint=checkpoint)
+        for line in subscribe(self.own, places.home, self.options.subscribe, create=create):
+            click.echo(plain(line))
         for target in places.everywhere()[1:] if create else ():
             try:
                 made = outbox_tables.create(places.at(target), places.away.sender or "")
