@@ -61,9 +61,13 @@ class Places:
     @cached_property
     def chosen(self) -> Collection[Place]:
         """The places that an option names, and so no message alone."""
-        home, queue = self.home, self.away.queue
-        beside = filter(None, (home.error_queue, home.audit_queue, home.store_and_forward))
-        return {*map(self.beside, beside), *([] if queue is None else [self.destination(queue)])}
+        meant = (
+            (self.destination, self.away.queue),
+            (self.beside, self.home.error_queue),
+            (self.beside, self.home.audit_queue),
+            (self.received, self.home.store_and_forward),
+        )
+        return {place(address) for place, address in meant if address is not None}
 
     def received(self, queue: str) -> Place:
         """The queue in which messages were received. Errors as above."""
