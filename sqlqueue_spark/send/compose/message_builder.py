@@ -327,7 +327,7 @@ class MessageBuilder:
         full = []
         for number, address in enumerate(distinct.dictionary.to_pylist()):
             try:
-                full.append(self.places.full_address(address))
+                full.append(self.places.full_address(self.places.destination(address)))
             except ConfigurationError as error:
                 if not (kept or self.columns.received):
                     at = pc.index(distinct.indices, number).as_py()

@@ -111,16 +111,13 @@ class Places:
         """Whether plain messages to a place are stored at home first, because ``storeAndForward`` says so."""
         return self.home.store_and_forward is not None and place.target != self.at_home
 
-    def full_address(self, address: str, place: Place | None = None) -> str:
-        """An address as the transport writes it: complete.
+    def full_address(self, place: Place) -> str:
+        """The address of a place as the transport writes it: complete.
 
         On SQL Server the database belongs to it. The name of a database that was not reached yet is not
         known, and left out.
-
-        :param place: what it means; by default a destination.
-        :raises ConfigurationError: the text is no address.
         """
-        target, table = place or self.destination(address)
+        target, table = place
         quoted = target.dialect.quoted_addresses
         if table.catalog is None and not quoted:
             table = replace(table, catalog=self.databases.get(target))
@@ -135,7 +132,7 @@ class Places:
             place = self.received(address) if received else self.destination(address)
         except ConfigurationError:  # a person who retries the message names another one
             return address, address
-        return self.full_address(address, place), place.table.table
+        return self.full_address(place), place.table.table
 
 
 def _elsewhere(target: Target, url: str) -> Target:

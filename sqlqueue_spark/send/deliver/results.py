@@ -207,7 +207,7 @@ class Results:
         store = self._places.home.store_and_forward
         if store is None and (received is None or not received.as_received):
             raise nothing_passes_on(queue)
-        full = self._places.full_address(queue, self._places.beside(queue))
+        full = self._places.full_address(self._places.beside(queue))
         texts = rows["headers"].to_pylist()
         stored: dict[str, list[int]] = {}
         for number, at in enumerate(owners):

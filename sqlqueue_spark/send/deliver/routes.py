@@ -134,7 +134,7 @@ class Routes:
                 place=Place(home, place.table),
                 known_as=f"{place.table}\0stored",
                 to=to,
-                stored_for=places.full_address(address, place),
+                stored_for=places.full_address(place),
             )
 
     def _stored_in(

@@ -51,7 +51,13 @@ class Subscribers:
             self._found_since = now
         missing = [topic for topic in topics if topic not in self._found]
         if missing:
-            found = self._look(missing, connected)
+            try:
+                with connected(Target.of(self._options)).transaction() as connection:
+                    found = self._table(connection).subscribers(missing)
+            except QueueError:
+                self._there = False
+                self.check(connected)  # which says what is missing, and how to create it
+                raise
             self._found.update({topic: found.get(topic, ()) for topic in missing})
         return {topic: self._found[topic] for topic in topics}
 
@@ -67,17 +73,6 @@ class Subscribers:
         """Forget what was found, so that it is looked for again."""
         self._found = {}
         self._there = False
-
-    def _look(
-        self, topics: Collection[str], connected: Callable[[Target], Connection]
-    ) -> Mapping[str, Sequence[str]]:
-        try:
-            with connected(Target.of(self._options)).transaction() as connection:
-                return self._table(connection).subscribers(topics)
-        except QueueError:
-            self._there = False
-            self.check(connected)  # which says what is missing, and how to create it
-            raise
 
     def _table(self, connection: Connection) -> SubscriptionTable:
         schema = self._options.default_schema or connection.dialect.default_schema

@@ -161,12 +161,8 @@ class Work:
         later = waiting(rows)
         if not pc.any(later).as_py():
             return [(to.to, rows)]
-        if pc.all(later).as_py():
-            return [(self._routes.later(to.to), rows)]
-        return [
-            (to.to, rows.filter(pc.invert(later))),
-            (self._routes.later(to.to), rows.filter(later)),
-        ]
+        parts = (to.to, rows.filter(pc.invert(later))), (self._routes.later(to.to), rows.filter(later))
+        return [(table, part) for table, part in parts if part.num_rows]
 
     def _stored(
         self, rows: pa.RecordBatch, store: Destination, address: str, positions: Sequence[int]
@@ -175,7 +171,7 @@ class Work:
 
         A plain message may have the header already, and needs nothing to be known by.
         """
-        queue = self._routes.places.full_address("", Place(store.target, store.table.table))
+        queue = self._routes.places.full_address(Place(store.target, store.table.table))
         sends = self.chunk.sends
         ids = sends.of(sends.id_column, positions).to_pylist() if self.chunk.handled and sends else None
         headers = []
