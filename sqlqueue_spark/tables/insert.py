@@ -42,15 +42,9 @@ class Inserter:
         self._connection = connection
         self._table = table
         self._doing = Doing("sending to", table.name)
-        name = dialect.table(table.table)
-        self._by_policy = table.row_security
-        if self._by_policy:
-            self._statement = dialect.render("insert_by_policy", queue=name, **filled(dialect, table))
-        elif table.due:
-            self._statement = dialect.render("delayed_insert", delayed=name)
-        else:
-            present = ", ".join(map(dialect.quote, present_columns(table)))
-            self._statement = dialect.render("insert", queue=name, columns=present)
+        kind = "insert_by_policy" if table.row_security else "delayed_insert" if table.due else "insert"
+        names = filled(dialect, table)
+        self._statement = dialect.render(kind, delayed=names["queue"], **names)
 
     def insert(self, messages: pa.RecordBatch) -> int:
         """Insert messages (:data:`OUTGOING`) in their order, and return how many rows that made."""
@@ -76,7 +70,7 @@ class Inserter:
 
     def _write(self, messages: pa.RecordBatch) -> int:
         dialect = self._connection.dialect
-        if self._by_policy:
+        if self._table.row_security:
             bound = dialect.bind_columns(messages)
             return self._connection.modify(self._statement, bound, doing=self._doing)
         return self._connection.load(self._statement, dialect.bind_messages(messages), doing=self._doing)
@@ -167,7 +161,7 @@ def present_columns(table: QueueTable) -> list[str]:
 
 
 def filled(dialect: Dialect, table: QueueTable) -> dict[str, str]:
-    """The columns that a message fills in a table, and the values that they get of a message's columns.
+    """A table's quoted name, the columns that a message fills there, and what they get of its columns.
 
     A table of delayed messages has no time of expiry, and on SQL Server no Ids.
     """
@@ -175,4 +169,4 @@ def filled(dialect: Dialect, table: QueueTable) -> dict[str, str]:
     values = names
     if table.due:
         names, values = [*names, dialect.quote(table.due)], [*values, dialect.staged_due]
-    return {"columns": ", ".join(names), "values": ", ".join(values)}
+    return {"queue": dialect.table(table.table), "columns": ", ".join(names), "values": ", ".join(values)}

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connection import rows_awaited
-from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, StatementTimeout
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, SqlQueueError, StatementTimeout
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
@@ -156,15 +156,16 @@ class Stage(StageTable):
         :raises QueueError: the destination is not there any more, or refuses a message.
         """
         staged = [task for task, count in tasks.items() if count]
-        with self.entered(destination, named=named) as barred:
-            if barred is not None and self.error_queue is None:
-                raise barred
-            if barred is not None:
+        with self.entered(destination, named=named) as to:
+            if isinstance(to, SqlQueueError):
+                if self.error_queue is None:
+                    raise to
                 return  # to settle sends these messages to the error queue
             if whole:
-                self.move_rows(destination, staged, LOWEST, self.staged(staged, LOWEST), settling=False)
+                counts = self.staged(staged, LOWEST)
+                self.move_rows(destination, to, staged, LOWEST, counts, settling=False)
             else:
-                self.try_row(destination, staged)
+                self.try_row(destination, to, staged)
 
     def seal(
         self,
@@ -270,11 +271,11 @@ class Stage(StageTable):
         for each in sorted(mark.destinations):
             named = each in mark.named
             try:
-                with self.entered(each, named=named) as barred:
-                    if barred is not None:
-                        raise barred
+                with self.entered(each, named=named) as to:
+                    if isinstance(to, SqlQueueError):
+                        raise to
                     with self.connection.attempt() if named else nullcontext():
-                        moved += self.move_rows(each, tasks, mark.after, staged)
+                        moved += self.move_rows(each, to, tasks, mark.after, staged)
             except (QueueError, ConfigurationError, StatementTimeout) as error:
                 if not named and not isinstance(error, Gone):
                     raise

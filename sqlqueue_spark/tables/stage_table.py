@@ -28,6 +28,7 @@ from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
 from sqlqueue_spark.tables.insert import Inserter, filled
 from sqlqueue_spark.tables.open_table import OpenTable
+from sqlqueue_spark.tables.queues import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 from sqlqueue_spark.tables.table_code import check_went_in
 
@@ -107,6 +108,7 @@ class StageTable(OpenTable):
     def move_rows(
         self,
         destination: str,
+        to: QueueTable,
         tasks: Sequence[str],
         after: int,
         staged: Mapping[tuple[str, str], int],
@@ -115,13 +117,14 @@ class StageTable(OpenTable):
     ) -> int:
         """Move what these tasks have staged for a destination, and return how many messages that were.
 
+        :param to: the table of the destination.
         :param after: rows up to this number do not count.
         :param staged: what :meth:`staged` counts for these tasks.
         :param settling: whether the batch is done; else this is a rehearsal, which the caller rolls back.
-        :raises QueueError: the destination is not there any more, or refuses a message.
+        :raises QueueError: the destination refuses a message.
         """
         which, doing = self._which(destination, tasks), Doing("sending to", destination)
-        statement = self.render("stage_move", **self._names_of(destination))
+        statement = self.render("stage_move", **filled(self.connection.dialect, to))
         rows, done_to = 0, after
         with self._refusals_told(destination, settling=settling):
             while done_to < HIGHEST and (up_to := self._end_of_chunk(which, done_to)) is not None:
@@ -132,14 +135,14 @@ class StageTable(OpenTable):
             return check_went_in(rows, wanted, destination)
 
     @contextlib.contextmanager
-    def entered(self, destination: str, *, named: bool) -> Iterator[SqlQueueError | None]:
-        """Gives why nothing may be sent to a destination; None where it may be, within the block.
+    def entered(self, destination: str, *, named: bool) -> Iterator[QueueTable | SqlQueueError]:
+        """Gives the table of a destination, to which the block may send; or why it may not.
 
         :param named: whether a message has named it, and no option.
         """
         found = queues.find(self.connection, Table.from_text(destination))
         if found is None or not named:
-            yield self._gone(destination) if found is None else None
+            yield found or self._gone(destination)
             return
         assert self._options is not None, "who sends what is staged knows its stream's options"
         error_queue = self._options.error_queue
@@ -147,7 +150,7 @@ class StageTable(OpenTable):
         trusted = None if error_queue is None else queues.find(self.connection, naming.table(error_queue))
         allowed = AllowedDestinations(self._options, () if trusted is None else (trusted,))
         with allowed.entered(self.connection, [found]) as barred:
-            yield barred.get(found.address)
+            yield barred.get(found.address, found)
 
     def fail_rows(self, destination: str, tasks: Sequence[str], after: int, error: SqlQueueError) -> int:
         """Send what these tasks have staged for a destination to the error queue; returns how many that is.
@@ -178,9 +181,9 @@ class StageTable(OpenTable):
         log.warning("not_sent destination=%s rows=%d error_queue=%s: %s", destination, rows, to.name, error)
         return rows
 
-    def try_row(self, destination: str, tasks: Sequence[str]) -> None:
-        """Send one message of what these tasks have staged for a destination. Errors as :meth:`move_rows`."""
-        statement = self.render("stage_try", **self._names_of(destination))
+    def try_row(self, destination: str, to: QueueTable, tasks: Sequence[str]) -> None:
+        """Send one message of what these tasks have staged for a destination, as :meth:`move_rows`."""
+        statement = self.render("stage_try", **filled(self.connection.dialect, to))
         with self._refusals_told(destination, settling=False):
             bound = self._which(destination, tasks)
             took = self.connection.modify(statement, bound, doing=Doing("sending to", destination))
@@ -202,15 +205,6 @@ class StageTable(OpenTable):
         count = self.connection.dialect.written
         last: int | None = self.execute("stage_next", **which, after=after, count=count)[0][0]
         return last
-
-    def _names_of(self, destination: str) -> dict[str, str]:
-        """A destination's quoted name, its columns, and their values."""
-        dialect = self.connection.dialect
-        table = Table.from_text(destination)
-        found = queues.find(self.connection, table)
-        if found is None:
-            raise self._gone(destination)
-        return {"queue": dialect.table(table), **filled(dialect, found)}
 
     def _gone(self, destination: str) -> Gone:
         quoted = self.connection.dialect.quoted_addresses

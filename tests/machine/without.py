@@ -31,7 +31,7 @@ from sqlqueue_spark.send.deliver.chunk import Chunk
 from sqlqueue_spark.send.deliver.destinations import Rows
 from sqlqueue_spark.send.deliver.routes import Addressed
 from sqlqueue_spark.send.deliver.work import send_keys
-from sqlqueue_spark.tables.queues import Queue
+from sqlqueue_spark.tables.queues import Queue, QueueTable
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
 from tests.machine import without_forwarding as forwarding
@@ -55,7 +55,11 @@ def seals() -> Iterator[None]:
     def send(self: Stage, mark: Mark) -> int:
         tasks = list(mark.tasks)
         staged = self.staged(tasks, mark.after)
-        moved = sum(self.move_rows(to, tasks, mark.after, staged) for to in sorted(mark.destinations))
+        moved = 0
+        for each in sorted(mark.destinations):
+            with self.entered(each, named=False) as to:
+                assert isinstance(to, QueueTable)
+                moved += self.move_rows(each, to, tasks, mark.after, staged)
         self._write(mark.done())
         return moved
 
