@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sqlqueue_spark.engines.driver_errors import Doing
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.row_set import LOWEST, bounded
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, bounded
 from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.queues import Queue, read_statement
 
@@ -175,8 +175,9 @@ class QueueAdmin(Queue):
 
     def length(self) -> Length:
         """What stands in the queue; waits for no lock."""
-        rows, expired, size, headers, now = self._execute(self._by_way_of("length"), lowest=LOWEST)[0]
-        return Length(rows, expired, size, headers, now.replace(tzinfo=UTC))
+        rows, expired, size, now = self._execute("length")[0]
+        oldest = self.envelopes(LOWEST, HIGHEST, 1) if self.seeks else self.messages(LOWEST, 1)
+        return Length(rows, expired, size, oldest[0].headers if oldest else None, now.replace(tzinfo=UTC))
 
     def count_up_to(self, most: int) -> int:
         """How many rows stand in the queue, counted no further than to ``most``; waits for no lock."""
@@ -188,7 +189,8 @@ class QueueAdmin(Queue):
 
         :param count: at most :attr:`Database.written`.
         """
-        statement = read_statement(self.connection.dialect, self.table, self._by_way_of("peek"))
+        way = "peek" if self.seeks else "peek_by_scan"
+        statement = read_statement(self.connection.dialect, self.table, way)
         wanted = {"after": after, "count": count}
         rows = self.connection.execute(statement, wanted, doing=Doing("looking at", self.name))
         return [replace(Message(*row), expires=row[4] and row[4].replace(tzinfo=UTC)) for row in rows]
@@ -228,7 +230,3 @@ class QueueAdmin(Queue):
         count = self.connection.dialect.written
         found = self._execute(statement, "deleting from", after=after, up_to=up_to, count=count)
         return sorted(row_version for (row_version,) in found)
-
-    def _by_way_of(self, statement: str) -> str:
-        """The statement of this name, or the one for a table that has no index on RowVersion."""
-        return statement if self.seeks else f"{statement}_by_scan"

@@ -387,14 +387,12 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         ],
     ),
     "length": (
-        lambda c: admin(c).length().rows,
-        [INDEXED, Answer("COUNT_BIG", "iiiwt", [[3, 0, 2100, "{}", NOW]])],
-        3,
-    ),
-    "length_by_scan": (
-        lambda c: admin(c).length().rows,
-        [UNINDEXED, Answer("COUNT_BIG", "iiiwt", [[3, 0, 2100, "{}", NOW]])],
-        3,
+        lambda c: admin(c).length()[:4],
+        [
+            *(Answer("COUNT_BIG", "iiit", [[3, 0, 2100, NOW]]), INDEXED),
+            Answer("AS body_bytes", "iwbwi", [[5, ID, 0, "{}", 4]]),
+        ],
+        (3, 0, 2100, "{}"),
     ),
     "count_up_to": (
         lambda c: admin(c).count_up_to(1_001),

@@ -56,17 +56,13 @@ COMMIT;
 
 -- name: length
 -- Returns how much is in a queue.
--- out: rows, expired, bytes of headers and bodies, headers of the oldest, the database's clock in UTC
+-- out: rows, expired, bytes of headers and bodies, the database's clock in UTC
 -- The lengths come from TOAST pointers, so the statement fetches no large body. Plain reads wait for no lock.
 SELECT count(*),
        count(*) FILTER (WHERE expires <= statement_timestamp() AT TIME ZONE 'UTC'),
        coalesce(sum(coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0)), 0)::bigint,
-       (SELECT headers FROM {queue} ORDER BY seq LIMIT 1),
        statement_timestamp() AT TIME ZONE 'UTC'
 FROM {queue}
-
--- name: length_by_scan
--- Nothing to do: length needs no index.
 
 -- name: count_up_to
 -- Counts the rows of a queue, and stops at a number.

@@ -116,32 +116,13 @@ GO
 
 -- name: length
 -- Returns how much is in a queue.
--- out: rows, expired, bytes of headers and bodies, headers of the oldest, the database's clock in UTC
+-- out: rows, expired, bytes of headers and bodies, the database's clock in UTC
 -- READUNCOMMITTED: the statement must neither wait for anyone nor make anyone wait. So it also counts rows
 -- that are just being sent or received. The server knows the lengths of (max) columns without reading their
--- pages. Headers are read as committed rows: under READUNCOMMITTED, headers that lie off their row may be
--- moved meanwhile, and error 7105 ends the connection. Hints of that row as in peek; FORCESEEK needs
--- something to seek, so it asks for a RowVersion that each row has.
+-- pages.
 SELECT COUNT_BIG(*),
        COALESCE(SUM(CASE WHEN Expires <= GETUTCDATE() THEN CAST(1 AS bigint) ELSE CAST(0 AS bigint) END), 0),
        COALESCE(SUM(COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0)), 0),
-       (SELECT TOP (1) CAST(Headers AS nvarchar(max))
-        FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-        WHERE RowVersion >= :lowest
-        ORDER BY RowVersion),
-       SYSUTCDATETIME()
-FROM {queue} WITH (READUNCOMMITTED)
-
--- name: length_by_scan
--- Returns what length does, for a table without an index on RowVersion.
--- out: rows, expired, bytes of headers and bodies, headers of the oldest, the database's clock in UTC
--- FORCESEEK would be error 8622.
-SELECT COUNT_BIG(*),
-       COALESCE(SUM(CASE WHEN Expires <= GETUTCDATE() THEN CAST(1 AS bigint) ELSE CAST(0 AS bigint) END), 0),
-       COALESCE(SUM(COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0)), 0),
-       (SELECT TOP (1) CAST(Headers AS nvarchar(max))
-        FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)
-        ORDER BY RowVersion),
        SYSUTCDATETIME()
 FROM {queue} WITH (READUNCOMMITTED)
 
