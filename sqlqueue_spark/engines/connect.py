@@ -79,8 +79,7 @@ def local_access(target: Target) -> list[tuple[str, str]]:
     :returns: what each of these is, and its name: ``keyword=value``, or a variable of the environment.
     :raises ConfigurationError: the url cannot be read, or the driver is missing.
     """
-    secret = bool(target.password or target.by_token)
-    return list(_module(target, "local_access").local_access(target.url, secret=secret))
+    return list(_module(target, "local_access").local_access(target))
 
 
 def confined(target: Target, allowed: Collection[str]) -> str:
@@ -89,8 +88,7 @@ def confined(target: Target, allowed: Collection[str]) -> str:
     :param allowed: names as :func:`local_access` gives them; what the url says itself is allowed.
     :raises ConfigurationError: the url cannot be read, or the driver is missing.
     """
-    made = _module(target, "local_access").confined(target.url, allowed, by_token=target.by_token)
-    return str(made)
+    return str(_module(target, "local_access").confined(target, allowed))
 
 
 def _driver(target: Target) -> ModuleType:

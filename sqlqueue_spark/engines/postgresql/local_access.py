@@ -17,6 +17,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
+from sqlqueue_spark.engines.connection import Target
 from sqlqueue_spark.errors import ConfigurationError
 
 #: Parameters that can do no more than that. All others count as more, those of new versions too.
@@ -52,32 +53,31 @@ _OF_THE_MACHINE: Mapping[tuple[str, ...], Mapping[str, str]] = {
 }
 
 
-def local_access(url: str, *, secret: bool) -> Iterator[tuple[str, str]]:
+def local_access(target: Target) -> Iterator[tuple[str, str]]:
     """The parameters that do more: what each is, and its name and value.
 
-    :param secret: whether a password or a token is given beside the url.
     :raises ConfigurationError: the url cannot be read. The message never shows it.
     """
-    given = _parameters(url)
+    given = _parameters(target.url)
     for name, value in given.items():
         if not _is_harmless(name, value):
             yield "parameter of the url", f"{name}={value}"
     for host in given.get("host", "").split(","):
         if not host or host.startswith(("/", "@")):
             yield "local socket of the url", f"host={host or 'local'}"
-    if not secret and not given.get("password"):
+    if not (target.password or target.by_token or given.get("password")):
         kept = [name for name in _PASSWORDS if os.environ.get(name)]
         if kept or (Path.home() / ".pgpass").exists():
             yield "password kept on this machine for a url without one", kept[0] if kept else ".pgpass"
 
 
-def confined(url: str, allowed: Collection[str], *, by_token: bool) -> str:  # noqa: ARG001 -- for the twin
+def confined(target: Target, allowed: Collection[str]) -> str:
     """The url with all of this machine switched off that is not allowed. It also holds on other machines.
 
     :param allowed: the names of what is allowed; what the url says itself is.
     :raises ConfigurationError: the url cannot be read. The message never shows it.
     """
-    given = _parameters(url)
+    url, given = target.url, _parameters(target.url)
     said = {name for name, value in given.items() if not _is_harmless(name, value)}
     if "service" in said or "PGSERVICE" in allowed:  # which may give each of these, and takes no other word
         return url

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from sqlqueue_spark.engines.connection import Target
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
 
 #: Keywords that can do no more than that, in lower case, without blanks and underscores.
@@ -39,31 +40,26 @@ _LOGINS = {"authentication", "dsn", "filedsn", "trustedconnection"}
 _NO_LOGIN = "none"
 
 
-def local_access(
-    url: str,
-    *,
-    secret: bool,  # noqa: ARG001 -- no driver keeps passwords
-) -> Iterator[tuple[str, str]]:
-    """The keywords that do more: what each is, and its name and value.
+def local_access(target: Target) -> Iterator[tuple[str, str]]:
+    """The keywords that do more: what each is, and its name and value. No driver keeps passwords.
 
     :raises ConfigurationError: the url cannot be read. The message never shows it.
     """
-    for keyword, value in OdbcString.of(url).parts:
+    for keyword, value in OdbcString.of(target.url).parts:
         if not _is_harmless(keyword, value):
             yield "keyword of the url", f"{keyword}={value}"
 
 
-def confined(url: str, allowed: Collection[str], *, by_token: bool) -> str:
+def confined(target: Target, allowed: Collection[str]) -> str:
     """The url with all of this machine switched off that is not allowed. It also holds on other machines.
 
     :param allowed: the names of what is allowed; what the url says itself is.
-    :param by_token: whether a token is the login, beside which no other may stand.
     :raises ConfigurationError: the url cannot be read. The message never shows it.
     """
-    text = OdbcString.of(url)
+    text = OdbcString.of(target.url)
     said = {_plain(keyword) for keyword, value in text.parts if not _is_harmless(keyword, value)}
-    if by_token or said & _LOGINS or "KRB5CCNAME" in allowed:
-        return url
+    if target.by_token or said & _LOGINS or "KRB5CCNAME" in allowed:  # beside a token no login may stand
+        return target.url
     return str(text.replaced({"UID": text.get("UID") or _NO_LOGIN}))
 
 
