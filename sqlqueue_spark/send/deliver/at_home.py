@@ -199,17 +199,16 @@ class AtHome(Work):
         if not known and self.has_nothing() and not self.chunk.known:
             again = sum(not new for new in self.chunk.sent.values())
             return Decision(rows=list(range(len(self.chunk))), repeated=again)
-        if self._plain and not self._routes.atomic and set(self.keys.values()).issuperset(known):
-            first: dict[str, int] = {}
-            for at, key in self.keys.items():
-                if key not in known:
-                    first.setdefault(key, at)
-            return Decision(
-                rows=list(range(len(self.chunk))),
-                messages=sorted(first.values()),
-                keys=set(first),
-                repeated=len(self.keys) - len(first),
-            )
+        if self._plain and not self._routes.atomic:
+            first = {key: at for at, key in reversed(self.keys.items())}
+            if first.keys() >= set(known):
+                new = {key: at for key, at in first.items() if key not in known} if known else first
+                return Decision(
+                    rows=list(range(len(self.chunk))),
+                    messages=sorted(new.values()),
+                    keys=set(new),
+                    repeated=len(self.keys) - len(new),
+                )
         return self._of_passed(known)
 
     def _of_passed(self, known: Collection[str]) -> Decision:
