@@ -262,6 +262,8 @@ class Query:
         #: What has reached another database when a fail-over of home brought its row back: now the answer may
         #: be another one.
         self.answered_before = set[int]()
+        #: What an operator has put back that had failed.
+        self.put_back = set[int]()
         #: What each sink has staged its last batch for.
         self._last_runs: dict[int, Run] = {}
 
@@ -350,6 +352,8 @@ class Query:
         """Stop the query in good order; it goes on with these options."""
         if self.runs:
             self.stop()
+        if self.options.outbox == NO_OUTBOX != options.outbox:
+            self._allow_again()  # the outbox, which is asked from now on, knows nothing of what was sent
         self.options = options
         self.modes.add(options.mode)
         self.outboxes.add(options.outbox)

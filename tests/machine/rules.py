@@ -331,7 +331,9 @@ class RetryErrors(Step):
         world.faults["errors retried"] += 1
         said = retry_errors(world, self.dies)
         if query.setup.handles:
-            world.ledger.moved_back |= waited - set(world.in_table(ERROR))
+            back = waited - set(world.in_table(ERROR))
+            world.ledger.moved_back |= back
+            query.put_back |= back
         return said
 
 

@@ -41,10 +41,9 @@ def _simpler(scenario: Scenario) -> Iterator[Scenario]:
         for each in _simpler_steps(step):
             yield replace(scenario, steps=(*steps[:at], each, *steps[at + 1 :]))
     setup = scenario.setup
-    for each in (
-        *_nearer(setup, Setup(stores=setup.stores, forwards=setup.forwards)),
-        *_simpler_options(setup),
-    ):
+    # What a query is stays: a sink elsewhere without a function, say, is nothing that the machine can play.
+    kind = {name: getattr(setup, name) for name in ("stores", "forwards", "handles", "elsewhere")}
+    for each in (*_nearer(setup, Setup(errors=setup.handles, **kind)), *_simpler_options(setup)):
         yield replace(scenario, setup=each)
 
 
