@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, timedelta
 from functools import cached_property
-from math import isfinite
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection
@@ -190,7 +189,7 @@ class DelayedTable(OpenTable):
                 waits_for(end) if end else None,
                 int(rows),
                 int(due),
-                timedelta(seconds=float(first)) if isfinite(first) else None,
+                None if first is None else timedelta(seconds=float(first)),
             )
             for end, rows, due, first in found
         ]

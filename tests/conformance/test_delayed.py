@@ -285,6 +285,24 @@ def test_the_length_tells_what_waits_and_what_is_due(engine, waiting):
     assert found.first_due_in.total_seconds() == pytest.approx(-3600, abs=60)
 
 
+@pytest.mark.parametrize("due", ["'infinity'", "NULL"])
+def test_a_row_that_is_never_due_hides_no_other_and_stops_no_look(postgresql, due):
+    """A job looks at its start for which databases rows wait. Another program may have written anything."""
+    waiting = DelayedRows(postgresql, "Sales").create()
+    postgresql.execute(f"ALTER TABLE {waiting.quoted} ALTER due DROP NOT NULL")
+    postgresql.execute(f"INSERT INTO {waiting.quoted} (headers, due) VALUES ('{{}}', {due})")
+    found = delayed_tables.length(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
+    assert found == delayed_tables.Length(
+        table=found.table,
+        rows=1,
+        due=0,
+        first_due_in=None,
+        waiting=0,
+        waits_for=(),
+        first_given_up_in=None,
+    )
+
+
 def test_a_table_is_created_once(engine):
     own = ConnectionOptions.parse({"url": engine.url})
     assert [delayed_tables.create(own, "Sales").new for _ in range(2)] == [True, False]
