@@ -43,8 +43,8 @@ class Results:
 
     def _failing(self, decision: Decision, *, final: bool) -> dict[int, Failure]:
         failed = self._chunk.failed
-        its = [at for at in decision.rows if at in failed and failed[at].is_final is final] if failed else []
-        return {at: failed[at] for at in its}
+        its = filter(failed.__contains__, decision.rows if failed else ())
+        return {at: failed[at] for at in its if failed[at].is_final is final}
 
     def _failed(self, decision: Decision) -> Iterator[Rows]:
         """The rows that go to an error queue."""

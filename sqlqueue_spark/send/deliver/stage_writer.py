@@ -42,7 +42,7 @@ class Staged:
     task: str
     destinations: tuple[str, ...]
     #: Those that messages have named, and no option.
-    named: tuple[str, ...] = ()
+    named: tuple[str, ...]
     rows: int
     #: What these rows are. Repeated are those that it has left out: the outbox knows them from times in which
     #: the pipeline was not atomic.
