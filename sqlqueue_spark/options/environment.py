@@ -16,6 +16,8 @@ from sqlqueue_spark.plain_text import logger
 log = logger(__name__)
 
 URL, PASSWORD = "SQLQUEUE_URL", "SQLQUEUE_PASSWORD"
+#: What a url is, for people.
+MEANING_OF_URL = "`postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string."
 _LOGINS = ("password", "accessToken", "accessTokenProvider")
 
 
@@ -26,8 +28,7 @@ def check_url(given: Mapping[str, str]) -> None:
     """
     if not said(given, "url"):
         raise ConfigurationError(
-            f"The option url is required; set it, or {URL} in the environment, to: `postgresql://…`; for SQL "
-            "Server `mssql://…` or an ODBC connection string."
+            f"The option url is required; set it, or {URL} in the environment, to: {MEANING_OF_URL}"
         )
 
 

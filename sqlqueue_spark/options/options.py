@@ -11,6 +11,7 @@ from typing import Protocol
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address, Naming
+from sqlqueue_spark.options.environment import MEANING_OF_URL
 from sqlqueue_spark.options.fields import (
     Options,
     address,
@@ -142,9 +143,7 @@ class NamesTables(Protocol):
 class ConnectionOptions(Options):
     """Where the database is, who we are there, and how its queues are named."""
 
-    url: str = option(
-        "`postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string.", secret=True
-    )
+    url: str = option(MEANING_OF_URL, secret=True)
     user: str | None = option("Login, kept out of `url`.", None)
     password: str | None = option(
         "Password, kept out of `url`; else `SQLQUEUE_PASSWORD`, if `url` is `SQLQUEUE_URL`.",
