@@ -134,13 +134,14 @@ SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM sent)
 -- Returns how much waits in a table of delayed messages: for each end of the headers of messages that wait
 -- for a database, and for all others.
 -- in: the zone of delayed_zone; how the end begins
--- out: the end, NULL of all others; rows, how many are due, seconds until the first one is due, NULL for never
--- PostgreSQL before 17 cannot subtract from an infinite time. It reads the whole table, for a person or once for each start of a job.
+-- out: the end, NULL of all others; rows, how many are due, seconds until the first is due, NULL for never
+-- It reads the whole table, once for each start of a job. PostgreSQL 16 cannot subtract from infinity.
 SELECT CASE WHEN w.place > 0 THEN substr(d.headers::text, w.place) END,
        count(*),
        count(*) FILTER (WHERE d.due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone),
        CASE WHEN isfinite(min(d.due)) THEN extract(epoch
-           FROM min(d.due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision END
+           FROM min(d.due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
+       END
 FROM {delayed} AS d
 CROSS JOIN LATERAL (SELECT strpos(d.headers::text, :ending) AS place) AS w
 GROUP BY 1

@@ -136,7 +136,7 @@ SELECT @left, @sent
 -- Returns how much waits in a table of delayed messages: for each end of the headers of messages that wait
 -- for a database, and for all others.
 -- in: how the end begins
--- out: the end, NULL of all others; rows, how many are due, seconds until the first one is due, NULL for never
+-- out: the end, NULL of all others; rows, how many are due, seconds until the first is due, NULL for never
 -- It reads the whole table, for a person or once for each start of a job. READUNCOMMITTED: it waits for no
 -- lock, and a row that is just moved does no harm.
 SELECT e.ending,
