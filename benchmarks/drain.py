@@ -37,7 +37,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from servers import QUEUE, Server
 
 from sqlqueue_spark import functions
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, run_until_stopped, stoppable
 from sqlqueue_spark.receive import Receiver, SliceReader

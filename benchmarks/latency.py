@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from servers import QUEUE, Server
 
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, read_queue, run_until_stopped, stoppable
 from sqlqueue_spark.tables import queues

@@ -21,9 +21,9 @@ import pyodbc
 from machine import add_url, database, run_by
 from servers import QUEUE
 
-from sqlqueue_spark.engines.connect import Reader, Target, connect, open_reader
 from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, under
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
+from sqlqueue_spark.engines.open_connection import Reader, Target, connect, open_reader
 from sqlqueue_spark.engines.sqlserver import block_reader, connection
 from sqlqueue_spark.engines.sqlserver.block_reader import ColumnReader
 from sqlqueue_spark.engines.sqlserver.connection import RowReader

@@ -6,7 +6,7 @@ import sys
 
 from servers.base import DESTINATION, QUEUE, Server
 from sqlqueue_spark.engines.drivers import remedy
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 
 __all__ = ["DESTINATION", "QUEUE", "Server", "server_at"]
 

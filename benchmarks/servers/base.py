@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sqlqueue_spark.engines.connect import Reader
+from sqlqueue_spark.engines.open_connection import Reader
 
 QUEUE = "q"
 DESTINATION = "sent"

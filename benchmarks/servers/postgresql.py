@@ -20,7 +20,7 @@ from psycopg.sql import SQL, Identifier
 
 from servers.base import DESTINATION, QUEUE, Jdbc, Server
 from sqlqueue_spark.embedded.programs import binary
-from sqlqueue_spark.engines.connect import Reader, Target, open_reader
+from sqlqueue_spark.engines.open_connection import Reader, Target, open_reader
 
 _TABLE = "id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE"
 _HEADERS = (

@@ -13,11 +13,11 @@ from typing import ClassVar, NamedTuple
 import pyodbc
 
 from servers.base import DESTINATION, QUEUE, Jdbc, Server
-from sqlqueue_spark.engines.connect import Reader, Target, open_reader
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
+from sqlqueue_spark.engines.open_connection import Reader, Target, open_reader
 from sqlqueue_spark.engines.sqlserver.connection import RowReader
+from sqlqueue_spark.engines.sqlserver.login_and_tls import tls_by_default
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString, driver_of
-from sqlqueue_spark.engines.sqlserver.tds import tls_by_default
 
 _TABLE = """(Id uniqueidentifier NOT NULL, CorrelationId varchar(255), ReplyToAddress varchar(255), Recoverable bit NOT NULL,
 Expires datetime, Headers nvarchar(max) NOT NULL, Body varbinary(max), RowVersion bigint IDENTITY(1,1) NOT NULL)"""

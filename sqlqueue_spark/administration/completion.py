@@ -61,12 +61,12 @@ def _beginning(incomplete: str, ctx: click.Context, *, endpoints: bool) -> list[
 def _names(options: ConnectionOptions, *, endpoints: bool) -> list[str]:
     """Return the addresses of the queues of a database, or its endpoints."""
     # Imported here, because completing the name of an option must not wait for the drivers.
-    from sqlqueue_spark.engines.connect import Target, connect
-    from sqlqueue_spark.tables import database_tables
+    from sqlqueue_spark.engines.open_connection import Target, connect
+    from sqlqueue_spark.tables import table_kinds
 
-    kind = database_tables.OUTBOX if endpoints else database_tables.QUEUE
+    kind = table_kinds.OUTBOX if endpoints else table_kinds.QUEUE
     with contextlib.closing(connect(Target.of(options), again=True)) as connection:
-        there = [each.table.table for each in database_tables.find(connection) if each.kind == kind]
+        there = [each.table.table for each in table_kinds.find(connection) if each.kind == kind]
     schema = options.naming(connection.dialect).default_schema
     if not endpoints:
         tables = [each for each in there if "@" not in each.table]

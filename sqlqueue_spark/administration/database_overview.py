@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.tables import database_tables
-from sqlqueue_spark.tables.database_tables import FoundTable
-from sqlqueue_spark.tables.queues import left_alone
+from sqlqueue_spark.tables import table_kinds
+from sqlqueue_spark.tables.queue_table import left_alone
+from sqlqueue_spark.tables.table_kinds import FoundTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def overview(
     """
     with connect(Target.of(options)) as connection:
         with connection.transaction():
-            found = database_tables.find(connection, schema or "")
+            found = table_kinds.find(connection, schema or "")
         for each in found:
             yield _overview_of(connection, each, exact=exact)
 
@@ -56,8 +56,8 @@ def _overview_of(connection: Connection, found: FoundTable, *, exact: bool) -> T
         with connection.transaction():
             if found.stranger and (why := left_alone(connection, found.table.table, looking=True)):
                 raise QueueError(f"not looked at: {why}")
-            counted = database_tables.rows(connection, found, exact=exact)
-            oldest = database_tables.oldest(connection, found)
+            counted = table_kinds.rows(connection, found, exact=exact)
+            oldest = table_kinds.oldest(connection, found)
     except ConnectionLost:
         raise
     except SqlQueueError as error:

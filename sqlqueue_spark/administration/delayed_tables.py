@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sqlqueue_spark.engines.connect import Target, connect
-from sqlqueue_spark.engines.registry import DIALECTS
+from sqlqueue_spark.engines.engine_of_url import DIALECTS
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl, delayed

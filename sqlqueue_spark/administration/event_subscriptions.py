@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import ConnectionOptions

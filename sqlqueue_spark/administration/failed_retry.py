@@ -22,9 +22,10 @@ from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.failure_headers import put_back_headers
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_shape, queue_table
 from sqlqueue_spark.tables.insert import Inserter, moved
-from sqlqueue_spark.tables.queues import InTransit, QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.queues import InTransit
 
 #: The batches a second of a retry with a steady rate.
 _PORTIONS = 10
@@ -163,7 +164,7 @@ def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) 
     if address is None:
         raise QueueError(_UNKNOWN)
     table = error_queue.naming.table(address)
-    find = queues.find_queue if chosen else queues.find  # else `allowed` looks at its shape
+    find = queue_shape.find_queue if chosen else queue_table.find  # else `allowed` looks at its shape
     found = find(error_queue.admin.connection, table)
     if found is None:
         raise QueueError(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlqueue_spark.engines.connect import Connection, Target, connect
-from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
+from sqlqueue_spark.engines.engine_of_url import OUTBOX_DATABASES
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl
 from sqlqueue_spark.tables.database_facts import database

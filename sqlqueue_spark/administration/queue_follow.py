@@ -13,8 +13,8 @@ from datetime import timedelta
 from itertools import islice
 
 from sqlqueue_spark.administration.queue_peek import Looked, QueueLook
-from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.database_retry import FIRST_PAUSE, LONGEST_PAUSE
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import TryAgain
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions

@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sqlqueue_spark.administration import sample_messages
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
-from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
+from sqlqueue_spark.inspection.database_findings import of_database
+from sqlqueue_spark.inspection.queue_findings import Finding, of_rights, of_rows, of_table
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.message import (
@@ -37,9 +37,9 @@ from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.ddl import CLASSIC, Created
 from sqlqueue_spark.tables.insert import CHUNK
 from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin
-from sqlqueue_spark.tables.queues import Column
+from sqlqueue_spark.tables.queue_table import Column
 from sqlqueue_spark.tables.rights import Rights
-from sqlqueue_spark.tables.stage_table import table_named
+from sqlqueue_spark.tables.stages.stage_table import table_named
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
 
 if TYPE_CHECKING:

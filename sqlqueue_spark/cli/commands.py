@@ -10,7 +10,7 @@ import click
 
 from sqlqueue_spark import __version__
 from sqlqueue_spark.administration import database_overview, queue_tables
-from sqlqueue_spark.cli import command_group, output, parameters, shells
+from sqlqueue_spark.cli import exit_codes, output, parameters, shells
 from sqlqueue_spark.cli.delayed_commands import delayed
 from sqlqueue_spark.cli.errors_commands import errors
 from sqlqueue_spark.cli.length_commands import length
@@ -20,7 +20,7 @@ from sqlqueue_spark.cli.progress import counting, interruptible
 from sqlqueue_spark.cli.send_commands import send
 from sqlqueue_spark.cli.server_commands import server
 from sqlqueue_spark.cli.subscription_commands import subscribe, subscriptions, unsubscribe
-from sqlqueue_spark.engines.registry import DIALECTS
+from sqlqueue_spark.engines.engine_of_url import DIALECTS
 from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.tables import scripts
@@ -29,7 +29,7 @@ from sqlqueue_spark.tables.rights import INSTALLER, RECEIVER, ROLES, SENDER
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@click.group(cls=command_group.CommandGroup, context_settings=_SETTINGS)
+@click.group(cls=exit_codes.CommandGroup, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="sqlqueue")
 def main() -> None:
     """Look after SQL queue tables.
@@ -48,7 +48,7 @@ for _name, _help in (
     ("store-and-forward", "Send messages that were stored for another database to it, each once."),
 ):
     job = f"sqlqueue_spark.pipeline.declared.jobs:{_name.replace('-', '_')}"
-    main.add_command(command_group.Job(_name, job, help=_help))
+    main.add_command(exit_codes.Job(_name, job, help=_help))
 
 
 @main.command()
@@ -233,7 +233,7 @@ def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> No
     drain (the default) sends messages to a queue table and drains them into Delta. store-and-forward sends
     orders to another database and answers back, although that database is down for a while.
     """
-    with command_group.needing_spark("demo"):
+    with exit_codes.needing_spark("demo"):
         from sqlqueue_spark.demo.folder import stop_servers
 
         show: Any = importlib.import_module(_DEMOS[name])

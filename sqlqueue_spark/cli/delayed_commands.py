@@ -10,7 +10,7 @@ import click
 from sqlqueue_spark.administration import delayed_tables
 from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.cli.progress import interruptible
-from sqlqueue_spark.engines.registry import DIALECTS
+from sqlqueue_spark.engines.engine_of_url import DIALECTS
 from sqlqueue_spark.options import ConnectionOptions
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from sqlqueue_spark.administration import error_discard, error_queue, failed_retry
-from sqlqueue_spark.cli import error_output, output, parameters, progress
+from sqlqueue_spark.cli import failed_output, output, parameters, progress
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -95,7 +95,7 @@ def list_(
     messages that ServiceControl had retried. All headers of the queue are read, but no bodies. Nothing is
     locked. With --json each line is a row, and the last lines are the counts.
     """
-    summary = error_output.Summary()
+    summary = failed_output.Summary()
 
     def counted(rows: Iterable[ErrorRow]) -> Iterator[ErrorRow]:
         for row in rows:
@@ -106,7 +106,7 @@ def list_(
         rows = counted(error_queue.look(options, queue, selection, looked=bar.update))
         if json_:
             for row in islice(rows, limit):
-                output.say(output.as_json(error_output.row_json(row)))
+                output.say(output.as_json(failed_output.row_json(row)))
             deque(rows, maxlen=0)
             output.lines(map(output.as_json, summary.json()))
             return
@@ -114,10 +114,10 @@ def list_(
         more = sum(1 for _ in rows)
     if not shown and not more:
         all_ = selection == Selection()
-        output.say(f"the queue {queue} is empty" if all_ else error_output.nothing(queue))
+        output.say(f"the queue {queue} is empty" if all_ else failed_output.nothing(queue))
         return
     if shown:
-        output.lines(error_output.rows_text(shown))
+        output.lines(failed_output.rows_text(shown))
         output.lines([f"… and {more:,} more", ""] if more else [""])
     output.lines(summary.text())
 
@@ -139,7 +139,7 @@ def show(
         raise click.UsageError("Say which message: by --message-id, or by --row-version.")
     selection = Selection(message_ids=frozenset() if message_id is None else frozenset({message_id}))
     for shown in error_queue.show(options, queue, selection, row_version=row_version):
-        output.show(json_, error_output.shown_json(shown), error_output.shown_text(shown))
+        output.show(json_, failed_output.shown_json(shown), failed_output.shown_text(shown))
 
 
 @errors.command()
@@ -178,18 +178,18 @@ def retry(
     with progress.bar(None, " rows") as bar:
         plan = failed_retry.plan(options, queue, selection, to=to, looked=bar.update)
     if dry_run:
-        output.show(json_, error_output.retried_json(plan), error_output.retried_text(plan, planned=True))
+        output.show(json_, failed_output.retried_json(plan), failed_output.retried_text(plan, planned=True))
         ctx.exit(1 if plan.stayed else 0)
     if plan.count and not yes:
         parameters.confirmed(
             f"{output.counted(plan.count, 'message')} of the queue {plan.queue}{parameters.place(options)} "
-            f"will be put back, {error_output.destinations(plan)}; to go on, type the queue's name",
+            f"will be put back, {failed_output.destinations(plan)}; to go on, type the queue's name",
             queue,
             "nothing was put back",
         )
     with progress.interruptible(plan.count, "message", "put back") as more:
         done = failed_retry.retry(options, queue, selection, to=to, rate=rate, progress=more)
-    output.show(json_, error_output.retried_json(done), error_output.retried_text(done))
+    output.show(json_, failed_output.retried_json(done), failed_output.retried_text(done))
     ctx.exit(1 if done.stayed else 0)
 
 
@@ -219,7 +219,7 @@ def discard(
         name, count = error_discard.meant(options, queue, selection, looked=bar.update)
     if not count:
         found = error_discard.Discarded(queue=name, discarded=0, held=0)
-        output.show(json_, output.told(found), [error_output.nothing(name)])
+        output.show(json_, output.told(found), [failed_output.nothing(name)])
         return
     if not yes:
         parameters.confirmed(
@@ -230,4 +230,4 @@ def discard(
         )
     with progress.interruptible(count, "message", "discarded") as more:
         done = error_discard.discard(options, queue, selection, file, progress=more)
-    output.show(json_, output.told(done), error_output.discarded_text(done, str(file)))
+    output.show(json_, output.told(done), failed_output.discarded_text(done, str(file)))

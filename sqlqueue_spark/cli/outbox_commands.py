@@ -9,7 +9,7 @@ import click
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.cli.progress import interruptible
-from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
+from sqlqueue_spark.engines.engine_of_url import OUTBOX_DATABASES
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 
 #: How long senders remember message ids by default.

@@ -15,9 +15,9 @@ import click
 from sqlqueue_spark.administration.completion import CONNECTION, endpoint_names, queue_names
 from sqlqueue_spark.administration.typed_login import checked
 from sqlqueue_spark.cli import output
-from sqlqueue_spark.cli.command_group import DEBUG
+from sqlqueue_spark.cli.exit_codes import DEBUG
+from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.engines.hosts import hosts
-from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, NoPassword
 from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from sqlqueue_spark.engines.dialect import Dialect, Load
-from sqlqueue_spark.engines.registry import dialect_of
+from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.engines.tokens import token_of
 from sqlqueue_spark.errors import ConnectionLost, LockTimeout, RowsHeld, SqlQueueError

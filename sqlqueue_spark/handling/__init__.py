@@ -9,9 +9,9 @@ from sqlqueue_spark.errors import (
     WrongBody,
 )
 from sqlqueue_spark.handling.answers import Publish, Reply, Send
+from sqlqueue_spark.handling.delayed_retries import recoverability
 from sqlqueue_spark.handling.each_message import each_message
 from sqlqueue_spark.handling.received_message import ReceivedMessage
-from sqlqueue_spark.handling.recoverability import recoverability
 
 __all__ = [
     "HandlerTimeout",

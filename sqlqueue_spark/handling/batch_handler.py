@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from sqlqueue_spark.errors import WrongAnswer
-from sqlqueue_spark.handling.calls import Handler
 from sqlqueue_spark.handling.handler_timeout import Seen, Watch
+from sqlqueue_spark.handling.immediate_retries import Handler
 from sqlqueue_spark.handling.outcome_columns import (
     Outcome,
     failure_of,

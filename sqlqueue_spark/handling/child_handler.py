@@ -33,9 +33,9 @@ import pyarrow as pa
 
 from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout
 from sqlqueue_spark.handling.batch_handler import BatchHandler
-from sqlqueue_spark.handling.calls import Limits
 from sqlqueue_spark.handling.child_process import ChildEnded, ChildProcess, Outcomes
 from sqlqueue_spark.handling.handler_timeout import Seen
+from sqlqueue_spark.handling.immediate_retries import Limits
 from sqlqueue_spark.handling.outcome_columns import (
     Outcome,
     failure_of,

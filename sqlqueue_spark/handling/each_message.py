@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout, WorkerDied
 from sqlqueue_spark.handling.batch_handler import BatchHandler
-from sqlqueue_spark.handling.calls import Function, Handler, Limits
 from sqlqueue_spark.handling.child_handler import ChildHandler
+from sqlqueue_spark.handling.immediate_retries import Function, Handler, Limits
 from sqlqueue_spark.handling.outcome_columns import COLUMNS
 from sqlqueue_spark.options.fields import duration_of
 from sqlqueue_spark.plain_text import logger

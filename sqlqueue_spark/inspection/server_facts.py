@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlqueue_spark.inspection.findings import remedy
+from sqlqueue_spark.inspection.queue_findings import remedy
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.rights import Rights
 

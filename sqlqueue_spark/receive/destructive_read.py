@@ -22,7 +22,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.receive.claiming.destructive_look import Looks
 from sqlqueue_spark.receive.claiming.next_batch import NextBatch
-from sqlqueue_spark.receive.holding.replay import say_not_taken_again
+from sqlqueue_spark.receive.holding.relock import say_not_taken_again
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.first_reading import FirstReadings
 from sqlqueue_spark.receive.reading.slices import Task, tasks_of

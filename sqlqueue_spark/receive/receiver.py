@@ -21,7 +21,7 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claimed_batch import Claims
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker
-from sqlqueue_spark.receive.claiming.scanner import Scanner
+from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding.held_batch import HeldBatch
 from sqlqueue_spark.receive.holding.stage_dispatch import stage_of
 from sqlqueue_spark.receive.offset import Json, Offset

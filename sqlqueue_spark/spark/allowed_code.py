@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeVar
 
-from sqlqueue_spark.engines.connect import Target, confined, local_access
+from sqlqueue_spark.engines.open_connection import Target, confined, local_access
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.plain_text import holds_password, shell_word

@@ -13,7 +13,7 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import FrameColumns
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW
 from sqlqueue_spark.send.compose.outcomes import TIMES
-from sqlqueue_spark.tables.stage_mark import Batch
+from sqlqueue_spark.tables.stages.stage_mark import Batch
 
 log = logger(__name__)
 

@@ -14,8 +14,8 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.receive.reading.peek import look_before
 from sqlqueue_spark.spark.allowed_code import check
+from sqlqueue_spark.spark.datasource_options import own_options
 from sqlqueue_spark.spark.error_boundary import sentence_first
-from sqlqueue_spark.spark.own_options import own_options
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.readers import (
     QueueStreamReader,

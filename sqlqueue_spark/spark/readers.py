@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, TryAgain
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
@@ -160,7 +160,7 @@ def _look_round(queue: Queue) -> None:
 
     Each query has a reader of its own, also of one frame. It runs in a process below that of Spark's driver.
     """
-    from sqlqueue_spark.inspection.findings import findings
+    from sqlqueue_spark.inspection.queue_findings import findings
     from sqlqueue_spark.tables.rights import RECEIVER
 
     try:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger

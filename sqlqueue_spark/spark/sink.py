@@ -36,8 +36,8 @@ from sqlqueue_spark.spark.send_task import (
     log_untyped,
 )
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
-from sqlqueue_spark.tables.stage import Run
-from sqlqueue_spark.tables.stage_mark import Batch
+from sqlqueue_spark.tables.stages.stage import Run
+from sqlqueue_spark.tables.stages.stage_mark import Batch
 
 #: As people write it, ``"30s"``, or as Python has it.
 Duration = str | timedelta

@@ -18,7 +18,7 @@ from sqlqueue_spark.errors import QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import table_code
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
 
 
 class NotAllowed(QueueError):

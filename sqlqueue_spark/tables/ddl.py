@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.dialect import Dialect
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, NoRight, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell, logger
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_shape, queue_table
+from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.database_facts import database, schema_exists
-from sqlqueue_spark.tables.open_table import OpenTable
 from sqlqueue_spark.tables.outbox import OutboxTable
-from sqlqueue_spark.tables.stage import Stage
+from sqlqueue_spark.tables.stages.stage import Stage
 
 log = logger(__name__)
 
@@ -35,7 +35,7 @@ class Created(NamedTuple):
 def created(connection: Connection, table: Table, *, new: bool) -> Created:
     """A table that exists now, by the name that the database has for it; in a transaction of its own."""
     with connection.transaction():
-        found = queues.find(connection, table)
+        found = queue_table.find(connection, table)
     return Created(found.name if found else str(table), new)
 
 
@@ -50,7 +50,7 @@ def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> 
     statement = creation(connection.dialect, table, shape)
 
     def exists() -> bool:
-        return queues.find_queue(connection, table) is not None
+        return queue_shape.find_queue(connection, table) is not None
 
     def create() -> None:
         connection.execute(statement, doing=f"creating {table}")
@@ -93,7 +93,7 @@ def create_stage(connection: Connection, table: Table) -> bool:
     return new
 
 
-def create_beside(new: OpenTable, called: str = "the table") -> bool:
+def create_beside(new: BaseTable, called: str = "the table") -> bool:
     """Create a table beside the queues, in its own transaction; True if it is new.
 
     Errors as :func:`create_if_missing`.

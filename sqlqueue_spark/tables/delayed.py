@@ -15,7 +15,7 @@ from datetime import UTC, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
@@ -24,10 +24,10 @@ from sqlqueue_spark.messages.message import ascii_json
 from sqlqueue_spark.messages.outgoing import replaced
 from sqlqueue_spark.messages.waiting_headers import begin_of, waits_for
 from sqlqueue_spark.plain_text import for_shell
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_shape, queue_table
+from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.database_facts import now
-from sqlqueue_spark.tables.open_table import OpenTable
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.table_code import check_went_in
 
 _SUFFIX = ".Delayed"
@@ -81,7 +81,7 @@ def table_of(owner: Table) -> Table:
 
 def find(connection: Connection, owner: Table) -> QueueTable | None:
     """The table in which the delayed messages of a queue or an endpoint wait; None where there is none."""
-    found = queues.find(connection, table_of(owner))
+    found = queue_table.find(connection, table_of(owner))
     return found if found is not None and found.due else None
 
 
@@ -97,11 +97,13 @@ def get(connection: Connection, owner: Table) -> QueueTable:
             f"delayed create {for_shell(str(owner))}"
         )
     columns = connection.dialect.queue_columns.items()
-    queues.check_shape(found, {name: its for name, its in columns if name.lower() in queues.CONTENT})
+    queue_shape.check_shape(
+        found, {name: its for name, its in columns if name.lower() in queue_shape.CONTENT}
+    )
     return found
 
 
-class DelayedTable(OpenTable):
+class DelayedTable(BaseTable):
     word = "delayed"
     doing = "looking for what is due in"
     creating = ("delayed_create", "delayed_index")

@@ -1,36 +1,28 @@
-"""Inserts messages into one table, of a queue or of delayed messages, and finds out which of them it refuses.
+"""Inserts messages into one table, of a queue or of delayed messages.
 
 Nothing here needs the right to read the table: the catalogue tells which columns it has.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC
-from typing import TypeVar
 
-from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.driver_errors import Doing
-from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, StatementTimeout, TryAgain
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.message import ascii_json, parse_headers
 from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.delayed import stored_dues
-from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
-from sqlqueue_spark.tables.table_code import Swallowed, check_went_in
+from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit
+from sqlqueue_spark.tables.table_code import check_went_in
 
 #: Most messages that go out in one transaction.
 CHUNK = 4_000
-#: An attempt that took longer, and failed, is not made again with half of its messages.
-_LONG_SECONDS = 1.0
-
-T = TypeVar("T")
-#: Messages that a table refuses, and why.
-Why = tuple[Sequence[T], SqlQueueError]
 _INSERTED = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
 
 
@@ -74,33 +66,6 @@ class Inserter:
             bound = dialect.bind_columns(messages)
             return self._connection.modify(self._statement, bound, doing=self._doing)
         return self._connection.load(self._statement, dialect.bind_messages(messages), doing=self._doing)
-
-
-def refused(
-    connection: Connection, insert: Callable[[Sequence[T]], object], messages: Sequence[T]
-) -> list[Why[T]]:
-    """Insert messages in the open transaction; halve them while the table refuses some, and return these.
-
-    What refuses all of them is not halved: no table, no right, or a table that keeps none of its rows, or
-    takes long in a hurry (:meth:`Connection.hurried`).
-    """
-    began = time.monotonic()
-    try:
-        with connection.attempt():
-            insert(messages)
-    except SqlQueueError as error:
-        slow = connection.is_hurried and time.monotonic() - began > _LONG_SECONDS
-        slow = slow or isinstance(error, StatementTimeout)
-        if isinstance(error, TryAgain) and not slow:
-            raise
-        some = isinstance(error, Swallowed) and error.took
-        if len(messages) == 1 or slow or (isinstance(error, QueueError | ConfigurationError) and not some):
-            return [(messages, error)]
-        half = len(messages) // 2
-        return [
-            each for part in (messages[:half], messages[half:]) for each in refused(connection, insert, part)
-        ]
-    return []
 
 
 def fitted(connection: Connection, table: QueueTable, messages: pa.RecordBatch) -> pa.RecordBatch:

@@ -14,11 +14,11 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple, Self
 
-from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.database import Database
-from sqlqueue_spark.engines.foreign_connection import ForeignConnection
-from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
+from sqlqueue_spark.engines.engine_of_url import OUTBOX_DATABASES
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.engines.users_connection import UsersConnection
 from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import for_shell
@@ -56,7 +56,7 @@ class OutboxTable:
     """
 
     def __init__(
-        self, connection: Connection | ForeignConnection, endpoint: str, schema: str | None = None
+        self, connection: Connection | UsersConnection, endpoint: str, schema: str | None = None
     ) -> None:
         """:raises ConfigurationError: the engine has no table of this name."""
         dialect = connection.dialect
@@ -298,7 +298,7 @@ class Outbox:
             mode, or its engine is not known.
         """
         keys = {process_key(each): each for each in ids}
-        outbox = OutboxTable(ForeignConnection(connection, self.engine), self.endpoint, self.schema)
+        outbox = OutboxTable(UsersConnection(connection, self.engine), self.endpoint, self.schema)
         known = outbox.seen(filter(may_stand_as_it_is, keys.values()))
         new = outbox.add_new(key for key, each in keys.items() if each not in known)
         return [each for key, each in keys.items() if key in new]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.options import NO_OUTBOX, SinkOptions
 from sqlqueue_spark.plain_text import logger

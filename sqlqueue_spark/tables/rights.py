@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.dialect import Dialect
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import shell_word
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
 
 #: A receiver receives from queues, a sender sends to queues, an installer creates their tables.
 RECEIVER, SENDER, INSTALLER = "receiver", "sender", "installer"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.dialect import Dialect
-from sqlqueue_spark.engines.registry import DIALECTS
+from sqlqueue_spark.engines.engine_of_url import DIALECTS
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.tables import rights
 from sqlqueue_spark.tables.ddl import CLASSIC, check_name, creation
-from sqlqueue_spark.tables.stage_table import StageTable, table_named
+from sqlqueue_spark.tables.stages.stage_table import StageTable, table_named
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
 
 

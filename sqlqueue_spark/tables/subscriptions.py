@@ -16,8 +16,8 @@ from sqlqueue_spark.engines.connection import Connection, Row
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
-from sqlqueue_spark.tables.open_table import OpenTable
-from sqlqueue_spark.tables.queues import left_alone
+from sqlqueue_spark.tables.base_table import BaseTable
+from sqlqueue_spark.tables.queue_table import left_alone
 from sqlqueue_spark.tables.table_code import check_went_in
 
 #: What the transport calls its table by default.
@@ -39,7 +39,7 @@ def table_of(schema: str) -> Table:
     return Table(table=NAME, schema=schema)
 
 
-class SubscriptionTable(OpenTable):
+class SubscriptionTable(BaseTable):
     word = "subscriptions"
     creating = ("subscriptions_create",)
     own_columns = frozenset({"queueaddress", "endpoint", "topic"})

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.engines.registry import POSTGRESQL
+from sqlqueue_spark.engines.engine_of_url import POSTGRESQL
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.error_rows import fail, full
 from tests.support.messages import message_id, row_id

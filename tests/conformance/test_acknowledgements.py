@@ -11,7 +11,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare, seal, stage
-from sqlqueue_spark.send.compose import chunks
+from sqlqueue_spark.send.compose import chunk_size
 from tests.support import dotnet
 from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import (
@@ -295,7 +295,7 @@ def test_an_acknowledgement_does_not_stop_copies_of_its_row_in_another_task(engi
 def test_an_acknowledgement_does_not_stop_copies_of_its_row_in_another_chunk(
     engine, tables, monkeypatch, first_try
 ):
-    monkeypatch.setattr(chunks, "CHUNK", 1)
+    monkeypatch.setattr(chunk_size, "CHUNK", 1)
     given = options(engine)
     copies = [passed_on(engine, 1, destination=to) for to in ("billing", "audit")]
     rows = pa.Table.from_batches(copies).combine_chunks().to_batches()

@@ -10,7 +10,7 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import scripts
 from sqlqueue_spark.tables.ddl import Created
-from sqlqueue_spark.tables.queues import Column
+from sqlqueue_spark.tables.queue_table import Column
 from tests.conftest import GUARDED_PASSWORD
 
 HOSTILE = [

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables.ddl import Created

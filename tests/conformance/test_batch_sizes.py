@@ -2,7 +2,7 @@
 
 import pytest
 
-from sqlqueue_spark.receive.claiming import scanner
+from sqlqueue_spark.receive.claiming import stream_scanner
 from sqlqueue_spark.receive.claiming.claim_ahead import ClaimAhead
 from tests.support.clock import Clock
 from tests.support.driver import streaming
@@ -47,7 +47,7 @@ def claims_ahead(monkeypatch):
             made.append(claim)
             super()._make(claim)
 
-    monkeypatch.setattr(scanner, "ClaimAhead", Counted)
+    monkeypatch.setattr(stream_scanner, "ClaimAhead", Counted)
     return made
 
 

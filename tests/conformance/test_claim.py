@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import Claimed, claim

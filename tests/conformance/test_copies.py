@@ -5,7 +5,7 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.engines.connect import open_reader
+from sqlqueue_spark.engines.open_connection import open_reader
 from sqlqueue_spark.send import Sent
 from tests.support import messages
 from tests.support.engines import with_catalog

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.administration import database_overview, queue_tables
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.messages.message import format_time
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.tables import database_tables
-from sqlqueue_spark.tables.database_tables import kind_of
+from sqlqueue_spark.tables import table_kinds
+from sqlqueue_spark.tables.table_kinds import kind_of
 from tests.support import dotnet
 from tests.support.messages import row_id
 from tests.support.waiting import eventually
@@ -115,7 +115,7 @@ def test_a_large_table_is_counted_only_if_asked(postgresql, monkeypatch):
     eventually(lambda: postgresql.fetch(live) == [(300,)])
     (found,) = overview(postgresql)
     assert (found.rows, found.exact) == (300, True)
-    monkeypatch.setattr(database_tables, "TOO_LARGE", 8_192)
+    monkeypatch.setattr(table_kinds, "TOO_LARGE", 8_192)
     postgresql.execute(
         "INSERT INTO orders SELECT gen_random_uuid(), NULL, '{}', '' FROM generate_series(1, 9)"
     )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.offset import INITIAL, Offset

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.administration import event_subscriptions, outbox_tables, queue_tables
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.messages.message import parse_time

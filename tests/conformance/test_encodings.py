@@ -20,13 +20,13 @@ from sqlqueue_spark.administration import (
     queue_restore,
     queue_tables,
 )
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError
-from sqlqueue_spark.inspection.findings import findings
+from sqlqueue_spark.inspection.queue_findings import findings
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_table
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import streaming
 from tests.support.error_rows import full
@@ -339,6 +339,6 @@ def _encoding(engine):
 def _found(engine):
     with connect(Target(url=engine.url)) as connection, connection.transaction():
         naming = ConnectionOptions.parse({"url": engine.url}).naming(connection.dialect)
-        found = queues.find(connection, naming.table("orders"))
+        found = queue_table.find(connection, naming.table("orders"))
         assert found is not None
         return findings(connection, found)

@@ -5,7 +5,7 @@ import pytest
 
 from sqlqueue_spark.administration import queue_peek, queue_tables
 from sqlqueue_spark.errors import QueueError
-from sqlqueue_spark.inspection.findings import Finding
+from sqlqueue_spark.inspection.queue_findings import Finding
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables.rights import Rights
 from tests.conftest import GUARDED_PASSWORD

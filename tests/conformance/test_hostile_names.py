@@ -11,7 +11,7 @@ from psycopg import sql
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Destinations, prepare

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import DestructiveReceiver, Receiver, SliceReader

@@ -13,11 +13,11 @@ import pytest
 from sqlqueue_spark.administration import error_discard, error_queue, failed_retry, queue_restore
 from sqlqueue_spark.administration.message_lines import to_json, to_line
 from sqlqueue_spark.administration.queue_peek import look
-from sqlqueue_spark.cli import error_output
+from sqlqueue_spark.cli import failed_output
 from sqlqueue_spark.cli.message_output import Bodies, MessageTable
 from sqlqueue_spark.handling import Send
 from sqlqueue_spark.handling.batch_handler import BatchHandler
-from sqlqueue_spark.handling.calls import Handler, Limits
+from sqlqueue_spark.handling.immediate_retries import Handler, Limits
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.messages.message_selection import MessageSelection
@@ -121,13 +121,13 @@ def steps(  # noqa: C901 -- it is a list
     yield "peek with a filter", lambda: [*look(own, "error", MessageSelection(types=frozenset({"x"})))]
     yield "peek --json", saved
     yield "send --from", restored
-    yield "errors list", lambda: [*error_output.rows_text([*error_queue.look(own, "error", Selection())])]
+    yield "errors list", lambda: [*failed_output.rows_text([*error_queue.look(own, "error", Selection())])]
     yield (
         "errors show",
         lambda: [
             line
             for each in error_queue.show(own, "error", Selection(), row_version=error.rows()[0].row_version)
-            for line in error_output.shown_text(each)
+            for line in failed_output.shown_text(each)
         ],
     )
     yield "errors retry", lambda: failed_retry.retry(own, "error", Selection(), to="orders")

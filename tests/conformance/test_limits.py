@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.offset import INITIAL
 from sqlqueue_spark.receive.reading.slices import SCHEMA

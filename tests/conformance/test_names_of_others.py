@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 from sqlqueue_spark import Outbox
-from sqlqueue_spark.engines.connect import Connection, Target, connect, open_reader
-from sqlqueue_spark.engines.foreign_connection import ForeignConnection
-from sqlqueue_spark.engines.registry import POSTGRESQL
+from sqlqueue_spark.engines.engine_of_url import POSTGRESQL
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect, open_reader
 from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.engines.users_connection import UsersConnection
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive.reading.slices import SCHEMA
@@ -181,7 +181,7 @@ def test_no_outbox_calls_them_on_a_connection_of_the_user(url, values):
     with psycopg.connect(url) as raw:
         raw.execute("SET search_path TO others, public")
         assert Outbox("Sales").process(raw, ["1", "2"]) == ["1", "2"]
-        connection = ForeignConnection(raw)
+        connection = UsersConnection(raw)
         for name in STATEMENTS:
             if name.startswith("outbox_") and name not in CREATING:
                 connection.execute(rendered(name), values)

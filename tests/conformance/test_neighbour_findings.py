@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.inspection import neighbour_findings
+from sqlqueue_spark.inspection import database_findings
 from sqlqueue_spark.inspection.doctor import State, examine
-from sqlqueue_spark.inspection.findings import Finding
+from sqlqueue_spark.inspection.queue_findings import Finding
 from sqlqueue_spark.messages.message import format_time
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.messages import body, headers, row_id
@@ -243,7 +243,7 @@ def test_a_table_of_subscriptions_that_nobody_may_read_is_left_alone(
 @pytest.fixture
 def at_once(monkeypatch):
     """A transaction counts as long from its first moment."""
-    monkeypatch.setattr(neighbour_findings, "_LONG_SECONDS", 0)
+    monkeypatch.setattr(database_findings, "_LONG_SECONDS", 0)
 
 
 def ago(text):

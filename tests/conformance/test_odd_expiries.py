@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.reading.peek import plan_peek

@@ -6,12 +6,12 @@ import psycopg
 import pytest
 
 from sqlqueue_spark.administration import outbox_tables, queue_tables
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.waiting_headers import begin_of
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.send.waiting import waiting_rows
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_table
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import streaming
 from tests.support.forwarding import forwarding
@@ -104,7 +104,7 @@ def test_all_waiting_messages_are_put_back_portion_by_portion(odd, monkeypatch):
             )
     with connect(Target(url=odd.url)) as connection:
         with connection.transaction():
-            found = queues.find(connection, Table(table="orders", schema="public"))
+            found = queue_table.find(connection, Table(table="orders", schema="public"))
         assert found is not None
         assert waiting_rows.put_back(connection, found, "far")[0] == 7
     assert (queue.count(), rows.count()) == (7, 0)

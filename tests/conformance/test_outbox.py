@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, LockTimeout, QueueError, TryAgain
 from sqlqueue_spark.options import ConnectionOptions

@@ -8,7 +8,7 @@ import pytest
 from psycopg.rows import dict_row, scalar_row
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.foreign_connection import ForeignConnection
+from sqlqueue_spark.engines.users_connection import UsersConnection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.tables.outbox import Outbox, OutboxTable
 from sqlqueue_spark.tables.outbox_keys import process_key
@@ -46,7 +46,7 @@ def test_the_script_may_be_run_again(database):
 
 def test_the_script_s_table_keeps_each_id_once(database):
     with database.connected() as connection:
-        found = OutboxTable(ForeignConnection(connection, database.name), "Sales").keeps_ids_once()
+        found = OutboxTable(UsersConnection(connection, database.name), "Sales").keeps_ids_once()
     assert found is True
 
 
@@ -125,7 +125,7 @@ def test_the_drivers_own_error_passes_through(outbox_database):
 
 def test_every_other_statement_runs_too_on_every_engine(database):
     with database.connected() as connection:
-        table = OutboxTable(ForeignConnection(connection), "Sales")
+        table = OutboxTable(UsersConnection(connection), "Sales")
         assert table.exists()
         table.add(["a", "b", "größe"])
         assert table.seen(["größe", "a", "c"]) == {"a", "größe"}
@@ -145,7 +145,7 @@ def test_every_other_statement_runs_too_on_every_engine(database):
 def test_cleaning_on_mysql_steps_over_held_rows(mysql):
     mysql.run_script(outbox_tables.script("mysql", "Sales"))
     with mysql.connected() as connection, mysql.connected() as other:
-        table = OutboxTable(ForeignConnection(connection), "Sales")
+        table = OutboxTable(UsersConnection(connection), "Sales")
         table.add(["held", "free"])
         connection.commit()
         other.cursor().execute("SELECT 1 FROM Sales_OutboxData WHERE MessageId = 'held' FOR UPDATE")
@@ -198,7 +198,7 @@ def test_an_id_that_looks_like_the_key_of_another_is_just_an_id(database):
 def test_what_was_kept_as_it_is_counts_exactly(database):
     """As version 0.1.0 kept every id."""
     with database.connected() as connection:
-        OutboxTable(ForeignConnection(connection), "Sales").add(["Order 1", "a-1"])
+        OutboxTable(UsersConnection(connection), "Sales").add(["Order 1", "a-1"])
         given = ["Order 1", "order 1", "Order 1 ", "a-1"]
         assert OUTBOX.process(connection, given) == ["order 1", "Order 1 "]
         assert OUTBOX.process(connection, given) == []

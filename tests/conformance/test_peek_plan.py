@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.reading.peek import plan_peek

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import SliceReader

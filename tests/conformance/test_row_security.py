@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 
 from sqlqueue_spark.administration import outbox_tables, queue_restore, queue_tables
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.inspection.doctor.database_checks import checks
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.rights import held
 from tests.support.delayed import DelayedRows, in_an_hour
@@ -67,7 +67,7 @@ def test_a_row_by_policy_is_the_row_that_goes_in_without(postgresql, orders, sen
     rows = outgoing_rows([Outgoing(number.to_bytes(16), headers, each) for number, each in enumerate(bodies)])
     with connect(Target(url=sender.url)) as connection, connection.transaction():
         for name in ("orders", "plain"):
-            found = queues.find(
+            found = queue_table.find(
                 connection,
                 ConnectionOptions.parse({"url": sender.url}).naming(connection.dialect).table(name),
             )
@@ -110,7 +110,7 @@ def test_a_person_sends_by_a_policy(postgresql, orders, sender):
 
 def rights_of(engine):
     with connect(Target(url=engine.url)) as connection, connection.transaction():
-        found = queues.find(
+        found = queue_table.find(
             connection,
             ConnectionOptions.parse({"url": engine.url}).naming(connection.dialect).table("orders"),
         )

@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.embedded import GUARDED_ROLE
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, prepare
-from sqlqueue_spark.send.compose import chunks
+from sqlqueue_spark.send.compose import chunk_size
 from sqlqueue_spark.send.deliver import outbox_lookups
 from sqlqueue_spark.spark.writers import SqlQueueWriter
 from sqlqueue_spark.tables import insert
@@ -62,7 +62,7 @@ def sent(engine, queue):
 @pytest.fixture
 def chunks_of_50(monkeypatch):
     """Several chunks of a few messages."""
-    monkeypatch.setattr(chunks, "CHUNK", 50)
+    monkeypatch.setattr(chunk_size, "CHUNK", 50)
 
 
 def create_outbox(engine, **more):

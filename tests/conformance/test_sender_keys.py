@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, prepare
 from sqlqueue_spark.tables.outbox import Outbox, OutboxTable

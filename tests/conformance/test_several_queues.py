@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import SourceOptions

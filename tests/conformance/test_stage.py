@@ -20,9 +20,9 @@ from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions, Sour
 from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.receive.offset import INITIAL, to_json
 from sqlqueue_spark.send import Destinations, prepare, seal, stage
-from sqlqueue_spark.tables.stage import Run, Stage
-from sqlqueue_spark.tables.stage_mark import Mark
-from sqlqueue_spark.tables.stage_table import table_of
+from sqlqueue_spark.tables.stages.stage import Run, Stage
+from sqlqueue_spark.tables.stages.stage_mark import Mark
+from sqlqueue_spark.tables.stages.stage_table import table_of
 from tests.support import tampering
 from tests.support.driver import STEPS, at_step, crash
 from tests.support.forwarding import NAME, STAGE, forwarding, staged

@@ -7,12 +7,12 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.send import Destinations, seal, stage
-from sqlqueue_spark.tables.stage import Run, Stage
-from sqlqueue_spark.tables.stage_table import table_named
+from sqlqueue_spark.tables.stages.stage import Run, Stage
+from sqlqueue_spark.tables.stages.stage_table import table_named
 from tests.support import tampering
 from tests.support.driver import at_step
 from tests.support.forwarding import NAME, forwarding, staged

@@ -11,19 +11,19 @@ import pytest
 from psycopg import sql
 
 from sqlqueue_spark.administration import completion, database_overview
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inspection.doctor.database_checks import checks
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running import delayed_delivery
-from sqlqueue_spark.receive.claiming import queue_list, scanner
+from sqlqueue_spark.receive.claiming import queue_list, stream_scanner
 from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.send import Destinations, Sender, Sent
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.tables import table_code
-from sqlqueue_spark.tables.queues import left_alone
+from sqlqueue_spark.tables.queue_table import left_alone
 from sqlqueue_spark.tables.table_code import DELETE, INSERT, LOOK
 from tests.support.driver import streaming
 from tests.support.postgresql import PostgresEngine
@@ -321,7 +321,7 @@ def test_code_that_comes_after_a_queue_was_adopted_does_not_run_either(
     logins, stranger, caplog, monkeypatch, who, code
 ):
     """The queue is set aside; the others go on. A pattern is not looked for again meanwhile."""
-    monkeypatch.setattr(scanner, "_LIST_SECONDS", 600.0)
+    monkeypatch.setattr(stream_scanner, "_LIST_SECONDS", 600.0)
     owner = logins["superuser"]
     stranger.create()
     owner.create_queue().insert(2)

@@ -9,10 +9,10 @@ import json
 import pytest
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY, ConnectionOptions
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_table, queues
 from tests.support.driver import streaming
 from tests.support.forwarding import NAME, STAGE, forwarding, staged
 from tests.support.messages import message_id, message_ids, row_ids
@@ -26,7 +26,7 @@ ROWS = ("eJxjYgMAAAwACQ==", "eJzjYgMAABwAEQ==")
 def offsets(engine, queue, mode):
     """The end offsets of two batches of four rows each, as texts."""
     with connect(Target(url=engine.url)) as connection:
-        found = queues.find(connection, Table(table=queue.name, schema=engine.default_schema))
+        found = queue_table.find(connection, Table(table=queue.name, schema=engine.default_schema))
         assert found is not None
         identity = queues.Queue(connection, found).identity()
     return [

@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 @pytest.mark.parametrize("known", [True, False], ids=["batch known to be done", "no trigger for long"])
 def test_a_claim_ahead_not_asked_for_is_given_back(engine, queue, tmp_path, monkeypatch, known):
     monkeypatch.setattr(
-        "sqlqueue_spark.receive.claiming.scanner.IDLE_SECONDS"
+        "sqlqueue_spark.receive.claiming.stream_scanner.IDLE_SECONDS"
         if known
         else claim_ahead.__name__ + ".UNASKED_SECONDS",
         0.1,

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict, ingestion
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.waiting import delayed_mover

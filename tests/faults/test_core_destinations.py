@@ -5,11 +5,11 @@ import pickle
 import pytest
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support import tampering
 from tests.support.messages import message_ids
@@ -94,13 +94,13 @@ def test_a_table_that_lost_a_column_refuses_once(sqlserver):
 
 
 def test_the_driver_looks_again_once_a_minute(engine, queue, sink, monkeypatch):
-    looks, find = list[str](), queues.find
+    looks, find = list[str](), queue_table.find
 
     def noted(connection, table):
         looks.append(table.table)
         return find(connection, table)
 
-    monkeypatch.setattr(queues, "find", noted)
+    monkeypatch.setattr(queue_table, "find", noted)
     sink.send(range(2, 3))
     sink.now += 59
     sink.send(range(3, 4))

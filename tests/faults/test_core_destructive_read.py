@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive import SliceReader
 from tests.support import death_steps

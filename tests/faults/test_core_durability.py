@@ -9,7 +9,7 @@ import pytest
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.embedded import EmbeddedServer
-from sqlqueue_spark.engines.connect import Target, connect, open_reader
+from sqlqueue_spark.engines.open_connection import Target, connect, open_reader
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.receive.reading.slices import SCHEMA

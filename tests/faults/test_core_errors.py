@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from sqlqueue_spark.engines import database_retry
-from sqlqueue_spark.engines.connect import Target, connect, open_reader
+from sqlqueue_spark.engines.open_connection import Target, connect, open_reader
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import (
     ConfigurationError,

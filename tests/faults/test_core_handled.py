@@ -9,7 +9,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
-from sqlqueue_spark.tables.stage_mark import Batch
+from sqlqueue_spark.tables.stages.stage_mark import Batch
 from tests.support import death_steps
 from tests.support.delayed import DelayedRows
 from tests.support.driver import BATCH_WRITTEN, OFFSET_NOT_LOGGED, at_each_step, crash, watched_connections

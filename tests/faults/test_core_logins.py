@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.embedded import EmbeddedServer
-from sqlqueue_spark.engines.connect import Target, connect, open_reader
+from sqlqueue_spark.engines.open_connection import Target, connect, open_reader
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.receive.reading.slices import SCHEMA

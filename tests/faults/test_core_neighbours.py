@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Target, connect
-from sqlqueue_spark.engines.registry import POSTGRESQL
+from sqlqueue_spark.engines.engine_of_url import POSTGRESQL
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support.driver import at_step, crash, streaming

@@ -5,7 +5,7 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, ConnectionOptions
 from sqlqueue_spark.receive import SliceReader
 from tests.support import death_steps

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.engines.postgresql import connection as driver
 from sqlqueue_spark.engines.postgresql import poolers
 from sqlqueue_spark.engines.statements import Statement

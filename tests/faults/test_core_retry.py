@@ -6,8 +6,8 @@ import threading
 import pytest
 from psycopg import sql
 
-from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare

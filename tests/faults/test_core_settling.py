@@ -9,7 +9,7 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.options import RECEIVE_ONLY, ConnectionOptions
 from tests.support.driver import Crash, at_step, crash, streaming

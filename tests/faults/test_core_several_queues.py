@@ -11,7 +11,7 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, TryAgain
-from sqlqueue_spark.receive.claiming import connection_pool, scanner
+from sqlqueue_spark.receive.claiming import connection_pool, stream_scanner
 from tests.support import death_steps, tampering
 from tests.support.clock import Clock
 from tests.support.driver import STEPS, Crash, at_step, crash, streaming
@@ -36,7 +36,7 @@ def queues(engine):
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """A queue that was set aside is tried again soon."""
-    monkeypatch.setattr(scanner, "LATER_SECONDS", 0.05)
+    monkeypatch.setattr(stream_scanner, "LATER_SECONDS", 0.05)
     monkeypatch.setattr(connection_pool, "LOCKED_MS", 100)
 
 
@@ -360,7 +360,7 @@ def test_a_checkpoint_of_several_queues_does_not_go_on_with_the_option_queue(eng
 
 def test_a_queue_that_appears_is_picked_up(engine, monkeypatch):
     """Callback queues of an endpoint's instances; and a queue that goes is missed by nobody."""
-    monkeypatch.setattr(scanner, "_LIST_SECONDS", 0.05)
+    monkeypatch.setattr(stream_scanner, "_LIST_SECONDS", 0.05)
     instances = Queues(engine, "Sales.A", "Sales", "Salesmen")
     with streaming(engine, instances, queuePattern=r"Sales\..*") as stream:
         for table in instances:
@@ -414,7 +414,7 @@ def test_a_run_does_not_end_as_if_a_locked_queue_were_empty(postgresql, monkeypa
 
 
 def test_a_pattern_may_match_nothing_at_first(engine, monkeypatch):
-    monkeypatch.setattr(scanner, "_LIST_SECONDS", 1.0)
+    monkeypatch.setattr(stream_scanner, "_LIST_SECONDS", 1.0)
     clock = Clock()
     with streaming(engine, Rest({}, ()), queuePattern="Sales.*") as stream:
         stream.time = {"clock": clock, "sleep": clock.sleep}

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ClaimLost, LockTimeout, QueueError
 from sqlqueue_spark.plain_text import shell_word
 from sqlqueue_spark.receive import SliceReader

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.waiting_headers import begin_of
 from sqlqueue_spark.send import Destinations

@@ -2,7 +2,7 @@
 
 import re
 
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 from tests.lock_model.statements import ASSUMED, STANDS_FOR, Assumed
 
 #: The hints of a table; column lists of OPENJSON are written small.

@@ -21,7 +21,7 @@ from unittest import mock
 import pyarrow as pa
 import stamina
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.messages.message import RETRIES, STORED_FOR, parse_headers
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, SinkOptions, SourceOptions
@@ -32,12 +32,12 @@ from sqlqueue_spark.receive import (
     SliceReader,
     Task,
 )
-from sqlqueue_spark.receive.claiming import claim_ahead, connection_pool, scanner
+from sqlqueue_spark.receive.claiming import claim_ahead, connection_pool, stream_scanner
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.receive.reading import slice_reader
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
-from sqlqueue_spark.tables.stage import Run
-from sqlqueue_spark.tables.stage_mark import Batch
+from sqlqueue_spark.tables.stages.stage import Run
+from sqlqueue_spark.tables.stages.stage_mark import Batch
 from tests.machine.world import (
     DELAYED,
     DESTINATIONS,
@@ -971,7 +971,7 @@ def protocol() -> Iterator[None]:
             claim_ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)
         ),
         mock.patch.object(connection_pool, "LOCKED_MS", 20),
-        mock.patch.object(scanner, "LATER_SECONDS", 1.0),
+        mock.patch.object(stream_scanner, "LATER_SECONDS", 1.0),
         mock.patch.object(slice_reader, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
         stamina.set_testing(True, attempts=2),
     ):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg import sql
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
 from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.machine.wires import Network

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import psycopg
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
 from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support.drivers.endless import ATOMIC, BILLING, FORWARDING, OPTIMISTIC, ORDERS

@@ -8,7 +8,7 @@ from dataclasses import replace
 from unittest import mock
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.origin import Origin
@@ -18,11 +18,11 @@ from sqlqueue_spark.receive.claiming import headroom
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
-from sqlqueue_spark.receive.claiming.scanner import Scanner
-from sqlqueue_spark.receive.holding import held_batch, replay
+from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
+from sqlqueue_spark.receive.holding import held_batch, relock
 from sqlqueue_spark.receive.holding.held_batch import HeldBatch
 from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling
-from sqlqueue_spark.receive.holding.replay import Wanted
+from sqlqueue_spark.receive.holding.relock import Wanted
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.send.deliver import delivery, work
@@ -31,9 +31,10 @@ from sqlqueue_spark.send.deliver.chunk import Chunk
 from sqlqueue_spark.send.deliver.destinations import Rows
 from sqlqueue_spark.send.deliver.routes import Addressed
 from sqlqueue_spark.send.deliver.work import send_keys
-from sqlqueue_spark.tables.queues import Queue, QueueTable
-from sqlqueue_spark.tables.stage import Run, Stage
-from sqlqueue_spark.tables.stage_mark import Batch, Mark
+from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.queues import Queue
+from sqlqueue_spark.tables.stages.stage import Run, Stage
+from sqlqueue_spark.tables.stages.stage_mark import Batch, Mark
 from tests.machine import without_forwarding as forwarding
 
 
@@ -231,7 +232,7 @@ def neighbours_that_go() -> Iterator[None]:
 @contextlib.contextmanager
 def every_queue_of_a_batch() -> Iterator[None]:
     """What is left of a batch over several queues is looked for in the first of them."""
-    again = replay.locked_again
+    again = relock.locked_again
 
     def of_the_first(session: QueueSession, wanted: Sequence[Wanted]) -> list[QueueRows]:
         return again(session, wanted[:1])

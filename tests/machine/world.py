@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE, RETRY_ID

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.tables.queues import Column, QueueTable
+from sqlqueue_spark.tables.queue_table import Column, QueueTable
 
 #: The table ``orders`` in a database with an odd name.
 TABLE = QueueTable(

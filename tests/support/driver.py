@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from unittest import mock
 from uuid import UUID
 
-from sqlqueue_spark.engines import connect as connecting
-from sqlqueue_spark.engines.connect import Connection, Target
+from sqlqueue_spark.engines import open_connection as connecting
+from sqlqueue_spark.engines.open_connection import Connection, Target
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive import (
     DestructiveReceiver,

@@ -10,8 +10,8 @@ import pyarrow as pa
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.receive import Slice, Task
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
-from sqlqueue_spark.tables.stage import Run
-from sqlqueue_spark.tables.stage_mark import Batch, Mark
+from sqlqueue_spark.tables.stages.stage import Run
+from sqlqueue_spark.tables.stages.stage_mark import Batch, Mark
 from tests.support.driver import Message, Read, Stream, watched_connections
 from tests.support.engines import Engine
 from tests.support.sending import composed

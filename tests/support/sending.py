@@ -12,7 +12,7 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.engines.connect import Connection, Target
+from sqlqueue_spark.engines.open_connection import Connection, Target
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import Composed, Destinations, FrameColumns, Sender, Sent, builder_of

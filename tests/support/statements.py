@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connect import Connection, open_reader
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
+from sqlqueue_spark.engines.open_connection import Connection, open_reader
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import SinkOptions
@@ -16,17 +16,18 @@ from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.send.deliver.destinations import Destinations
 from sqlqueue_spark.send.deliver.sender import Sender
-from sqlqueue_spark.tables import database_facts, database_tables, ddl, queues, rights
+from sqlqueue_spark.tables import database_facts, ddl, queue_table, queues, rights, table_kinds
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
 from sqlqueue_spark.tables.database_facts import OpenTransaction
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded, Waiting
 from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import Envelope, Numbers, QueueAdmin, Space
-from sqlqueue_spark.tables.queues import Column, InTransit, Oldest, Queue, QueueTable
+from sqlqueue_spark.tables.queue_table import Column, QueueTable
+from sqlqueue_spark.tables.queues import InTransit, Oldest, Queue
 from sqlqueue_spark.tables.rights import Rights
-from sqlqueue_spark.tables.stage import Run, Stage
-from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
+from sqlqueue_spark.tables.stages.stage import Run, Stage
+from sqlqueue_spark.tables.stages.stage_mark import NO_BATCH, Batch, Mark
 from sqlqueue_spark.tables.subscriptions import (
     Subscription,
     SubscriptionTable,
@@ -79,7 +80,7 @@ QUEUE = QueueTable(
     columns=tuple(COLUMNS),
     database="shop",
 )
-DELAYED = database_tables.FoundTable(kind=database_tables.DELAYED, table=QUEUE, estimate=3)
+DELAYED = table_kinds.FoundTable(kind=table_kinds.DELAYED, table=QUEUE, estimate=3)
 MESSAGE = Outgoing(
     id=bytes(range(16)), headers='{"a":"주문"}', body=b"{}", correlation_id="c", reply_to="Sales"
 )
@@ -315,17 +316,17 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "database": (database_facts.database, [DATABASE], "shop"),
     "catalog": (
-        lambda c: getattr(queues.find(c, replace(TABLE, catalog="BILL]ing")), "address", None),
+        lambda c: getattr(queue_table.find(c, replace(TABLE, catalog="BILL]ing")), "address", None),
         [DATABASE, IDENTITY, TABLE_COLUMNS, Answer("DB_ID", "w", [["Bill]ing"]])],
         "orders@[dbo]@[Bill]]ing]",
     ),
     "namesakes": (
-        lambda c: str(queues.missing(c, TABLE, "orders", "here", "the name")),
+        lambda c: str(queue_table.missing(c, TABLE, "orders", "here", "the name")),
         [DATABASE, Answer("LOWER(o.name)", "www", [["dbo", "orders", "view"]])],
         "orders@[dbo] is a view, not a queue table; correct the name or its schema.",
     ),
     "columns": (
-        lambda c: getattr(queues.find(c, TABLE), "spelled", {}).get("id"),
+        lambda c: getattr(queue_table.find(c, TABLE), "spelled", {}).get("id"),
         [DATABASE, IDENTITY, TABLE_COLUMNS],
         "Id",
     ),
@@ -416,8 +417,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "tables": (
         lambda c: [
-            (each.kind, each.table.name, each.estimate, each.stranger)
-            for each in database_tables.find(c, "dbo")
+            (each.kind, each.table.name, each.estimate, each.stranger) for each in table_kinds.find(c, "dbo")
         ],
         [
             DATABASE,

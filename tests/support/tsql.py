@@ -3,11 +3,12 @@
 import re
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import queues, rights, scripts
-from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, Column, QueueTable
+from sqlqueue_spark.tables.queue_table import Column, QueueTable
+from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS
 from tests.support.neighbour import statements as neighbour_statements
 
 NAMES = sorted(SQLSERVER.statements())

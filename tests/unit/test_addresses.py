@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address, Naming, Table
 

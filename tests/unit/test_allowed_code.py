@@ -5,7 +5,7 @@ import re
 import pytest
 from pyspark import cloudpickle
 
-from sqlqueue_spark.engines.connect import Target, connect, open_reader
+from sqlqueue_spark.engines.open_connection import Target, connect, open_reader
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.spark.allowed_code import VARIABLE, check, these

@@ -13,7 +13,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel
 
-from sqlqueue_spark.engines.registry import DIALECTS, OUTBOX_DATABASES
+from sqlqueue_spark.engines.engine_of_url import DIALECTS, OUTBOX_DATABASES
 from sqlqueue_spark.engines.statements import Statement, read
 from sqlqueue_spark.messages.addresses import Table
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.engines.connect import Target, open_reader
-from sqlqueue_spark.engines.registry import SQLSERVER
-from sqlqueue_spark.engines.sqlserver.tds import session
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
+from sqlqueue_spark.engines.open_connection import Target, open_reader
+from sqlqueue_spark.engines.sqlserver.login_and_tls import session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_ROWS
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError

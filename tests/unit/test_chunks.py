@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.send.compose.chunks import chunks
+from sqlqueue_spark.send.compose.chunk_size import chunks
 
 SIZED = ("Headers", "Body")
 MEGABYTE = 1 << 20

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.tables import scripts
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines import drivers as found
-from sqlqueue_spark.engines.connect import Target, connect
-from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection import doctor
 from sqlqueue_spark.inspection.doctor import Check, State, machine_checks

@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 import sqlqueue_spark
 from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.options.environment import with_password

@@ -3,7 +3,7 @@
 import pytest
 
 from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
-from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import SqlQueueError
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlqueue_spark.inspection.findings import Finding, findings
-from sqlqueue_spark.inspection.neighbour_findings import of_database
+from sqlqueue_spark.inspection.database_findings import of_database
+from sqlqueue_spark.inspection.queue_findings import Finding, findings
 from tests.support.answers import NUMBERS, TABLE, answering, rights_of
 
 #: What a classic table answers, with which nothing is wrong.

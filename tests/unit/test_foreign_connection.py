@@ -8,9 +8,9 @@ from types import ModuleType
 import psycopg
 import pytest
 
-from sqlqueue_spark.engines.foreign_connection import ForeignConnection
-from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
+from sqlqueue_spark.engines.engine_of_url import OUTBOX_DATABASES
 from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.engines.users_connection import UsersConnection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.tables.outbox import Outbox
 from sqlqueue_spark.tables.outbox_keys import process_key
@@ -90,7 +90,7 @@ def of_driver(monkeypatch, module, paramstyle=None, base=Connection, **attribute
 )
 def test_a_driver_tells_engine_and_placeholders(monkeypatch, module, paramstyle, dialect, placeholder, bound):
     connection = of_driver(monkeypatch, module, paramstyle)()
-    adopted = ForeignConnection(connection)
+    adopted = UsersConnection(connection)
     assert adopted.dialect is OUTBOX_DATABASES[dialect]
     adopted.execute(Statement.parse("SELECT :id"), {"id": "a"})
     assert (connection.told, connection.closed) == ([(f"SELECT {placeholder}", bound, None)], 1)
@@ -98,7 +98,7 @@ def test_a_driver_tells_engine_and_placeholders(monkeypatch, module, paramstyle,
 
 def test_psycopg_is_recognised(database_url):
     with psycopg.connect(database_url) as connection:
-        assert ForeignConnection(connection).dialect is OUTBOX_DATABASES["postgresql"]
+        assert UsersConnection(connection).dialect is OUTBOX_DATABASES["postgresql"]
 
 
 def test_a_sign_within_a_name_is_no_placeholder():

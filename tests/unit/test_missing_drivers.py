@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sqlqueue_spark.engines import connect as connecting
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines import open_connection as connecting
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from tests.support.installing import OF_MSSQL, OF_POSTGRESQL
 

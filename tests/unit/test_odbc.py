@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from sqlqueue_spark.engines.registry import SQLSERVER, dialect_of
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER, dialect_of
 from sqlqueue_spark.engines.sqlserver import odbc
+from sqlqueue_spark.engines.sqlserver.login_and_tls import tls_by_default
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of, find_driver
-from sqlqueue_spark.engines.sqlserver.tds import tls_by_default
 from sqlqueue_spark.errors import ConfigurationError
 from tests.support.installing import OF_MSSQL
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from sqlqueue_spark.engines.connect import Target
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import duration, size

@@ -7,7 +7,7 @@ import pytest
 
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables.outbox_keys import earlier_keys, keys
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
 
 PLAIN = "10000000-0000-4000-8000-00000000002a"
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
+from sqlqueue_spark.engines.engine_of_url import OUTBOX_DATABASES
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.tables.outbox import Outbox
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import progress
-from sqlqueue_spark.cli.command_group import CommandGroup
+from sqlqueue_spark.cli.exit_codes import CommandGroup
 from sqlqueue_spark.cli.progress import counting, interruptible
 from sqlqueue_spark.errors import ConnectionLost
 from tests.support.waiting import eventually

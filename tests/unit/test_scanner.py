@@ -9,7 +9,7 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
-from sqlqueue_spark.receive.claiming.scanner import Scanner
+from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import LOWEST, RowSet
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from sqlqueue_spark.engines import database_retry
-from sqlqueue_spark.engines.connect import Reader, Target
 from sqlqueue_spark.engines.connection import RECORD_BATCH_ROWS
+from sqlqueue_spark.engines.open_connection import Reader, Target
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, LockTimeout
 from sqlqueue_spark.messages.arrow import pc

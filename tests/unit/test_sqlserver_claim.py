@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sqlqueue_spark.engines.connect import Target, connect
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import TooMuch
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BearableRows

@@ -7,11 +7,11 @@ import pyodbc
 import pytest
 import stamina
 
-from sqlqueue_spark.engines.connect import Connection, Target, connect
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NoPassword, NotReady, QueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_table
 
 URL = "Driver=librecording.so;Server=sql.example.com,1433;Database=shop"
 BY_DRIVER = "[Microsoft][ODBC Driver 18 for SQL Server]"
@@ -179,13 +179,13 @@ def test_a_missing_database_is_no_missing_queue():
     """One that an address names."""
     connection = mock.Mock(Connection, dialect=SQLSERVER, execute=execute)
     with pytest.raises(ConfigurationError) as caught:
-        queues.find(connection, Table(table="orders", schema="dbo", catalog="stock"))
+        queue_table.find(connection, Table(table="orders", schema="dbo", catalog="stock"))
     assert str(caught.value) == (
         "The queue orders@[dbo]@[stock] lies in database 'stock', which is not there (The table is not there (Invalid object "
         "name 'stock.sys.tables')); correct the address."
     )
     with pytest.raises(QueueError):
-        queues.find(connection, Table(table="orders", schema="dbo"))
+        queue_table.find(connection, Table(table="orders", schema="dbo"))
 
 
 def test_a_closed_connection_ends_its_session():

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from sqlqueue_spark.engines import tokens
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Destinations

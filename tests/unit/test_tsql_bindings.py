@@ -18,11 +18,11 @@ import pyodbc
 import pytest
 
 from sqlqueue_spark.administration.message_lines import StoredMessage, to_rows
-from sqlqueue_spark.engines.connect import Target, connect, open_reader
 from sqlqueue_spark.engines.connection import RECORD_BATCH_ROWS
-from sqlqueue_spark.engines.foreign_connection import ForeignConnection
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
+from sqlqueue_spark.engines.open_connection import Target, connect, open_reader
 from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.engines.users_connection import UsersConnection
 from sqlqueue_spark.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -37,7 +37,7 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.insert import Inserter
 from tests.support.recording import Answer, Recorder, Refused
 from tests.support.sending import outgoing_rows
@@ -174,7 +174,7 @@ def test_a_foreign_connection_sends_no_ntext(library, tmp_path):
     recorder = Recorder(library, tmp_path)
     raw = pyodbc.connect(recorder.url, autocommit=False)
     statement = Statement.parse("SELECT CAST(:text AS nvarchar(max)), CAST(:number AS bigint)")
-    ForeignConnection(raw).execute(statement, {"text": "주" * 2_001, "number": 7})
+    UsersConnection(raw).execute(statement, {"text": "주" * 2_001, "number": 7})
     raw.close()
     (execution,) = recorder.executions()
     assert [(each.sql_type, each.value) for each in execution.bound] == [
@@ -332,7 +332,7 @@ def test_a_queue_in_another_database_is_refused_by_its_name(recorded):
     with pytest.raises(
         ConfigurationError, match=r"while looking for orders@\[dbo\]@\[stock\] \(Reference to database"
     ):
-        recorded(lambda c: queues.find(c, Table(table="orders", schema="dbo", catalog="stock")), answers)
+        recorded(lambda c: queue_table.find(c, Table(table="orders", schema="dbo", catalog="stock")), answers)
 
 
 def test_a_statement_ends_no_transaction(library, tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sqlqueue_spark.engines.registry import dialect_of
+from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive import SliceReader
-from sqlqueue_spark.tables.stage import Stage
+from sqlqueue_spark.tables.stages.stage import Stage
 from tests.support.driver import Stream, at_step, streaming
 from tests.support.forwarding import STAGE, forwarding
 from tests.support.waiting import eventually

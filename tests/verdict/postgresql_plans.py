@@ -12,8 +12,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from sqlqueue_spark.engines.connect import connect
 from sqlqueue_spark.engines.connection import Connection
+from sqlqueue_spark.engines.open_connection import connect
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from tests.verdict import plans
 from tests.verdict.places import Place

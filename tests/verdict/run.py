@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from sqlqueue_spark.embedded import EmbeddedServer
-from sqlqueue_spark.engines.registry import dialect_of
+from sqlqueue_spark.engines.engine_of_url import dialect_of
 from tests.verdict import postgresql, postgresql_held, postgresql_plans, postgresql_rules
 from tests.verdict.probes import Verdict, to_the_end
 from tests.verdict.report import Report, today

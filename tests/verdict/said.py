@@ -16,15 +16,15 @@ from sqlqueue_spark.errors import QueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_OUTBOX, SinkOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
-from sqlqueue_spark.tables import database_tables, queues
-from sqlqueue_spark.tables.database_tables import FoundTable
+from sqlqueue_spark.tables import queue_table, queues, table_kinds
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
 from sqlqueue_spark.tables.insert import Inserter, present_columns
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
-from sqlqueue_spark.tables.stage import Stage
+from sqlqueue_spark.tables.stages.stage import Stage
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
+from sqlqueue_spark.tables.table_kinds import FoundTable
 from tests.support.sending import Outgoing, outgoing_rows
 
 ENDPOINT = "Verdict"
@@ -65,8 +65,8 @@ Hear = Callable[[str, Statement, Parameters], None]
 class Tables:
     """The tables of a database in which the package may say its statements."""
 
-    queue: queues.QueueTable
-    destination: queues.QueueTable
+    queue: queue_table.QueueTable
+    destination: queue_table.QueueTable
     stage: Table
     delayed: Table
 
@@ -131,7 +131,9 @@ def create(connection: Connection) -> Tables:
         DelayedTable(connection, delayed).create()
         SubscriptionTable(connection, table_of(schema)).create()
     with connection.transaction():
-        found = [queues.find(connection, Table(table=name, schema=schema)) for name in (QUEUE, DESTINATION)]
+        found = [
+            queue_table.find(connection, Table(table=name, schema=schema)) for name in (QUEUE, DESTINATION)
+        ]
     queue, destination = (each for each in found if each is not None)
     return Tables(queue, destination, stage, delayed)
 
@@ -184,7 +186,7 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
     yield lambda: admin.messages(LOWEST, 10)
     yield lambda: admin.envelopes(LOWEST, HIGHEST, 500)
     found = FoundTable(kind="queue", table=tables.queue, estimate=0)
-    yield lambda: database_tables.rows(connection, found, exact=True)
+    yield lambda: table_kinds.rows(connection, found, exact=True)
     yield lambda: admin.purge(LOWEST, HIGHEST, expired=False)
     yield lambda: admin.purge(LOWEST, HIGHEST, expired=True)
 
@@ -237,7 +239,7 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
     due = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
     def store() -> None:
-        found = queues.find(connection, tables.delayed)
+        found = queue_table.find(connection, tables.delayed)
         assert found is not None
         waiting = outgoing_rows([Outgoing(id=bytes(range(16)), headers="{}", body=b"{}", due=due)])
         Inserter(connection, found).insert(waiting)

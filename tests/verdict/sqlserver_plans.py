@@ -10,9 +10,9 @@ from xml.etree import ElementTree as ET
 
 import pyodbc
 
-from sqlqueue_spark.engines.connect import connect
 from sqlqueue_spark.engines.connection import Connection
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
+from sqlqueue_spark.engines.open_connection import connect
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from tests.support.sqlserver import connected
 from tests.verdict import plans

@@ -5,9 +5,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from sqlqueue_spark.engines.connect import connect
 from sqlqueue_spark.engines.connection import Target
-from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.open_connection import connect
 from sqlqueue_spark.receive import SliceReader
 from tests.support.postgresql import PostgresEngine
 from tests.verdict import __main__ as command

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyodbc", reason="pyodbc cannot be loaded here; install unixODBC")
 
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 from sqlqueue_spark.engines.statements import Statement
 from tests.verdict import (
     held,

@@ -27,6 +27,7 @@ from sqlqueue_spark.engines.connection import (
 )
 from sqlqueue_spark.engines.dialect import Load
 from sqlqueue_spark.engines.driver_errors import Doing, DriverError, Kind, fail
+from sqlqueue_spark.engines.engine_of_url import POSTGRESQL
 from sqlqueue_spark.engines.postgresql import refusals
 from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
@@ -36,7 +37,6 @@ from sqlqueue_spark.engines.postgresql.unchecked_texts import (
     UncheckedText,
     readable,
 )
-from sqlqueue_spark.engines.registry import POSTGRESQL
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.arrow import pa

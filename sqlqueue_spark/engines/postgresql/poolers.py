@@ -20,7 +20,7 @@ import contextlib
 import psycopg
 
 from sqlqueue_spark.engines.connection import Target
-from sqlqueue_spark.engines.registry import POSTGRESQL
+from sqlqueue_spark.engines.engine_of_url import POSTGRESQL
 
 #: How often the second connection looks. A pooler gives the session that was freed last, or all in turn;
 #: others come and go.

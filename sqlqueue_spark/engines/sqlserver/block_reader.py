@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from sqlqueue_spark.engines.connection import Reader, Target, under
 from sqlqueue_spark.engines.driver_errors import Doing, DriverError
-from sqlqueue_spark.engines.registry import SQLSERVER
-from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, explain, session
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
+from sqlqueue_spark.engines.sqlserver.login_and_tls import CONNECT_SECONDS, Login, explain, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.plain_text import logger

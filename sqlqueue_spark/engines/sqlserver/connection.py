@@ -15,7 +15,7 @@ from sqlqueue_spark.engines.connection import Connection, Reader, Target
 from sqlqueue_spark.engines.dialect import Load
 from sqlqueue_spark.engines.driver_errors import Doing, DriverError
 from sqlqueue_spark.engines.drivers import check_opens
-from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, explain, session
+from sqlqueue_spark.engines.sqlserver.login_and_tls import CONNECT_SECONDS, Login, explain, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 

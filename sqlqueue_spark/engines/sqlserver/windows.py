@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 
 #: Most rows of a window that is read under locks: its statement says TOP with this number, with which no lock
 #: escalates. A statement that reads row versions takes no locks and says TOP with RECORD_BATCH_ROWS.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from sqlqueue_spark.engines.registry import dialect_of
+from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor import database_checks, machine_checks
 from sqlqueue_spark.inspection.doctor.checks import Check, State

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.hosts import Host, hosts
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import QueueError, SqlQueueError
+from sqlqueue_spark.inspection.database_findings import of_database
 from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked
-from sqlqueue_spark.inspection.findings import of_table
-from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
+from sqlqueue_spark.inspection.queue_findings import of_rows, of_table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell, shell_word
-from sqlqueue_spark.tables import queues, rights
+from sqlqueue_spark.tables import queue_table, queues, rights
 from sqlqueue_spark.tables.database_facts import compatibility, server
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
@@ -130,7 +130,7 @@ def _rights(queue: Queue, address: str, role: str | None) -> str:
 def _lent(queue: Queue) -> str:
     """Say what code of others a login lends its power to, and how much power that is."""
     power = rights.power(queue.connection, queue.table)
-    code = queues.left_alone(queue.connection, queue.table.table)
+    code = queue_table.left_alone(queue.connection, queue.table.table)
     said = f"; it {power}, as no job's login should (docs/rights.md)" if power else ""
     return f"{said}; note of {queue.name}: {code}" if code else said
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlqueue_spark.engines.registry import dialect_of
+from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions

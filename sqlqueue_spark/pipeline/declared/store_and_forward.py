@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.registry import dialect_of
+from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions

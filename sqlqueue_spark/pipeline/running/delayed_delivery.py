@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlqueue_spark.engines.connect import Connection, connect, one_each
+from sqlqueue_spark.engines.open_connection import Connection, connect, one_each
 from sqlqueue_spark.errors import ConnectionLost
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import RECEIVE_ONLY, SourceOptions
@@ -16,7 +16,7 @@ from sqlqueue_spark.send import Destinations, RemoteDatabases
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover, Moved
 from sqlqueue_spark.tables import delayed
-from sqlqueue_spark.tables.queues import left_alone
+from sqlqueue_spark.tables.queue_table import left_alone
 
 log = logger(__name__)
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 
 from sqlqueue_spark.administration import delayed_tables, event_subscriptions, outbox_tables, queue_tables
-from sqlqueue_spark.engines.connect import Connection, Target, connect, one_each
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect, one_each
 from sqlqueue_spark.errors import QueueError
-from sqlqueue_spark.inspection.findings import of_rights
+from sqlqueue_spark.inspection.queue_findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
@@ -26,7 +26,7 @@ from sqlqueue_spark.send import Destinations, check_one_database, try_outbox
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.tables import delayed, queues, rights
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sqlqueue_spark.row_set import HIGHEST
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
 
 
 @dataclass(frozen=True, kw_only=True)

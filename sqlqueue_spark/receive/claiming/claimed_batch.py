@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, TooMuch
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, SourceOptions

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -23,7 +23,7 @@ from sqlqueue_spark.messages.addresses import Address, Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.claiming.queue_list import LOCKED_MS, opened, shown
 from sqlqueue_spark.receive.offset import JointOffset, Offset
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_table, queues
 from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.queues import Queue
 
@@ -61,7 +61,9 @@ class QueueSession:
             queue = queues.at(self.connection, table, guarded=self._pool.guards(table))
             if queue is None:
                 address = shown(self.connection, table)
-                raise queues.missing(self.connection, table, address, "in this database", "the queue name")
+                raise queue_table.missing(
+                    self.connection, table, address, "in this database", "the queue name"
+                )
             self.keep(table, queue)
         return self._open[table]
 

@@ -21,10 +21,12 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
 from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import RowSet, portions
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_shape
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
-from sqlqueue_spark.tables.insert import Inserter, moved, refused
-from sqlqueue_spark.tables.queues import InTransit, Queue, QueueTable
+from sqlqueue_spark.tables.insert import Inserter, moved
+from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.queues import InTransit, Queue
+from sqlqueue_spark.tables.refused_messages import refused
 
 log = plain_text.logger(__name__)
 
@@ -138,7 +140,7 @@ class Forwarder:
         try:
             with queue.connection.attempt():
                 table = self._naming(queue).table(address)
-                found = queues.find_queue(queue.connection, table)
+                found = queue_shape.find_queue(queue.connection, table)
                 if found is None:
                     raise ConfigurationError(
                         f"There is no queue table {table}, to which the header {FORWARD_DESTINATION} of a "
@@ -165,7 +167,7 @@ class Forwarder:
             naming = self._naming(queue)
             try:
                 with queue.connection.attempt():
-                    found = queues.find_queue(queue.connection, naming.table(to))
+                    found = queue_shape.find_queue(queue.connection, naming.table(to))
                     if found is None:
                         raise ConfigurationError(f"There is no error queue {to!r}.")
                     _insert(queue, found, [_failed(row, address, naming, error) for row in rows])

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.tables.queues import Queue
 

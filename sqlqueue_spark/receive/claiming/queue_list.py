@@ -13,14 +13,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.tables import database_tables, queues
-from sqlqueue_spark.tables.database_tables import FoundTable
+from sqlqueue_spark.tables import queue_shape, queue_table, queues, table_kinds
 from sqlqueue_spark.tables.queues import Queue
+from sqlqueue_spark.tables.table_kinds import FoundTable
 
 log = logger(__name__)
 
@@ -84,7 +84,7 @@ def opened(connection: Connection, options: SourceOptions, *, looking: bool = Fa
             if queue is None:
                 continue  # it has gone between two statements
             try:
-                queues.check_shape(queue.table, connection.dialect.queue_columns)
+                queue_shape.check_shape(queue.table, connection.dialect.queue_columns)
             except QueueError as error:
                 _tell(queue.name, str(error))
             else:
@@ -106,11 +106,11 @@ def _matching(
     connection: Connection, options: SourceOptions, pattern: str, *, looking: bool = False
 ) -> Iterator[FoundTable]:
     """The queue tables whose names a pattern matches, but for those that are left alone."""
-    found = database_tables.find(connection, options.naming(connection.dialect).default_schema)
-    names = tuple(each.table.table.table for each in found if each.kind == database_tables.QUEUE)
+    found = table_kinds.find(connection, options.naming(connection.dialect).default_schema)
+    names = tuple(each.table.table.table for each in found if each.kind == table_kinds.QUEUE)
     matching = of_pattern(pattern, names)
     for each in found:
-        if each.kind != database_tables.QUEUE or each.table.table.table not in matching:
+        if each.kind != table_kinds.QUEUE or each.table.table.table not in matching:
             continue
         why = _left_alone(connection, options, each, looking=looking) if each.stranger else None
         if why is None:
@@ -127,7 +127,7 @@ def _left_alone(
     connection.hurry(LOCKED_MS)
     why = None
     with contextlib.suppress(LockTimeout):  # its queue looks again before it is received from
-        why = queues.left_alone(connection, found.table.table, looking=looking)
+        why = queue_table.left_alone(connection, found.table.table, looking=looking)
     connection.hurry(None)
     return why
 

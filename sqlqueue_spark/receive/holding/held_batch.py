@@ -11,11 +11,11 @@ from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.options import RECEIVE_ONLY, SourceOptions
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
 from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
-from sqlqueue_spark.receive.claiming.scanner import Scanner
+from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding.done_file import DoneFile
-from sqlqueue_spark.receive.holding.known_rows import known_to_the_sink
 from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling, may_go_away
-from sqlqueue_spark.receive.holding.replay import Wanted, locked_again, say_not_taken_again
+from sqlqueue_spark.receive.holding.relock import Wanted, locked_again, say_not_taken_again
+from sqlqueue_spark.receive.holding.settled_after_loss import known_to_the_sink
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.slices import Task, tasks_of

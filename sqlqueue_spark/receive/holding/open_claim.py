@@ -11,7 +11,7 @@ from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
-from sqlqueue_spark.receive.holding.replay import Wanted
+from sqlqueue_spark.receive.holding.relock import Wanted
 
 log = plain_text.logger(__name__)
 

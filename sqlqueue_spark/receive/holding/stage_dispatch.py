@@ -20,9 +20,9 @@ from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, Queu
 from sqlqueue_spark.receive.offset import Offset, QueuePart, batch_offset
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage
-from sqlqueue_spark.tables.stage import Incomplete, Stage, Unsealed
-from sqlqueue_spark.tables.stage_mark import Batch, Mark
-from sqlqueue_spark.tables.stage_table import table_of
+from sqlqueue_spark.tables.stages.stage import Incomplete, Stage, Unsealed
+from sqlqueue_spark.tables.stages.stage_mark import Batch, Mark
+from sqlqueue_spark.tables.stages.stage_table import table_of
 
 log = plain_text.logger(__name__)
 

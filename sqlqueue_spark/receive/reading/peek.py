@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import NoRight, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.plain_text import logger
@@ -16,7 +16,8 @@ from sqlqueue_spark.receive.claiming.queue_list import opened, shown
 from sqlqueue_spark.receive.reading.slices import Slice, Task
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.queues import Queue, QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.queues import Queue
 
 log = logger(__name__)
 

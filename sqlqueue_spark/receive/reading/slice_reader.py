@@ -12,9 +12,9 @@ from functools import partial
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Reader, Target, open_reader
 from sqlqueue_spark.engines.connection import RECORD_BATCH_ROWS
 from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.engines.open_connection import Reader, Target, open_reader
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, LockTimeout, TryAgain
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.receive.reading.first_reading import ONLY, Reading, check_first

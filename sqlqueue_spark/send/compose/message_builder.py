@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import content_types
@@ -49,7 +49,7 @@ from sqlqueue_spark.messages.outgoing import (
 )
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send.compose.chunks import chunks
+from sqlqueue_spark.send.compose.chunk_size import chunks
 from sqlqueue_spark.send.compose.column_values import among, in_order, mapped, mapped_once, told
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.events import Events, check_events, parted, typeless

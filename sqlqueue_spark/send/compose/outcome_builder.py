@@ -36,7 +36,7 @@ from sqlqueue_spark.messages.message import (
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.messages.transit import in_transit_to
-from sqlqueue_spark.send.compose.chunks import chunks
+from sqlqueue_spark.send.compose.chunk_size import chunks
 from sqlqueue_spark.send.compose.column_values import among, grouped, moment, told
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions

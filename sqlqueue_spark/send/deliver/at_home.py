@@ -28,7 +28,7 @@ from sqlqueue_spark.tables.outbox_keys import (
     OF_ORIGIN,
     keys,
 )
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
 
 log = logger(__name__)
 

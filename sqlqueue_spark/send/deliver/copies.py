@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.send.compose.chunks import CHUNK_BYTES
+from sqlqueue_spark.send.compose.chunk_size import CHUNK_BYTES
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.sent import Sent

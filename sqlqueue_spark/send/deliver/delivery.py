@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import Duplicate, SqlQueueError, StatementTimeout, TryAgain
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
@@ -22,8 +22,9 @@ from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
 from sqlqueue_spark.send.deliver.work import RolledBack, Work
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.tables.insert import Inserter, Why, refused
+from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.refused_messages import Why, refused
 
 log = logger(__name__)
 

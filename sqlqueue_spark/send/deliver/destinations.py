@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connect import Connection, Target
+from sqlqueue_spark.engines.open_connection import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.deliver.subscribers import Subscribers
-from sqlqueue_spark.tables import delayed, queues
+from sqlqueue_spark.tables import delayed, queue_shape, queue_table
 from sqlqueue_spark.tables.database_facts import database
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
 
 #: Gives a connection with no open transaction.
 Connected = Callable[[Target], Connection]
@@ -99,9 +99,9 @@ class Destinations:
             with connected(target).transaction() as connection:
                 if target not in self.places.databases:
                     self.places.databases[target] = database(connection)
-                queue = queues.find_queue(connection, table)
+                queue = queue_shape.find_queue(connection, table)
                 if queue is None:
-                    raise queues.missing(
+                    raise queue_table.missing(
                         connection, table, address, f"to send to{self._told(target)}", "the destination"
                     )
                 found = Destination(target=target, table=queue, chosen=place in self.places.chosen)

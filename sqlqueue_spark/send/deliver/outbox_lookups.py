@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
 from sqlqueue_spark.plain_text import for_shell, logger

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connect import Connection, open_reader
+from sqlqueue_spark.engines.open_connection import Connection, open_reader
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.send.compose.column_values import among, gathered
 from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.compose.places import Places
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_table, queues
 
 _READ = pa.schema(
     [("Id", pa.string()), ("Headers", pa.string()), ("Body", pa.binary()), ("RowVersion", pa.int64())]
@@ -52,7 +52,7 @@ def received_again(
 
 
 def _of_queue(
-    connection: Connection, table: queues.QueueTable, rows: Outcomes, positions: Sequence[int]
+    connection: Connection, table: queue_table.QueueTable, rows: Outcomes, positions: Sequence[int]
 ) -> dict[int, tuple[str | None, bytes | None]]:
     versions = {rows.row_versions[at].as_py(): at for at in positions}
     statement = queues.read_statement(connection.dialect, table)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.column_values import gathered

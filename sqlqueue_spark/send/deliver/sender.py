@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Self, TypeVar
 
-from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -43,8 +43,8 @@ from sqlqueue_spark.send.deliver.received_again import received_again
 from sqlqueue_spark.send.deliver.routes import DatabaseDown, Routes
 from sqlqueue_spark.send.deliver.work import RolledBack, Work
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.tables.insert import Why
 from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.refused_messages import Why
 
 log = logger(__name__)
 

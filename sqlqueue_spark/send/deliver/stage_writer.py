@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import RowsHeld, StatementTimeout
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
@@ -26,8 +26,8 @@ from sqlqueue_spark.send.deliver.work import Work
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.outbox import OutboxTable
-from sqlqueue_spark.tables.stage import Run, Stage
-from sqlqueue_spark.tables.stage_table import table_of
+from sqlqueue_spark.tables.stages.stage import Run, Stage
+from sqlqueue_spark.tables.stages.stage_table import table_of
 
 log = logger(__name__)
 

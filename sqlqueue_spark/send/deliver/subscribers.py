@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from sqlqueue_spark.engines.connect import Connection, Target
+from sqlqueue_spark.engines.open_connection import Connection, Target
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of

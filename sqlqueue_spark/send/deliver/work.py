@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.acknowledgement import OF_RETRY
 from sqlqueue_spark.messages.arrow import pc
@@ -26,9 +26,9 @@ from sqlqueue_spark.send.deliver.destinations import Destination, Rows
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
-from sqlqueue_spark.tables.insert import Why
 from sqlqueue_spark.tables.outbox_keys import earlier_keys, keys
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.refused_messages import Why
 
 
 class RolledBack(SqlQueueError):

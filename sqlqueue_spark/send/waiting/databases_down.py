@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import (
     ConnectionLost,
     DatabaseTakesNothing,
@@ -28,7 +28,7 @@ from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.send.deliver.outbox_lookups import try_outbox
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.waiting_rows import awaited, put_back
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_table, queues
 
 log = logger(__name__)
 
@@ -192,7 +192,7 @@ class RemoteDatabases:
             log.warning("put_back queue=%s database=%s rows=%d", self._queue, name, back)
         return back
 
-    def _table(self, connection: Connection) -> queues.QueueTable:
+    def _table(self, connection: Connection) -> queue_table.QueueTable:
         with connection.transaction():
             return queues.get(connection, self._queue, self._places.home.naming(connection.dialect)).table
 

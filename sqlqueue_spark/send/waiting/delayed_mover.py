@@ -19,8 +19,8 @@ from enum import Enum
 from functools import partial
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import (
     ConfigurationError,
     ConnectionLost,
@@ -43,11 +43,12 @@ from sqlqueue_spark.messages.message import (
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.waiting.waiting_rows import row_ids
-from sqlqueue_spark.tables import delayed, queues
+from sqlqueue_spark.tables import delayed, queue_shape, queue_table
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
-from sqlqueue_spark.tables.insert import Why, in_code_page, present_columns, refused
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.insert import in_code_page, present_columns
+from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.refused_messages import Why, refused
 
 log = logger(__name__)
 
@@ -309,9 +310,9 @@ class DelayedMover:
         if known is None:
             naming = self.options.naming(connection.dialect)
             wanted = self.owner if address is None else naming.table(address)
-            found = queues.find_queue(connection, wanted)
+            found = queue_shape.find_queue(connection, wanted)
             if found is None:
-                raise queues.missing(
+                raise queue_table.missing(
                     connection, wanted, address or str(wanted), "to deliver to", "the address"
                 )
             known = self._found[address or ""] = found

@@ -10,13 +10,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
 from sqlqueue_spark.messages.waiting_headers import begin_of
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
 from sqlqueue_spark.tables.insert import present_columns
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
 
 #: Most messages that go back in one transaction.
 _PORTION = 2_400

@@ -13,13 +13,14 @@ from itertools import groupby
 from math import isfinite
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.dialect import Dialect
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.database_facts import database, now
 from sqlqueue_spark.tables.delayed import DelayedTable
-from sqlqueue_spark.tables.queues import Queue, QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.subscriptions import readable_tables
 
 QUEUE, DELAYED, OUTBOX, STAGE = "queue", "delayed", "outbox", "stage"

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from sqlqueue_spark.engines.database import Database
-from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
+from sqlqueue_spark.engines.engine_of_url import OUTBOX_DATABASES
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError
 
@@ -32,7 +32,7 @@ _ENGINES = {
 _PARAMSTYLES = {"postgresql": "pyformat", "sqlserver": "qmark", "mysql": "format", "oracle": "named"}
 
 
-class ForeignConnection:
+class UsersConnection:
     """What the outbox needs of a connection, over any driver of PEP 249."""
 
     def __init__(self, raw: Any, engine: str | None = None) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.tables import queues, rights
+from sqlqueue_spark.engines.open_connection import Connection
+from sqlqueue_spark.messages.message import time_sent
+from sqlqueue_spark.plain_text import age, moment
+from sqlqueue_spark.tables import queue_shape, rights
 from sqlqueue_spark.tables.database_facts import compatibility
 from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER, Rights
 
 #: The pages of a heap of 8 MB. A smaller heap is scanned quickly.
@@ -31,6 +34,8 @@ _LESS = (
     "headers name letters beyond ASCII by escapes of JSON, and no queue or subscription can have a letter "
     "that the encoding lacks."
 )
+#: The right that a login needs to look at rows.
+_READ = "SELECT"
 _DOING = {RECEIVER: "receive from", SENDER: "send to"}
 
 
@@ -56,7 +61,7 @@ def of_table(admin: QueueAdmin) -> list[Finding]:
     """Find what is wrong with a table for every login. Only reads, as :func:`findings` does."""
     found = list(_column_findings(admin))
     if not found:
-        found = [*_index_findings(admin), *_space_findings(admin), *number_findings(admin, admin.numbers)]
+        found = [*_index_findings(admin), *_space_findings(admin), *_number_findings(admin, admin.numbers)]
     return [*found, *_database_findings(admin)]
 
 
@@ -75,13 +80,22 @@ def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Fin
         )
 
 
-def columns_fit(admin: QueueAdmin) -> bool:
+def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
+    """Find what is wrong with the rows at the head of a queue, if the login may read them."""
+    if _READ in held.receiver_lacks or not _columns_fit(admin):
+        return
+    yield from _stopping_row(admin)
+    if admin.numbers is not None and admin.numbers.last is None:  # this login cannot read the sequence
+        yield from _number_findings(admin, admin.numbers._replace(last=admin.highest()))
+
+
+def _columns_fit(admin: QueueAdmin) -> bool:
     """Whether the table has the columns of a queue, so that its rows can be read."""
     return not any(_column_findings(admin))
 
 
 def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    for misfit in queues.misfits(admin.table, admin.connection.dialect.queue_columns):
+    for misfit in queue_shape.misfits(admin.table, admin.connection.dialect.queue_columns):
         yield Finding(message=misfit.message)
 
 
@@ -124,7 +138,7 @@ def _space_findings(admin: QueueAdmin) -> Iterator[Finding]:
         yield Finding(message=f"{admin.table.name} {said}", remedy_sql=remedy(admin, "space"))
 
 
-def number_findings(admin: QueueAdmin, numbers: Numbers | None) -> Iterator[Finding]:
+def _number_findings(admin: QueueAdmin, numbers: Numbers | None) -> Iterator[Finding]:
     """Find out whether the rows of a queue are numbered, and whether the numbers run out."""
     dialect = admin.connection.dialect
     if numbers is None:
@@ -139,6 +153,25 @@ def number_findings(admin: QueueAdmin, numbers: Numbers | None) -> Iterator[Find
             f"{dialect.row_version} can have; no message can be sent after the last one.",
             remedy_sql=remedy(admin, "numbers", sequence=dialect.table(numbers.source)),
         )
+
+
+def _stopping_row(admin: QueueAdmin) -> Iterator[Finding]:
+    found = admin.stopping_row()
+    if found is None:
+        return
+    what = "has no body (NULL)" if found.bodyless else "has the JSON null for headers"
+    sent, behind = time_sent(found.headers), time_sent(found.behind)
+    if sent is not None:
+        since = f"it was sent at {told(sent, found.now)}"
+    elif behind is not None:
+        since = f"the row behind it was sent at {told(behind, found.now)}"
+    else:
+        since = "it does not tell when it was sent"
+    yield Finding(
+        message=f"The row {found.row_version} of {admin.table.name} (Id {found.id}) {what}: a .NET endpoint "
+        f"fails at it, gives it back, and handles nothing that stands behind it; {since}.",
+        remedy_sql=remedy(admin, "stopping_row"),
+    )
 
 
 def _database_findings(admin: QueueAdmin) -> Iterator[Finding]:
@@ -170,3 +203,8 @@ def remedy(admin: QueueAdmin, name: str, **names: str) -> str:
     catalog = dialect.quote(admin.table.database)
     queue = dialect.table(admin.table.table)
     return str(dialect.render(f"remedy_{name}", queue=queue, catalog=catalog, **quoted))
+
+
+def told(at: datetime, now: datetime) -> str:
+    """Return a time, and how long ago it was."""
+    return f"{moment(at)} ({age(max(now - at, timedelta(0)))} ago)"

@@ -1,39 +1,25 @@
-"""Finds what stops or slows .NET endpoints: a row, a subscription, a publication, an open transaction."""
+"""Finds what stops or slows .NET endpoints: a subscription, a publication, an open transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
 
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.inspection.findings import Finding, columns_fit, number_findings, remedy
+from sqlqueue_spark.inspection.queue_findings import Finding, told
 from sqlqueue_spark.messages.addresses import Naming, Table
-from sqlqueue_spark.messages.message import time_sent
-from sqlqueue_spark.plain_text import age, logger, moment
-from sqlqueue_spark.tables import database_facts, database_tables, subscriptions
+from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.tables import database_facts, subscriptions, table_kinds
 from sqlqueue_spark.tables.database_facts import OpenTransaction
-from sqlqueue_spark.tables.queue_admin import QueueAdmin
-from sqlqueue_spark.tables.queues import Holder, left_alone
-from sqlqueue_spark.tables.rights import Rights
+from sqlqueue_spark.tables.queue_table import left_alone
+from sqlqueue_spark.tables.queues import Holder
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable
 
 log = logger(__name__)
 
 #: A transaction that is open for longer is a finding. A batch of a stream or a handler lasts seconds.
 _LONG_SECONDS = 120
-#: The right that a login needs to look at rows.
-_READ = "SELECT"
-
-
-def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
-    """Find what is wrong with the rows at the head of a queue, if the login may read them."""
-    if _READ in held.receiver_lacks or not columns_fit(admin):
-        return
-    yield from _stopping_row(admin)
-    if admin.numbers is not None and admin.numbers.last is None:  # this login cannot read the sequence
-        yield from number_findings(admin, admin.numbers._replace(last=admin.highest()))
 
 
 def of_database(connection: Connection) -> Iterator[Finding]:
@@ -48,25 +34,6 @@ def of_database(connection: Connection) -> Iterator[Finding]:
         yield from _lost_subscriptions(connection, table)
 
 
-def _stopping_row(admin: QueueAdmin) -> Iterator[Finding]:
-    found = admin.stopping_row()
-    if found is None:
-        return
-    what = "has no body (NULL)" if found.bodyless else "has the JSON null for headers"
-    sent, behind = time_sent(found.headers), time_sent(found.behind)
-    if sent is not None:
-        since = f"it was sent at {_told(sent, found.now)}"
-    elif behind is not None:
-        since = f"the row behind it was sent at {_told(behind, found.now)}"
-    else:
-        since = "it does not tell when it was sent"
-    yield Finding(
-        message=f"The row {found.row_version} of {admin.table.name} (Id {found.id}) {what}: a .NET endpoint "
-        f"fails at it, gives it back, and handles nothing that stands behind it; {since}.",
-        remedy_sql=remedy(admin, "stopping_row"),
-    )
-
-
 def _open_transactions(connection: Connection) -> Iterator[Finding]:
     for each in database_facts.open_transactions(connection, _LONG_SECONDS):
         statement = connection.dialect.statement("remedy_transaction")
@@ -74,7 +41,7 @@ def _open_transactions(connection: Connection) -> Iterator[Finding]:
         said = f"The {each.program} keeps a snapshot of the server: until it lets go"
         if each.since is not None:
             said = f"A transaction of {_who(each)} has been open in the database {where!r} since "
-            said += f"{_told(each.since, each.now)}: until it ends"
+            said += f"{told(each.since, each.now)}: until it ends"
         yield Finding(
             message=f"{said}, {each.costs}.",
             remedy_sql="" if each.session is None else statement.with_numbers({"session": each.session}),
@@ -84,7 +51,7 @@ def _open_transactions(connection: Connection) -> Iterator[Finding]:
 def _published(connection: Connection) -> Iterator[Finding]:
     """Find tables that cannot be used because a publication has them."""
     dialect = connection.dialect
-    for table, key in database_tables.unidentified(connection).items():
+    for table, key in table_kinds.unidentified(connection).items():
         named = replace(table, catalog=database_facts.database(connection))
         columns = ", ".join(map(dialect.quote, key))
         yield Finding(
@@ -150,8 +117,3 @@ def _of_subscriptions(found: list[Subscription], table: Table, wrong: str, remed
         f"{first.address!r}{wrong}{more}."
     )
     return Finding(message=message, remedy_sql=remedy_sql)
-
-
-def _told(at: datetime, now: datetime) -> str:
-    """Return a time, and how long ago it was."""
-    return f"{moment(at)} ({age(max(now - at, timedelta(0)))} ago)"

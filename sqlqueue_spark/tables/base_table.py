@@ -14,10 +14,10 @@ from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_table
 
 
-class OpenTable:
+class BaseTable:
     """One kind of table on an open connection."""
 
     #: What the statements call a table of this kind, and what they do by default, for error messages.
@@ -53,7 +53,7 @@ class OpenTable:
 
         :raises QueueError: a table of another kind has its name.
         """
-        found = queues.find(self.connection, self.table)
+        found = queue_table.find(self.connection, self.table)
         if found is not None and not found.spelled.keys() >= self.own_columns:
             raise QueueError(f"{self.table} is no table of {self.mistaken}")
         return found is not None

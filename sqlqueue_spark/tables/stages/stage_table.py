@@ -14,7 +14,7 @@ from dataclasses import replace
 from sqlqueue_spark.engines.connection import Connection
 from sqlqueue_spark.engines.dialect import Load
 from sqlqueue_spark.engines.driver_errors import Doing
-from sqlqueue_spark.engines.registry import dialect_of
+from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
@@ -24,11 +24,11 @@ from sqlqueue_spark.messages.outgoing import lasting
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.row_set import HIGHEST
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import queue_table, queues
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
+from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.insert import Inserter, filled
-from sqlqueue_spark.tables.open_table import OpenTable
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 from sqlqueue_spark.tables.table_code import check_went_in
 
@@ -62,7 +62,7 @@ class Gone(QueueError):
     """A destination is not there any more."""
 
 
-class StageTable(OpenTable):
+class StageTable(BaseTable):
     word = "stage"
     doing = "staging in"
     creating = ("stage_create", "stage_storage", "stage_index")
@@ -82,7 +82,7 @@ class StageTable(OpenTable):
 
     def name_of_lock(self) -> str:
         """The table's name as the database spells it; on SQL Server an option may spell it otherwise."""
-        found = queues.find(self.connection, self.table)
+        found = queue_table.find(self.connection, self.table)
         table = self.table if found is None else found.table
         return self.connection.dialect.table(replace(table, catalog=None))
 
@@ -140,14 +140,16 @@ class StageTable(OpenTable):
 
         :param named: whether a message has named it, and no option.
         """
-        found = queues.find(self.connection, Table.from_text(destination))
+        found = queue_table.find(self.connection, Table.from_text(destination))
         if found is None or not named:
             yield found or self._gone(destination)
             return
         assert self._options is not None, "who sends what is staged knows its stream's options"
         error_queue = self._options.error_queue
         naming = self._options.naming(self.connection.dialect)
-        trusted = None if error_queue is None else queues.find(self.connection, naming.table(error_queue))
+        trusted = (
+            None if error_queue is None else queue_table.find(self.connection, naming.table(error_queue))
+        )
         allowed = AllowedDestinations(self._options, () if trusted is None else (trusted,))
         with allowed.entered(self.connection, [found]) as barred:
             yield barred.get(found.address, found)

@@ -14,7 +14,7 @@ from typing import NoReturn, Self
 
 from sqlqueue_spark.engines.connection import Target
 from sqlqueue_spark.engines.driver_errors import DriverError, Kind, fail
-from sqlqueue_spark.engines.registry import SQLSERVER
+from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 from sqlqueue_spark.engines.sqlserver.odbc import NEWEST, Driver, OdbcString, driver_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import logger

@@ -1,0 +1,175 @@
+"""Which table an address means: finds it in the catalogue, and tells what is there instead.
+
+Every function runs inside the connection's open transaction and never commits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from sqlqueue_spark.engines.connection import Connection, Row
+from sqlqueue_spark.engines.statements import Parameters
+from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.tables import table_code
+
+#: What a table is that is no queue's.
+_KINDS = {"table": "a table from which others inherit"}
+
+
+class Column(NamedTuple):
+    name: str
+    type: str
+    nullable: bool
+    computed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueTable:
+    """Which table an address means: its name, and an identity that stays while rows come and go."""
+
+    table: Table
+    #: Canonical, with the names as the database spells them: ``orders@[public]@[shop]``.
+    name: str
+    object_id: int
+    #: Changes when the table is dropped and created again, not when it is truncated or rewritten.
+    identity: str
+    #: The database the table lies in.
+    database: str
+    #: In their order; empty where they were not asked for.
+    columns: tuple[Column, ...] = ()
+    #: Whether that database is read-only here: a readable copy, or one on a standby server.
+    read_only: bool = False
+    #: Whether policies decide which rows this login may insert. Then :attr:`Dialect.bind_messages` has no way
+    #: in.
+    row_security: bool = False
+    #: Whether plain reads see row versions: also those of rows that an open transaction has deleted. A claim
+    #: then deletes its rows at once, as the one-row receivers do, and settling it is only the commit.
+    row_versions: bool = False
+    #: Whether a claim keeps a lock on the index key of a row that it has stepped over.
+    keeps_skipped: bool = False
+    #: The name of that database as its server spells it; None where it is the connection's own database.
+    foreign: str | None = None
+
+    @property
+    def address(self) -> str:
+        """Which table of its server this is, in one spelling, independent of the connection's database."""
+        return str(replace(self.table, catalog=self.foreign))
+
+    @property
+    def spelled(self) -> Mapping[str, str]:
+        """The columns as the table spells them, by their names in lower case."""
+        return {column.name.lower(): column.name for column in self.columns}
+
+    @property
+    def due(self) -> str | None:
+        """The column that tells when a message is due; None for the table of a queue."""
+        return self.spelled.get("due")
+
+    @property
+    def identified(self) -> Parameters:
+        """The parameters by which statements find the table in the catalogue."""
+        return {"database": self.database, "object_id": self.object_id}
+
+
+def find(connection: Connection, table: Table) -> QueueTable | None:
+    """Look a table up; None when it is not there.
+
+    :raises ConfigurationError: the address names a database that cannot be reached from this connection.
+    """
+    dialect = connection.dialect
+    doing = f"looking for {table}"
+    database, read_only = connection.execute(dialect.statement("database"), doing=doing)[0]
+    if table.catalog is not None and table.catalog != database and not dialect.reaches_other_databases:
+        raise ConfigurationError(
+            f"The queue {table} lies in database {table.catalog!r} but the url leads to {database!r}; "
+            f"{dialect.title} reaches one database a connection, so put the queue's database into the url."
+        )
+    catalog = table.catalog or database
+    if not all(map(connection.holds, (catalog, table.schema, table.table))):
+        return None
+    names = {"schema": table.schema, "name": table.table}
+    in_catalog = {"catalog": dialect.quote(catalog)}
+    try:
+        found = connection.execute(dialect.render("identity", **in_catalog), names, doing=doing)
+    except QueueError as error:
+        if table.catalog is None:
+            raise
+        raise ConfigurationError(
+            f"The queue {table} lies in database {table.catalog!r}, which is not there ({error}); correct "
+            "the address."
+        ) from error
+    if not found:
+        return None
+    schema, name, object_id, _, row_security = found[0]
+    columns = connection.execute(dialect.render("columns", **in_catalog), names, doing=doing)
+    spelled = database
+    if catalog != database:
+        spelled = connection.execute(dialect.statement("catalog"), {"database": catalog})[0][0] or catalog
+    return QueueTable(
+        table=Table(table=name, schema=schema, catalog=table.catalog),
+        name=str(Table(table=name, schema=schema, catalog=catalog)),
+        object_id=object_id,
+        identity=identity_of(found[0]),
+        columns=tuple(Column(*column) for column in columns),
+        database=catalog,
+        read_only=bool(read_only),
+        row_security=bool(row_security),
+        foreign=None if spelled == database else spelled,
+    )
+
+
+def identity_of(found: tuple[object, ...]) -> str:
+    """The object id and, where the engine knows it, the creation date."""
+    _, _, object_id, created, _ = found
+    return f"{object_id}/{created}" if created else str(object_id)
+
+
+def left_alone(connection: Connection, table: Table, *, looking: bool = False) -> str | None:
+    """Why a table that no option names is left alone: what of a stranger would run as this login.
+
+    None where nothing would, until the transaction ends. On PostgreSQL a lock keeps new code out; a login
+    that may only look cannot keep out indexes.
+
+    :param looking: rows are only looked at; else they are deleted too.
+    """
+    if connection.dialect.statement("code_lock"):
+        for look_alone in (False, True):
+            with contextlib.suppress(NoRight), connection.attempt(hurried=True):
+                table_code.keep_out(connection, table, looking=look_alone)
+                break
+    return of_strangers(connection, table, table_code.LOOK if looking else table_code.DELETE)
+
+
+def of_strangers(connection: Connection, table: Table, event: int) -> str | None:
+    found = table_code.found(connection, table, event)
+    return found.why and f"it belongs to {found.owner!r}, and {found.why}"
+
+
+def missing(connection: Connection, table: Table, address: str, where: str, what: str) -> QueueError:
+    """The error for a missing queue table. It tells what has the name instead, or nearly the name.
+
+    :param address: as the user gave it.
+    :param where: where the table was looked for.
+    :param what: what the user should correct.
+    """
+    catalog = table.catalog or connection.execute(connection.dialect.statement("database"))[0][0]
+    rows: list[Row] = []
+    if connection.holds(table.table) and connection.holds(catalog):
+        statement = connection.dialect.render("namesakes", catalog=connection.dialect.quote(catalog))
+        rows = connection.execute(statement, {"name": table.table}, doing=f"looking for {table}")
+    kinds = {Table(table=name, schema=schema): kind for schema, name, kind in rows}
+    here = Table(table=table.table, schema=table.schema)
+    if kind := kinds.pop(here, None):
+        what_it_is = _KINDS.get(kind, f"a {kind}")
+        return QueueError(f"{table} is {what_it_is}, not a queue table; correct {what} or its schema.")
+    near = [str(replace(each, catalog=table.catalog)) for each, kind in kinds.items() if kind == "table"]
+    but = f", but there is {' and '.join(near)}" if near else ""
+    return QueueError(
+        f"There is no queue table {table} {where}{but}; create it with: sqlqueue create "
+        f"{for_shell(address)}, or correct {what} or its schema."
+    )
