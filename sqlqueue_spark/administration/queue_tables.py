@@ -227,7 +227,7 @@ def completed(
     given = {"Headers": headers, "Body": pa.array(bodies, pa.binary())}
     columns = FrameColumns(names={name: name for name in given})
     builder = MessageBuilder(columns=columns, options=sink, places=Places(sink, sink), kept=ONE_HOP)
-    return builder.compose([pa.RecordBatch.from_pydict(given)])
+    return (each.sends for each in builder.compose([pa.RecordBatch.from_pydict(given)]))
 
 
 def _full_address(options: ConnectionOptions, admin: QueueAdmin, address: str) -> str:

@@ -1,5 +1,6 @@
 """Sends the rows of a frame as messages to destination queue tables, each message id once."""
 
+from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.compose.message_builder import MessageBuilder
@@ -13,6 +14,7 @@ from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.databases_down import DatabaseWait, RemoteDatabases
 
 __all__ = [
+    "Chunk",
     "Composed",
     "DatabaseWait",
     "Destinations",

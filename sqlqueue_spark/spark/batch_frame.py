@@ -12,7 +12,7 @@ from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import FrameColumns
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW
-from sqlqueue_spark.send.compose.outcomes import TIMES
+from sqlqueue_spark.send.compose.received import TIMES
 from sqlqueue_spark.tables.stages.stage_mark import Batch
 
 log = logger(__name__)

@@ -20,7 +20,6 @@ from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.send import Destinations, FrameColumns, Sender, Sent, builder_of
-from sqlqueue_spark.send.compose.composed import Composed
 from tests.support import dotnet
 from tests.support.driver import streaming
 from tests.support.messages import Row
@@ -179,8 +178,7 @@ def sent_on(engine, row):
     )
     builder = builder_of(FrameColumns.of([*names.items()], given), Destinations(given).places)
     (composed,) = builder.compose([batch])
-    assert isinstance(composed, Composed)
-    (message,) = composed.rows(range(1)).to_pylist()
+    (message,) = composed.sends.rows(range(1)).to_pylist()
     return message["headers"], message["body"]
 
 

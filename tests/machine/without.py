@@ -26,8 +26,8 @@ from sqlqueue_spark.receive.holding.relock import Wanted
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.send.deliver import delivery, work
+from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
 from sqlqueue_spark.send.deliver.at_home import AtHome
-from sqlqueue_spark.send.deliver.chunk import Chunk
 from sqlqueue_spark.send.deliver.destinations import Rows
 from sqlqueue_spark.send.deliver.routes import Addressed
 from sqlqueue_spark.send.deliver.work import send_keys
@@ -129,13 +129,15 @@ def one_source_a_stage() -> Iterator[None]:
 def keys_of_final_addresses() -> Iterator[None]:
     """The outbox knows what goes to the option ``queue`` by its id alone, and what goes elsewhere by id and table."""
 
-    def by_id(chunk: Chunk, addressed: Sequence[Addressed], *, remembered: bool = True) -> dict[int, str]:
+    def by_id(
+        chunk: AddressedChunk, addressed: Sequence[Addressed], *, remembered: bool = True
+    ) -> dict[int, str]:
         assert remembered
-        own = "" if chunk.rows is None else chunk.rows.places.away.queue or ""
+        own = "" if chunk.rows is None else chunk.places.away.queue or ""
         found = {}
         for each in addressed:
             for at in each.positions:
-                id_ = chunk.sends.ids[at]  # type: ignore[union-attr] # it has messages
+                id_ = chunk.sends.ids[at]
                 copy = hashlib.sha256(each.known_as.encode()).hexdigest()[:16]
                 found[at] = id_ if each.known_as.partition("@")[0] == own else f"{id_}>{copy}"
         return found
@@ -317,8 +319,10 @@ def tables_of_copies() -> Iterator[None]:
     """The outbox knows the copy of an event by its place among the copies, not by the table that it goes to."""
     keys = send_keys
 
-    def by_place(chunk: Chunk, addressed: Sequence[Addressed], *, remembered: bool = True) -> dict[int, str]:
-        copies = [each for each in addressed if each.positions and chunk.sends.is_copy(each.positions[0])]  # type: ignore[union-attr] # it has messages
+    def by_place(
+        chunk: AddressedChunk, addressed: Sequence[Addressed], *, remembered: bool = True
+    ) -> dict[int, str]:
+        copies = [each for each in addressed if each.positions and chunk.sends.is_copy(each.positions[0])]
         others = [each for each in addressed if each not in copies]
         placed = [replace(each, known_as=f"copy {number}") for number, each in enumerate(copies)]
         return keys(chunk, [*others, *placed], remembered=remembered)

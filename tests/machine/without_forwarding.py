@@ -10,8 +10,8 @@ from psycopg import sql
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.at_home import AtHome
-from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting import waiting_rows
@@ -29,7 +29,7 @@ FROM {} AS d JOIN unnest({}::tid[], {}::uuid[], {}::int[], {}::text[]) AS m (pla
 def waiting_by_an_earlier_try() -> Iterator[None]:
     """A batch that runs again does not ask home what it knows before it sends elsewhere."""
 
-    def nothing(_: Sender, chunk: Chunk) -> Chunk:
+    def nothing(_: Sender, chunk: AddressedChunk) -> AddressedChunk:
         return chunk
 
     with mock.patch.object(Sender, "_without_known", nothing):

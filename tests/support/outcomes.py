@@ -7,8 +7,17 @@ from typing import Any
 import pyarrow as pa
 
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import Destinations, FrameColumns, OutcomeBuilder, Sender, Sent, prepare, seal, stage
-from sqlqueue_spark.send.compose.outcomes import Outcomes
+from sqlqueue_spark.send import (
+    Chunk,
+    Destinations,
+    FrameColumns,
+    OutcomeBuilder,
+    Sender,
+    Sent,
+    prepare,
+    seal,
+    stage,
+)
 from tests.support import messages
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, row_id
@@ -97,7 +106,7 @@ def _builder(given: SinkOptions, destinations: Destinations) -> OutcomeBuilder:
 
 def composed_outcomes(
     given: SinkOptions, destinations: Destinations, *frames: pa.RecordBatch
-) -> Iterator[Outcomes]:
+) -> Iterator[Chunk]:
     """The chunks that a task makes of these outcomes."""
     return _builder(given, destinations).compose(frames)
 

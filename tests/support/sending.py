@@ -15,8 +15,7 @@ import pytest
 from sqlqueue_spark.engines.open_connection import Connection, Target
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import Composed, Destinations, FrameColumns, Sender, Sent, builder_of
-from sqlqueue_spark.send.compose.outcomes import Outcomes
+from sqlqueue_spark.send import Chunk, Destinations, FrameColumns, Sender, Sent, builder_of
 from tests.support import driver
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, message_id
@@ -74,7 +73,7 @@ def options(engine: Engine, **more: str) -> SinkOptions:
 
 def composed(
     given: SinkOptions, *batches: pa.RecordBatch, destinations: Destinations | None = None
-) -> list[Composed | Outcomes]:
+) -> list[Chunk]:
     """The chunks that a task makes of these record batches; each of them may have other columns."""
     return [
         chunk

@@ -10,10 +10,10 @@ from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.send.compose.composed import Composed
-from sqlqueue_spark.send.compose.outcomes import TIMES, Outcomes
 from sqlqueue_spark.send.compose.places import Place
+from sqlqueue_spark.send.compose.received import TIMES, Received
+from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
 from sqlqueue_spark.send.deliver.at_home import AtHome
-from sqlqueue_spark.send.deliver.chunk import Chunk
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
 
 IDS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)
@@ -26,11 +26,11 @@ def work_of(ids, *, handled, failing=()):
     destinations = Destinations(OPTIONS)
     texts = pa.array(ids, pa.string())
     sends = Composed(id_column=texts, addresses=pa.array(["billing"] * len(ids)), make=lambda: None)
-    rows = Outcomes(
-        handled=handled, places=destinations.places, queues=pa.array(["orders"] * len(ids)),
+    rows = Received(
+        handled=handled, queues=pa.array(["orders"] * len(ids)),
         row_versions=pa.array(range(len(ids)), pa.int64()), row_ids=pa.array(["row"] * len(ids)), ids=texts,
         headers=texts, bodies=texts.cast(pa.binary()), times=pa.RecordBatch.from_pylist([{}] * len(ids), TIMES),
-        sends=sends, owners=range(len(ids)),
+        moved={}, stored={},
     )  # fmt: skip
     place = destinations.places.destination("billing")
     to = Addressed(
@@ -39,7 +39,14 @@ def work_of(ids, *, handled, failing=()):
         place=Place(place.target, place.table),
         known_as="billing@[public]",
     )
-    chunk = Chunk(rows=rows, sends=sends, addressed=[to], failed=dict.fromkeys(failing, FAILURE))
+    chunk = AddressedChunk(
+        places=destinations.places,
+        rows=rows,
+        sends=sends,
+        owners=range(len(ids)),
+        addressed=[to],
+        failed=dict.fromkeys(failing, FAILURE),
+    )
     return AtHome(Routes(destinations, mock.Mock(), False), chunk, asks=True)
 
 

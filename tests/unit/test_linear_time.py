@@ -40,7 +40,7 @@ from sqlqueue_spark.messages.waiting_headers import retry_headers, waiting_heade
 from sqlqueue_spark.plain_text import for_shell, holds_password, is_url, plain, plain_json, splits_login
 from sqlqueue_spark.receive.reading.slices import JOINT_SCHEMA
 from sqlqueue_spark.send.compose.header_shapes import alike
-from sqlqueue_spark.send.compose.outcomes import _RESULT
+from sqlqueue_spark.send.compose.received import _RESULT
 from sqlqueue_spark.send.waiting import delayed_mover
 from sqlqueue_spark.tables.delayed import Due
 from sqlqueue_spark.tables.outbox_keys import keys, may_stand_as_it_is

@@ -18,11 +18,9 @@ from sqlqueue_spark.messages.outgoing import format_time_span, parse_time_span
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import FrameColumns, MessageBuilder, builder_of
-from sqlqueue_spark.send.compose.composed import Composed
-from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.send.deliver import results
-from sqlqueue_spark.send.deliver.chunk import Chunk
+from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
 from sqlqueue_spark.send.deliver.results import Results
 from tests.support import messages as sent
 from tests.support.sending import Outgoing
@@ -55,8 +53,7 @@ def compose(*rows, types=None, **more):
     (made,) = builder_of(
         FrameColumns(names={each: each for each in rows[0]}), Places(options, options)
     ).compose([batch])
-    chunk = made.sends if isinstance(made, Outcomes) else made
-    assert chunk is not None
+    chunk = made.sends
     addresses = {at: address for address, positions in chunk.destinations() for at in positions}
     written = chunk.rows(range(len(chunk)))
     assert written.schema == OUTGOING
@@ -234,7 +231,7 @@ def test_a_large_body_is_neither_parsed_nor_copied():
         (chunk,) = MessageBuilder(columns=columns, options=options, places=Places(options, options)).compose(
             [batch]
         )
-        rows = chunk.rows([0])
+        rows = chunk.sends.rows([0])
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -603,7 +600,6 @@ def test_retries_and_rows_that_wait_for_a_database_are_made_together():
     places = Places(options, options)
     builder = builder_of(FrameColumns(names={name: name for name in names}), places)
     (made,) = builder.compose([pa.RecordBatch.from_pylist(rows, schema)])
-    assert isinstance(made, Outcomes)
     waits = Failure(exception_type="E", waits_for="sink.url", give_up_after=timedelta(hours=1))
     failed = {
         0: Failure(exception_type="E", retry_after=timedelta()),
@@ -611,7 +607,7 @@ def test_retries_and_rows_that_wait_for_a_database_are_made_together():
         2: Failure(exception_type="E", retry_after=timedelta(seconds=5)),
         3: waits,
     }
-    chunk = Chunk(rows=made, sends=None, addressed=(), failed=failed)
+    chunk = AddressedChunk.of(made, addressed=()).failing(failed)
     now = datetime(2026, 11, 27, tzinfo=UTC)
     with mock.patch.object(results, "datetime", mock.Mock(now=mock.Mock(return_value=now))):
         later = Results(mock.Mock(places=places), chunk, str).later_rows(range(4)).to_pylist()
@@ -736,8 +732,7 @@ def test_messages_without_a_type_are_counted(headers, more, untyped):
     batch = pa.RecordBatch.from_pydict({"Headers": pa.array(headers), "Body": [b"{}"] * len(headers)})
     builder = builder_of(FrameColumns(names={n: n for n in ("Headers", "Body")}), Places(options, options))
     (chunk,) = builder.compose([batch])
-    assert isinstance(chunk, Composed)
     assert builder.untyped.number == 0
     for _ in range(2):
-        chunk.rows(range(len(chunk)))
+        chunk.sends.rows(range(len(chunk)))
         assert builder.untyped.number == untyped

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.outgoing import new_row_ids, replaced, waiting
+from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.send.compose.column_values import Columns, grouped
 from sqlqueue_spark.send.compose.events import Events
 
@@ -25,7 +25,6 @@ class Composed:
 
     :param id_column: the ids, and ``addresses`` where the messages go.
     :param make: makes the rows (:data:`OUTGOING`) of all messages, in their order.
-    :param failed: those that cannot be sent as they are, by their positions.
     :param delayed: whether some of them wait until they are due.
     :param events: which of them are published; they have no destination, but copies (:meth:`copied`) that
         have one.
@@ -39,7 +38,6 @@ class Composed:
     id_column: pa.Array
     addresses: pa.Array
     make: Callable[[], pa.RecordBatch]
-    failed: Mapping[int, Failure] = field(default_factory=dict)
     delayed: bool = False
     events: Events | None = None
     own_ids: bool = False
@@ -78,15 +76,10 @@ class Composed:
         return self._taken(sources, addresses=addresses, events=None, own_ids=own_ids, copies=copies)
 
     def _taken(self, its: pa.Array, **changes: Any) -> Composed:
-        failed = self.failed
-        if failed:
-            positions = enumerate(its.to_pylist())
-            failed = {number: failed[at] for number, at in positions if at in failed}
         return replace(
             self,
             make=lambda: self._made,
             id_column=self.id_column.take(its),
-            failed=failed,
             size=self.size * len(its) // max(1, len(self)),
             sources=its if self.sources is None else self.sources.take(its),
             **changes,
@@ -128,3 +121,11 @@ class Composed:
     def of(self, columns: Columns, positions: Sequence[int]) -> Columns:
         """What stands at these positions of columns of the messages, which are in ascending order."""
         return columns if len(positions) == len(self) else columns.take(pa.array(positions, pa.int32()))
+
+
+#: No messages.
+NOTHING = Composed(
+    id_column=pa.array([], pa.string()),
+    addresses=pa.array([], pa.string()),
+    make=functools.partial(pa.RecordBatch.from_pylist, [], OUTGOING),
+)

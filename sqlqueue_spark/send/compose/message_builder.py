@@ -49,6 +49,7 @@ from sqlqueue_spark.messages.outgoing import (
 )
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.chunk_size import chunks
 from sqlqueue_spark.send.compose.column_values import among, in_order, mapped, mapped_once, told
 from sqlqueue_spark.send.compose.composed import Composed
@@ -105,7 +106,7 @@ class MessageBuilder:
     #: The headers of one hop that a new message keeps: it may be one for a store-and-forward queue.
     kept: frozenset[str] = frozenset({STORED_FOR, STORED_EVENT})
 
-    def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Composed]:
+    def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
         """Make the messages of a task, in their order, chunk by chunk; a chunk goes out in one transaction.
 
         :raises ConfigurationError: a row cannot be sent as it is; the text says which row and why.
@@ -114,14 +115,15 @@ class MessageBuilder:
         for chunk in chunks(batches, sized, Target.of(self.options).dialect.written):
             with self.columns.telling_rows_apart(chunk):
                 made = self.composed(chunk)
-            yield replace(made, make=self.columns.telling_rows_apart(chunk)(made.make))
+            make = self.columns.telling_rows_apart(chunk)(made.sends.make)
+            yield replace(made, sends=replace(made.sends, make=make))
 
     def composed(
         self,
         batch: pa.RecordBatch,
         new_ids: NewIds | None = None,
         groups: Sequence[Alike] | None = None,
-    ) -> Composed:
+    ) -> Chunk:
         """Make the messages of one chunk.
 
         :param new_ids: makes the ids of the messages that have none.
@@ -165,16 +167,16 @@ class MessageBuilder:
             if not may_fail:
                 raise typeless(at)
             failed[at] = Failure.of(typeless(at))
-        return Composed(
+        sends = Composed(
             id_column=ids,
             addresses=destinations,
             make=functools.partial(self._rows, given, groups, ids, row_ids, events),
-            failed=failed,
             events=events,
             own_ids=to_send.null_count < len(to_send),
             size=batch.nbytes,
             delayed=pc.any(delayed).as_py(),
         )
+        return Chunk(places=self.places, sends=sends, owners=range(len(ids)), failed=failed)
 
     def _rows(
         self,

@@ -36,15 +36,16 @@ from sqlqueue_spark.messages.message import (
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.messages.transit import in_transit_to
+from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.chunk_size import chunks
 from sqlqueue_spark.send.compose.column_values import among, grouped, moment, told
-from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.send.compose.composed import NOTHING, Composed
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, asked_column, poisoned
 from sqlqueue_spark.send.compose.message_builder import Count, MessageBuilder, NewIds
 from sqlqueue_spark.send.compose.message_ids import message_ids
-from sqlqueue_spark.send.compose.outcomes import TIMES, Outcomes
 from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.received import TIMES, Received
 from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 
 _SIZED = ("Headers", "Body", "Outgoing")
@@ -62,14 +63,18 @@ class OutcomeBuilder:
 
     :param places: where the messages of rows go that are passed on, and ``answers`` those of rows that are
         handled.
+    :param on_their_way: whether all rows were only stored in their queue for another one, and ``as_received``
+        whether their headers and bodies are as they were received; frames of outcomes have them so.
     """
 
     columns: FrameColumns
     places: Places
     answers: Places
     untyped: Count = field(default_factory=Count)
+    on_their_way: bool = False
+    as_received: bool = False
 
-    def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Outcomes]:
+    def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
         """Make the outcomes of a task, in order, chunk by chunk; a chunk is one transaction in each database.
 
         :raises ConfigurationError: a row does not tell which received row it is, or two rows tell the same;
@@ -91,7 +96,7 @@ class OutcomeBuilder:
         least_one = pc.max_element_wise(lengths.cast(pa.int64()), 1)
         return pc.cumulative_sum(least_one).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
-    def _of(self, batch: pa.RecordBatch) -> Iterator[Outcomes]:
+    def _of(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
         groups = self._grouped(batch)
         if not any(STORED_FOR in each.asked or STORED_EVENT in each.asked for each in groups):
             yield self.composed(batch, groups)
@@ -105,16 +110,16 @@ class OutcomeBuilder:
         if goes.num_rows:
             names = {name: own for name, own in self.columns.names.items() if name not in _OF_OUTCOMES}
             columns = FrameColumns(names={**names, "Destination": _TO, "EventType": _EVENT})
-            passed_on = replace(self, columns=columns).composed(goes, self._grouped(goes))
-            yield replace(passed_on, on_their_way=True, as_received=self.columns.outcomes)
+            away = replace(self, columns=columns, on_their_way=True, as_received=self.columns.outcomes)
+            yield away.composed(goes, self._grouped(goes))
         if stays.num_rows:
             yield self.composed(stays, self._grouped(stays))
 
     def _grouped(self, batch: pa.RecordBatch) -> list[Alike]:
         return alike(self.columns.column(batch, "Headers").cast(pa.string()), received=True)
 
-    def composed(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Outcomes:
-        """Make the outcomes of one chunk, whose rows are grouped by the headers that they have."""
+    def composed(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Chunk:
+        """Make one chunk of rows, which are grouped by the headers that they have."""
         owners: Sequence[int] = range(batch.num_rows)
         rows = batch
         if not self.columns.outcomes and (copies := _copies(batch, self.columns)) is not None:
@@ -123,16 +128,26 @@ class OutcomeBuilder:
             rows = batch.take(firsts)
             groups = self._grouped(rows)
         with self.columns.telling_rows_apart(rows):
-            outcomes = self._failing(rows, groups)
-            return self._sending(outcomes, batch, owners, groups if rows is batch else None)
+            received = self._received(rows, groups)
+            chunk = Chunk(
+                places=self.answers if self.columns.outcomes else self.places,
+                sends=NOTHING,
+                rows=received,
+                owners=(),
+                failed=self._failing(rows, groups, received),
+            )
+            if "Outgoing" in self.columns.names and not self.columns.outgoing:  # it is NULL in all rows
+                return chunk
+            return self._sending(chunk, batch, owners, groups if rows is batch else None)
 
-    def _failing(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Outcomes:
-        """The received rows, which send nothing yet, and of which it is known which have failed.
+    def _failing(
+        self, batch: pa.RecordBatch, groups: Sequence[Alike], received: Received
+    ) -> dict[int, Failure]:
+        """Which of the received rows have failed.
 
         :raises Unsendable: one has, and there is no error queue.
         """
-        outcomes = self._received(batch, groups)
-        moving = dict(self._in_transit(groups, outcomes))
+        moving = dict(self._in_transit(groups, received))
         failures = {
             **self._failures(self.columns.column(batch, "Failure")),
             **moving,
@@ -143,26 +158,25 @@ class OutcomeBuilder:
             at = min(failures)
             remedy = " Set the option errorQueue, and such rows go there, or filter them."
             raise Unsendable(at, failures[at].message + ("" if at in moving else remedy))
-        return outcomes.failing(failures)
+        return failures
 
-    def _received(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Outcomes:
-        """The received rows, which send nothing and have not failed."""
+    def _received(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Received:
         columns = self.columns
         queues, row_versions, row_ids = (columns.column(batch, name) for name in RECEIVED_ROW)
         origins = {
             at: Origin.of(row_ids[at].as_py(), row_versions[at].as_py(), text)
             for at, text in asked(ORIGIN, groups).items()
         }
-        return Outcomes(
+        return Received(
             handled=columns.outcomes,
-            places=self.answers if columns.outcomes else self.places,
+            on_their_way=self.on_their_way,
             queues=queues,
             row_versions=row_versions.cast(pa.int64()),
             row_ids=row_ids,
             ids=message_ids(told(columns.column(batch, "MessageId").cast(pa.string())), groups, row_ids),
             headers=columns.column(batch, "Headers").cast(pa.string()),
             bodies=empty_for_null(columns.column(batch, "Body").cast(pa.binary())),
-            as_received=columns.outcomes,
+            as_received=self.as_received or columns.outcomes,
             times=pa.RecordBatch.from_arrays(
                 [columns.column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names],
                 schema=TIMES,
@@ -171,11 +185,11 @@ class OutcomeBuilder:
             stored=asked(STORED, groups),
         )
 
-    def _in_transit(self, groups: Sequence[Alike], outcomes: Outcomes) -> Iterator[tuple[int, Failure]]:
+    def _in_transit(self, groups: Sequence[Alike], received: Received) -> Iterator[tuple[int, Failure]]:
         """The rows that are on their way to another queue. They must be moved on, not handled."""
         for at in asked(FORWARD_DESTINATION, groups):
-            to = in_transit_to(parse_headers(outcomes.headers[at].as_py()))
-            queue = outcomes.queue(at)
+            to = in_transit_to(parse_headers(received.headers[at].as_py()))
+            queue = received.queue(at)
             if to is None or self._is_own(to, queue):
                 continue
             error = Unsendable(
@@ -221,20 +235,14 @@ class OutcomeBuilder:
         return {}
 
     def _sending(
-        self,
-        outcomes: Outcomes,
-        batch: pa.RecordBatch,
-        owners: Sequence[int],
-        groups: Sequence[Alike] | None,
-    ) -> Outcomes:
-        """The outcomes with what they send. One that would send what cannot be sent has failed.
+        self, chunk: Chunk, batch: pa.RecordBatch, owners: Sequence[int], groups: Sequence[Alike] | None
+    ) -> Chunk:
+        """The chunk with what its rows send. One that would send what cannot be sent has failed.
 
         :param batch: the rows of the frame, each of the received row in ``owners``.
         :raises Unsendable: one has failed, and there is no error queue.
         """
-        if "Outgoing" in self.columns.names and not self.columns.outgoing:  # it is NULL in all rows
-            return outcomes
-        sends = self._sends(outcomes, batch, owners, groups)
+        sends = self._sends(chunk, batch, owners, groups)
         try:
             made = sends.composed()
         except Unsendable:
@@ -242,36 +250,31 @@ class OutcomeBuilder:
             if self.places.home.error_queue is None:
                 at, error = next(iter(wrong.items()))
                 raise Unsendable(at, str(error)) from error
-            outcomes = outcomes.failing({at: Failure.of(error) for at, error in wrong.items()})
-            sends = self._sends(outcomes, batch, owners, None)
+            chunk = chunk.failing({at: Failure.of(error) for at, error in wrong.items()})
+            sends = self._sends(chunk, batch, owners, None)
             made = sends.composed()
-        return replace(outcomes, sends=made, owners=sends.owners)
+        return replace(chunk, sends=made, owners=sends.owners)
 
     def _sends(
-        self,
-        outcomes: Outcomes,
-        batch: pa.RecordBatch,
-        owners: Sequence[int],
-        groups: Sequence[Alike] | None,
+        self, chunk: Chunk, batch: pa.RecordBatch, owners: Sequence[int], groups: Sequence[Alike] | None
     ) -> _Sends:
         """The rows of the messages out, of those that have not failed."""
         names, outgoing = self.columns.names, self.columns.outgoing
-        places = outcomes.places
         builder = MessageBuilder(
             columns=FrameColumns(
                 names=outgoing or {name: own for name, own in names.items() if name not in _NOT_SENT}
             ),
-            options=replace(places.away, error_queue=None),
-            places=places,
+            options=replace(chunk.places.away, error_queue=None),
+            places=chunk.places,
             untyped=self.untyped,
         )
-        failed = outcomes.failed
+        failed = chunk.failed
         if not outgoing:
             if failed:
                 sound = [at not in failed for at in owners]
                 batch, groups = batch.filter(pa.array(sound)), None
                 owners = list(itertools.compress(owners, sound))
-            return _Sends(builder, batch, owners, outcomes.handled, groups=groups)
+            return _Sends(builder, batch, owners, chunk.handled, groups=groups)
         lists = self.columns.column(batch, "Outgoing")
         if failed or lists.null_count:
             lists = pc.if_else(among(list(failed), len(lists)), None, lists)
@@ -280,8 +283,9 @@ class OutcomeBuilder:
             its, parents = its.filter(its.is_valid()), parents.filter(its.is_valid())
         rows = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
         owners = parents.to_pylist()
-        new_ids = functools.partial(_new_ids, outcomes, owners)
-        return _Sends(builder, rows, owners, outcomes.handled, new_ids)
+        assert chunk.rows is not None
+        new_ids = functools.partial(_new_ids, chunk.rows, owners)
+        return _Sends(builder, rows, owners, chunk.handled, new_ids)
 
     def _failures(self, column: pa.Array) -> dict[int, Failure]:
         """The failures that the frame tells of, by position."""
@@ -318,11 +322,11 @@ class _Sends:
     new_ids: NewIds | None = None
     groups: Sequence[Alike] | None = None
 
-    def composed(self) -> Composed | None:
+    def composed(self) -> Composed:
         """:raises Unsendable: a message cannot be made."""
         if not self.rows.num_rows:
-            return None
-        made = self.builder.composed(self.rows, self.new_ids, self.groups)
+            return NOTHING
+        made = self.builder.composed(self.rows, self.new_ids, self.groups).sends
         if self.eager or made.delayed:
             made.rows(range(len(made)))
         return made
@@ -332,12 +336,12 @@ class _Sends:
         for at in range(self.rows.num_rows):
             try:
                 made = self.builder.composed(self.rows.slice(at, 1), lambda each: pa.repeat("", len(each)))
-                made.rows([0])
+                made.sends.rows([0])
             except Unsendable as error:
                 yield at, error
 
 
-def _new_ids(outcomes: Outcomes, owners: Sequence[int], nameless: Sequence[int]) -> pa.Array:
+def _new_ids(received: Received, owners: Sequence[int], nameless: Sequence[int]) -> pa.Array:
     """Ids for the messages at these positions, in their order, which have none.
 
     :param owners: of each message the position of the row that sends it, in ascending order.
@@ -345,8 +349,8 @@ def _new_ids(outcomes: Outcomes, owners: Sequence[int], nameless: Sequence[int])
     firsts = dict(zip(reversed(owners), reversed(range(len(owners))), strict=True))
     senders = [owners[at] for at in nameless]
     places = [at - firsts[sender] for at, sender in zip(nameless, senders, strict=True)]
-    ids = outcomes.ids.take(pa.array(senders, pa.int32())).to_pylist()
-    return derived_ids(ids, [outcomes.origin(at).row_id for at in senders], places)
+    ids = received.ids.take(pa.array(senders, pa.int32())).to_pylist()
+    return derived_ids(ids, [received.origin(at).row_id for at in senders], places)
 
 
 @dataclass

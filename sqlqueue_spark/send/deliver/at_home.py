@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.column_values import grouped, in_order
-from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
+from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.destinations import Destination, Rows
 from sqlqueue_spark.send.deliver.results import Results
 from sqlqueue_spark.send.deliver.routes import Routes
@@ -41,7 +41,7 @@ class AtHome(Work):
         say what went.
     """
 
-    def __init__(self, routes: Routes, chunk: Chunk, *, asks: bool) -> None:
+    def __init__(self, routes: Routes, chunk: AddressedChunk, *, asks: bool) -> None:
         self._places = routes.places
         here = [each for each in chunk.addressed if each.target == self._places.at_home]
         super().__init__(routes, chunk, here)
@@ -141,9 +141,9 @@ class AtHome(Work):
         """
         rows, sends = self.chunk.rows, self.chunk.sends
         found: dict[int, str] = {}
-        for each in self.chunk.addressed if sends is not None and not self.chunk.handled else ():
+        for each in () if self.chunk.handled else self.chunk.addressed:
             if rows is None:
-                ids = sends.of(sends.id_column, each.positions)  # type: ignore[union-attr] # there are some
+                ids = sends.of(sends.id_column, each.positions)
             else:
                 owners = [self.chunk.owners[at] for at in each.positions]
                 ids = rows.first_texts.take(pa.array(owners, pa.int32()))
@@ -317,7 +317,7 @@ class AtHome(Work):
         return Results(self._routes, self.chunk, lambda row: self.origins[row])
 
     def counted(self, decision: Decision) -> Sent:
-        chunk, sends = self.chunk, self.chunk.sends
+        chunk = self.chunk
         kinds = [chunk.failed[at] for at in decision.rows if at in chunk.failed]
         failed = sum(each.is_final for each in kinds) + len(decision.copies)
         retried = sum(each.retry_after is not None for each in kinds)
@@ -331,7 +331,7 @@ class AtHome(Work):
             failed=failed,
             retried=retried,
             waiting=waits,
-            delayed=0 if sends is None else sends.delays(decision.messages),
+            delayed=chunk.sends.delays(decision.messages),
             acknowledged=len(decision.acknowledged),
             audited=processed if chunk.handled and self._places.home.audit_queue is not None else 0,
         )

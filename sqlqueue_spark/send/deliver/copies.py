@@ -14,56 +14,59 @@ import pyarrow as pa
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.chunk_size import CHUNK_BYTES
-from sqlqueue_spark.send.compose.composed import Composed
-from sqlqueue_spark.send.compose.outcomes import Outcomes
+from sqlqueue_spark.send.compose.composed import NOTHING
+from sqlqueue_spark.send.compose.events import Events
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import CHUNK
 
 #: Gives the addresses that have subscribed to each of some types.
 Subscribers = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
-
-
 #: A copy: the position of its message, where it goes, and whether it is one of an event.
 _COPY = pa.schema([("source", pa.int32()), ("destination", pa.string()), ("published", pa.bool_())])
 
 
-def with_copies(
-    chunk: Composed | Outcomes, subscribers: Subscribers, written: int
-) -> tuple[Sequence[Composed | Outcomes], Sent]:
+def with_copies(chunk: Chunk, subscribers: Subscribers, written: int) -> tuple[Sequence[Chunk], Sent]:
     """A chunk with copies in the place of its events, and how many events have no subscriber.
 
-    A chunk of messages is cut between the tables of the subscribers, a chunk of outcomes between received
-    rows: each has at most as many copies as a transaction should, and all that a row sends stays together.
+    It is cut between rows: each part has at most as many copies as a transaction should, and all that a
+    received row sends stays together. A copy of a plain message is a row by itself. Then copies for one table
+    stand together.
 
     :param written: the most rows that one statement writes.
     :raises QueueError: there is no table of subscriptions; or a queue that has subscribed is gone, and there
         is no error queue.
     """
-    sends = chunk.sends if isinstance(chunk, Outcomes) else chunk
-    if sends is None or sends.events is None:
+    sends = chunk.sends
+    if sends.events is None:
         return [chunk], Sent()
-    groups, unsubscribed = _groups(sends, subscribers)
+    groups, unsubscribed = _groups(chunk, sends.events, subscribers)
     fail_points.step(fail_points.SUBSCRIBERS_FOUND)
-    done = Sent(unsubscribed=unsubscribed)
-    bytes_each = max(1, sends.size // max(1, len(sends)))
-    most = max(1, min(CHUNK, written, CHUNK_BYTES // bytes_each))
-    if isinstance(chunk, Outcomes):
-        outcomes = _outcomes(chunk, sends, groups)
-        number = Counter(outcomes.owners)
-        parts = list(_portions([number[at] for at in range(len(outcomes))], most))
-        return [outcomes.only(each) for each in parts] if len(parts) > 1 else [outcomes], done
-    # The rows of the first group need no new Ids.
-    return [
-        sends.copied(*pa.concat_batches([groups[at] for at in each]).columns, keeps_ids=each == range(1))
-        for each in _portions([group.num_rows for group in groups], most)
-    ], done
+    copied = _copied(chunk, pa.concat_batches(groups)) if groups else replace(chunk, sends=NOTHING, owners=())
+    most = max(1, min(CHUNK, written, CHUNK_BYTES * len(sends) // max(1, sends.size)))
+    number = Counter(copied.owners)
+    parts = list(_portions([number[at] for at in range(len(copied))], most))
+    return [copied] if len(parts) <= 1 else list(map(copied.only, parts)), Sent(unsubscribed=unsubscribed)
 
 
-def _groups(chunk: Composed, subscribers: Subscribers) -> tuple[list[pa.RecordBatch], int]:
+def _copied(chunk: Chunk, copies: pa.RecordBatch) -> Chunk:
+    """The chunk, which sends these copies of its messages (:data:`_COPY`)."""
+    if chunk.rows is not None:
+        copies = copies.take(pc.sort_indices(copies["source"]))
+    sources = copies["source"].to_pylist()
+    once = len(set(sources)) == len(sources)
+    sends = chunk.sends.copied(*copies.columns, keeps_ids=once)
+    if chunk.rows is not None:
+        return replace(chunk, sends=sends, owners=[chunk.owners[at] for at in sources])
+    failed = {number: chunk.failed[at] for number, at in enumerate(sources) if at in chunk.failed}
+    return replace(chunk, sends=sends, owners=range(len(sources)), failed=failed)
+
+
+def _groups(chunk: Chunk, events: Events, subscribers: Subscribers) -> tuple[list[pa.RecordBatch], int]:
     """The copies (:data:`_COPY`) by where they go, no events first; and how many events go nowhere."""
-    assert chunk.events is not None
-    events = chunk.events.without(sorted(chunk.failed)) if chunk.failed else chunk.events
+    if chunk.rows is None and chunk.failed:
+        events = events.without(sorted(chunk.failed))
     by_topics = events.by_topics()
     wanted = {topic for topics, positions in by_topics if positions for topic in topics}
     found = subscribers(wanted) if wanted else {}
@@ -75,7 +78,7 @@ def _groups(chunk: Composed, subscribers: Subscribers) -> tuple[list[pa.RecordBa
         for address in addresses:
             to[address] = sorted([*to[address], *positions]) if address in to else positions
     others = pc.indices_nonzero(events.numbers.is_null()).cast(pa.int32())
-    groups = [_group(others, chunk.addresses.take(others), published=False)] if len(others) else []
+    groups = [_group(others, chunk.sends.addresses.take(others), published=False)] if len(others) else []
     for address, positions in to.items():
         if positions:
             there = pa.repeat(pa.scalar(address, pa.string()), len(positions))
@@ -99,13 +102,3 @@ def _portions(sizes: Sequence[int], most: int) -> Iterator[range]:
         count += size
     if first < len(sizes):
         yield range(first, len(sizes))
-
-
-def _outcomes(outcomes: Outcomes, sends: Composed, groups: Sequence[pa.RecordBatch]) -> Outcomes:
-    """The outcomes, which send the messages of these groups, in the order of the received rows."""
-    if not groups:
-        return replace(outcomes, sends=None, owners=())
-    copies = pa.concat_batches(groups)
-    copies = copies.take(pc.sort_indices(copies["source"]))
-    owners = pa.array(outcomes.owners, pa.int32()).take(copies["source"])
-    return replace(outcomes, sends=sends.copied(*copies.columns), owners=owners.to_pylist())

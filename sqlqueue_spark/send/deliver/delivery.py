@@ -16,7 +16,7 @@ from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import Duplicate, SqlQueueError, StatementTimeout, TryAgain
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.deliver.chunk import Decision
+from sqlqueue_spark.send.deliver.addressed_chunk import Decision
 from sqlqueue_spark.send.deliver.destinations import Rows
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes

@@ -12,8 +12,8 @@ from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.send.compose.column_values import among, gathered
-from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.received import Received
 from sqlqueue_spark.tables import queue_table, queues
 
 _READ = pa.schema(
@@ -25,8 +25,8 @@ _GAP = 64
 
 
 def received_again(
-    connection: Connection, places: Places, rows: Outcomes, positions: Sequence[int]
-) -> Outcomes:
+    connection: Connection, places: Places, rows: Received, positions: Sequence[int]
+) -> Received:
     """The rows, of which these have the headers and bodies of their queues.
 
     Their batch is not settled, so they stand in their table, and the claim's locks hide nothing from a plain
@@ -52,7 +52,7 @@ def received_again(
 
 
 def _of_queue(
-    connection: Connection, table: queue_table.QueueTable, rows: Outcomes, positions: Sequence[int]
+    connection: Connection, table: queue_table.QueueTable, rows: Received, positions: Sequence[int]
 ) -> dict[int, tuple[str | None, bytes | None]]:
     versions = {rows.row_versions[at].as_py(): at for at in positions}
     statement = queues.read_statement(connection.dialect, table)

@@ -16,8 +16,8 @@ from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, uui
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.messages.waiting_headers import retry_headers, waiting_headers
 from sqlqueue_spark.send.compose.column_values import gathered, moment
-from sqlqueue_spark.send.compose.outcomes import ACKNOWLEDGED, AUDITED, FAILED, TIMES, Outcomes
-from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
+from sqlqueue_spark.send.compose.received import ACKNOWLEDGED, AUDITED, FAILED, TIMES, Received
+from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.destinations import Rows, nothing_passes_on
 from sqlqueue_spark.send.deliver.routes import Routes
 
@@ -28,7 +28,7 @@ class Results:
     :param origin_of: gives the key of the origin of a row.
     """
 
-    def __init__(self, routes: Routes, chunk: Chunk, origin_of: Callable[[int], str]) -> None:
+    def __init__(self, routes: Routes, chunk: AddressedChunk, origin_of: Callable[[int], str]) -> None:
         self._routes = routes
         self._places = routes.places
         self._chunk = chunk
@@ -73,7 +73,6 @@ class Results:
 
     def _written(self, message: int) -> tuple[str, str]:
         """The full address of a message's destination, and its endpoint."""
-        assert self._chunk.sends is not None
         return self._places.written(self._chunk.sends.addresses[message].as_py(), received=False)
 
     @property
@@ -83,7 +82,6 @@ class Results:
     def _message_errors(self, positions: Sequence[int], failures: Mapping[int, Failure]) -> pa.RecordBatch:
         """Messages of the chunk as rows of an error queue, for the addresses that they could not reach."""
         sends = self._chunk.sends
-        assert sends is not None
         rows = sends.rows(positions)
         headers = []
         for at, text in zip(positions, rows["headers"].to_pylist(), strict=True):
@@ -94,7 +92,7 @@ class Results:
         return lasting(headers, rows["body"])
 
     def _row_errors(
-        self, rows: Outcomes, failures: Sequence[tuple[int, Failure]], to: Sequence[str] = ()
+        self, rows: Received, failures: Sequence[tuple[int, Failure]], to: Sequence[str] = ()
     ) -> pa.RecordBatch:
         """Received rows as rows of an error queue.
 

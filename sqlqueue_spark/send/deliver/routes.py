@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.column_values import gathered
-from sqlqueue_spark.send.compose.composed import Composed
-from sqlqueue_spark.send.compose.outcomes import Outcomes
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.deliver.destinations import (
     HAS_IDS,
@@ -87,15 +86,11 @@ class Routes:
             self.down[target] = self.places.option_of(target)
             log.warning("rows_wait database=%s: it takes nothing: %s", self.down[target], error)
 
-    def addressed(self, messages: Composed, places: Places, rows: Outcomes | None) -> list[Addressed]:
-        """The messages of a chunk by table; several addresses may mean one.
-
-        :param places: what reads the addresses.
-        :param rows: the received rows that send them; None for plain messages.
-        """
+    def addressed(self, chunk: Chunk) -> list[Addressed]:
+        """The messages of a chunk by table; several addresses may mean one."""
         found: dict[object, Addressed] = {}
-        for address, positions in messages.destinations():
-            for each in self._of(address, positions, places, rows, later=messages.delayed):
+        for address, positions in chunk.sends.destinations():
+            for each in self._of(address, positions, chunk):
                 key = (each.place, each.known_as, each.to and each.to.table.address, each.stored_for)
                 known = found.get(key)
                 if known is not None:
@@ -104,17 +99,12 @@ class Routes:
                 found[key] = each
         return list(found.values())
 
-    def _of(
-        self, address: str, positions: Sequence[int], places: Places, rows: Outcomes | None, *, later: bool
-    ) -> Iterator[Addressed]:
-        """The messages to one address.
-
-        :param later: whether some of them may wait until they are due.
-        """
-        home = self.places.at_home
+    def _of(self, address: str, positions: Sequence[int], chunk: Chunk) -> Iterator[Addressed]:
+        """The messages to one address."""
+        home, later = self.places.at_home, chunk.sends.delayed
         try:
-            place = places.destination(address)
-            stored_in = self._stored_in(place, positions, rows)
+            place = chunk.places.destination(address)
+            stored_in = self._stored_in(place, positions, chunk)
             if self.atomic and not stored_in:
                 check_one_database(self.destinations, [address])
         except ConfigurationError as unread:
@@ -134,18 +124,16 @@ class Routes:
                 place=Place(home, place.table),
                 known_as=f"{place.table}\0stored",
                 to=to,
-                stored_for=places.full_address(place),
+                stored_for=chunk.places.full_address(place),
             )
 
-    def _stored_in(
-        self, place: Place, positions: Sequence[int], rows: Outcomes | None
-    ) -> Mapping[str, Sequence[int]]:
+    def _stored_in(self, place: Place, positions: Sequence[int], chunk: Chunk) -> Mapping[str, Sequence[int]]:
         """The queues at home in which messages to a place are stored for another database, if they are."""
         if place.target == self.places.at_home:
             return {}
-        store = self.places.home.store_and_forward
+        store, rows = self.places.home.store_and_forward, chunk.rows
         if store is None and rows is not None and rows.handled:
-            return gathered(positions, lambda at: rows.queue(rows.owners[at]))
+            return gathered(positions, lambda at: rows.queue(chunk.owners[at]))
         goes_on = rows is not None and rows.on_their_way and not rows.handled
         return {} if store is None or goes_on else {store: positions}
 

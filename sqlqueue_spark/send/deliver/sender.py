@@ -30,14 +30,15 @@ from sqlqueue_spark.errors import (
 from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.compose.composed import Composed
-from sqlqueue_spark.send.compose.outcomes import ACKNOWLEDGED, Outcomes
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.chunk import Chunk
+from sqlqueue_spark.send.compose.composed import NOTHING
+from sqlqueue_spark.send.compose.places import Place
+from sqlqueue_spark.send.compose.received import ACKNOWLEDGED
+from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.at_home import AtHome
-from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
 from sqlqueue_spark.send.deliver.copies import with_copies
 from sqlqueue_spark.send.deliver.delivery import Delivery
-from sqlqueue_spark.send.deliver.destinations import Destinations
+from sqlqueue_spark.send.deliver.destinations import Destination, Destinations
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
 from sqlqueue_spark.send.deliver.received_again import received_again
 from sqlqueue_spark.send.deliver.routes import DatabaseDown, Routes
@@ -90,8 +91,8 @@ class Sender:
         for connection in self._connections.values():
             connection.close()
 
-    def send(self, chunks: Iterable[Composed | Outcomes]) -> Sent:
-        """Send messages, or outcomes, in their order.
+    def send(self, chunks: Iterable[Chunk]) -> Sent:
+        """Send chunks in their order.
 
         :raises QueueError: a destination or the outbox table is missing, or a destination already has a row
             with the Id that a row of the frame brings along.
@@ -106,54 +107,50 @@ class Sender:
                 done += self._sent(self._retried(self._home, partial(self._addressed, part)))
         return done
 
-    def _copied(self, chunk: Composed | Outcomes) -> tuple[Sequence[Composed | Outcomes], Sent]:
+    def _copied(self, chunk: Chunk) -> tuple[Sequence[Chunk], Sent]:
         """The chunk with copies in the place of its events. Events of unknown subscribers fail, or wait."""
-        places = self._places_of(chunk)
-        target = Target.of(places.away)
-        sends = chunk.sends if isinstance(chunk, Outcomes) else chunk
+        events, target = chunk.sends.events, Target.of(chunk.places.away)
         try:
-            if sends is not None and sends.events is not None and self._routes.is_down(target):
+            if events is not None and self._routes.is_down(target):
                 raise DatabaseDown("it was down when this task last tried it")
             return self._retried(
                 target,
                 lambda: with_copies(
-                    chunk, partial(self._routes.subscribers, places=places), target.dialect.written
+                    chunk, partial(self._routes.subscribers, places=chunk.places), target.dialect.written
                 ),
             )
         except (QueueError, DatabaseDown) as error:
-            if isinstance(chunk, Composed) or chunk.handled or self._options.error_queue is None:
+            if events is None or chunk.rows is None or chunk.handled or self._options.error_queue is None:
                 raise
             if isinstance(error, DatabaseDown):
                 self._routes.note_down(target, error)
-            events = sends.events.positions() if sends and sends.events else ()
             now = datetime.now(UTC)
             lost = {
-                row: self._down(target, given_up=chunk.given_up(row, now))
+                row: self._down(target, given_up=chunk.rows.given_up(row, now))
                 if isinstance(error, DatabaseDown)
                 else Failure.of(error)
-                for row in sorted({chunk.owners[at] for at in events})
+                for row in sorted({chunk.owners[at] for at in events.positions()})
             }
             left = [at for at in range(len(chunk)) if at not in lost]
             gone = chunk.only(list(lost)).failing(dict(enumerate(lost.values())))
-            return [replace(gone, sends=None, owners=()), *([chunk.only(left)] if left else [])], Sent()
+            return [replace(gone, sends=NOTHING, owners=()), *([chunk.only(left)] if left else [])], Sent()
 
-    def _places_of(self, chunk: Composed | Outcomes) -> Places:
-        return chunk.places if isinstance(chunk, Outcomes) else self._places
-
-    def _addressed(self, part: Composed | Outcomes) -> Chunk:
+    def _addressed(self, part: Chunk) -> AddressedChunk:
         """The chunk with the place of each message. What cannot be reached at home has failed."""
-        rows, sends = (part, part.sends) if isinstance(part, Outcomes) else (None, part)
-        self._check_ends([] if rows is None else rows.queues.unique().to_pylist())
-        places = self._places_of(part)
-        addressed = [] if sends is None else self._routes.addressed(sends, places, rows)
-        owed = {} if rows is None else rows.owed
-        stores = (rows is not None and rows.as_received) or self._options.store_and_forward is not None
-        found = {at: self._routes.acknowledged_at(each.queue, stores=stores) for at, each in owed.items()}
-        told = {at: to for at, to in found.items() if to is not None}
-        chunk = Chunk(rows=rows, sends=sends, addressed=addressed, failed=dict(part.failed), told=told)
+        rows = part.rows
+        stores = self._options.store_and_forward is not None
+        told: dict[int, Destination | Place] = {}
+        if rows is not None:
+            self._check_ends(rows.queues.unique().to_pylist())
+            for at, each in rows.owed.items():
+                to = self._routes.acknowledged_at(each.queue, stores=stores or rows.as_received)
+                if to is not None:
+                    told[at] = to
+        addressed = self._routes.addressed(part)
         here = [each for each in addressed if each.target == self._home]
         return self._refusing(
-            chunk, [(each.positions, each.error) for each in here if each.error is not None]
+            AddressedChunk.of(part, addressed=addressed, told=told),
+            [(each.positions, each.error) for each in here if each.error is not None],
         )
 
     def _check_ends(self, queues: Sequence[str]) -> None:
@@ -172,7 +169,7 @@ class Sender:
                         "received, so they would go round for ever; name another queue."
                     )
 
-    def _refusing(self, chunk: Chunk, refused: Iterable[Why[int]]) -> Chunk:
+    def _refusing(self, chunk: AddressedChunk, refused: Iterable[Why[int]]) -> AddressedChunk:
         """The chunk, of which these messages have failed.
 
         :raises SqlQueueError: there is no error queue, or they were for it.
@@ -193,7 +190,7 @@ class Sender:
             chunk = replace(chunk, sent={**chunk.sent, **dropped}).refusing(left, Failure.of(error))
         return chunk
 
-    def _result(self, chunk: Chunk, message: int) -> str | None:
+    def _result(self, chunk: AddressedChunk, message: int) -> str | None:
         """What a message is that was stored here for another database and tells of a row; None for any other.
 
         Only what goes to the error or the audit queue of the options is believed to be a row of it.
@@ -207,7 +204,7 @@ class Sender:
 
     # -- Where it goes ---------------------------------------------------------------------------------
 
-    def _sent(self, chunk: Chunk) -> Sent:
+    def _sent(self, chunk: AddressedChunk) -> Sent:
         away = [each for each in chunk.addressed if each.target != self._home]
         delayed = Sent()
         if away:
@@ -225,7 +222,7 @@ class Sender:
             assert not left, "what goes elsewhere is there, has failed or waits"
         return delayed + self._at_home(chunk)
 
-    def _without_known(self, chunk: Chunk) -> Chunk:
+    def _without_known(self, chunk: AddressedChunk) -> AddressedChunk:
         """The chunk, of which it is known which rows had their outcome at home: nothing of these goes out."""
         fails = chunk.rows is not None or self._options.error_queue is not None
         if not self._options.uses_outbox or not fails or (self._first_try and chunk.rows is None):
@@ -248,7 +245,7 @@ class Sender:
         failed = {at: False for at, key in work.failures.items() if key in found}
         return replace(chunk, known=gone, sent={**chunk.sent, **failed})
 
-    def _sent_elsewhere(self, chunk: Chunk, target: Target) -> tuple[Chunk, Sent]:
+    def _sent_elsewhere(self, chunk: AddressedChunk, target: Target) -> tuple[AddressedChunk, Sent]:
         """Send what goes to another database, but for rows that have failed or wait."""
         while True:
             there = [each for each in chunk.addressed if each.target == target]
@@ -268,7 +265,7 @@ class Sender:
                 known = dict.fromkeys(work.keys, False) | dict.fromkeys(decision.messages, True)
                 return replace(chunk, sent={**chunk.sent, **known}), sent
 
-    def _at_home(self, chunk: Chunk) -> Sent:
+    def _at_home(self, chunk: AddressedChunk) -> Sent:
         """Write the outcomes, and what goes to home. What is refused fails, and the rest is tried again."""
         while True:
             work = AtHome(self._routes, self._original(chunk), asks=not self._first_try)
@@ -280,7 +277,7 @@ class Sender:
             except RolledBack as error:
                 chunk = self._refusing(chunk, error.refused)
 
-    def _original(self, chunk: Chunk) -> Chunk:
+    def _original(self, chunk: AddressedChunk) -> AddressedChunk:
         """The chunk with its failed and waiting rows as they were received: a frame may have changed them."""
         rows = chunk.rows
         if rows is None or rows.as_received:
@@ -305,7 +302,7 @@ class Sender:
             "may have arrived before; see that it can be reached, and put the message back."
         ))  # fmt: skip
 
-    def _waiting_for(self, chunk: Chunk, targets: Sequence[Target]) -> Chunk:
+    def _waiting_for(self, chunk: AddressedChunk, targets: Sequence[Target]) -> AddressedChunk:
         """The chunk, of which the rows for these databases wait, or are given up after too long a wait."""
         now = datetime.now(UTC)
         failures: dict[int, Failure] = {}

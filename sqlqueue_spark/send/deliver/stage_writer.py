@@ -15,10 +15,9 @@ from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import RowsHeld, StatementTimeout
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.column_values import gathered
-from sqlqueue_spark.send.compose.composed import Composed
-from sqlqueue_spark.send.compose.outcomes import Outcomes
-from sqlqueue_spark.send.deliver.chunk import Decision
+from sqlqueue_spark.send.deliver.addressed_chunk import Decision
 from sqlqueue_spark.send.deliver.destinations import Destination, Destinations, Rows
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known, has_sent
 from sqlqueue_spark.send.deliver.sender import Sender
@@ -49,8 +48,8 @@ class Staged:
     sent: Sent = field(default_factory=Sent)
 
 
-def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Composed | Outcomes]) -> Staged:
-    """Stage messages, or outcomes, in their order, under a new name for the task, which no other attempt has.
+def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Chunk]) -> Staged:
+    """Stage chunks in their order, under a new name for the task, which no other attempt has.
 
     Chunks are committed one by one. A task that fails leaves rows on the stage. They never count, and they go
     when the stage is next emptied.

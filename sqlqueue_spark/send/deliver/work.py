@@ -21,7 +21,7 @@ from sqlqueue_spark.messages.message import (
 from sqlqueue_spark.messages.outgoing import replaced, waiting
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.places import Place
-from sqlqueue_spark.send.deliver.chunk import Chunk, Decision
+from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.destinations import Destination, Rows
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
 from sqlqueue_spark.send.sent import Sent
@@ -39,14 +39,16 @@ class RolledBack(SqlQueueError):
         self.refused = refused
 
 
-def send_keys(chunk: Chunk, addressed: Iterable[Addressed], *, remembered: bool = True) -> dict[int, str]:
+def send_keys(
+    chunk: AddressedChunk, addressed: Iterable[Addressed], *, remembered: bool = True
+) -> dict[int, str]:
     """The key of each of these messages, by position; without an outbox no two messages have one key."""
     found: dict[int, str] = {}
     stored = {} if chunk.rows is None else chunk.rows.stored
     for each in addressed:
         if not remembered:
             found.update({at: str(at) for at in each.positions})
-        elif each.positions and chunk.sends is not None:
+        elif each.positions:
             ids = chunk.sends.of(chunk.sends.id_column, each.positions)
             if stored:  # what we have stored is known by what its row says
                 told = [stored.get(chunk.owners[at]) for at in each.positions]
@@ -59,7 +61,7 @@ def send_keys(chunk: Chunk, addressed: Iterable[Addressed], *, remembered: bool 
 class Work:
     """The messages of a chunk for another database than that of its rows."""
 
-    def __init__(self, routes: Routes, chunk: Chunk, addressed: Sequence[Addressed]) -> None:
+    def __init__(self, routes: Routes, chunk: AddressedChunk, addressed: Sequence[Addressed]) -> None:
         self._routes = routes
         self.chunk = chunk
         self.addressed = addressed
@@ -75,13 +77,13 @@ class Work:
 
         :param own: the name of the table of the option ``queue``.
         """
-        sends = self.chunk.sends
+        ids = self.chunk.sends.ids
         return {
             earlier: self.keys[at]
             for each in self.addressed
-            if each.to is not None and sends is not None
+            if each.to is not None
             for at in each.positions
-            for earlier in earlier_keys(sends.ids[at], each.to.table.name, own=each.to.table.name == own)
+            for earlier in earlier_keys(ids[at], each.to.table.name, own=each.to.table.name == own)
         }
 
     def earlier_origins(self) -> Mapping[str, str]:
@@ -146,7 +148,6 @@ class Work:
         """Messages as rows of the tables that they go into. Those due later go into another one."""
         assert to.to is not None
         chunk = self.chunk
-        assert chunk.sends is not None
         rows = chunk.sends.rows(positions)
         told = [
             number for number, at in enumerate(positions) if chunk.told and chunk.owners[at] in chunk.told
@@ -173,7 +174,7 @@ class Work:
         """
         queue = self._routes.places.full_address(Place(store.target, store.table.table))
         sends = self.chunk.sends
-        ids = sends.of(sends.id_column, positions).to_pylist() if self.chunk.handled and sends else None
+        ids = sends.of(sends.id_column, positions).to_pylist() if self.chunk.handled else None
         headers = []
         for number, text in enumerate(rows["headers"].to_pylist()):
             if ids is None and f'"{STORED_FOR}":' in text:
@@ -194,5 +195,4 @@ class Work:
         return []
 
     def counted(self, decision: Decision) -> Sent:
-        assert self.chunk.sends is not None
         return Sent(delayed=self.chunk.sends.delays(decision.messages))

@@ -1,14 +1,14 @@
-"""A chunk that was addressed, what has become of it so far, and what one transaction writes of it."""
+"""A chunk whose messages have their tables, what has become of it so far, and what is written of it next."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any, Self
 
 from sqlqueue_spark.messages.failure_headers import Failure
-from sqlqueue_spark.send.compose.composed import Composed
-from sqlqueue_spark.send.compose.outcomes import Outcomes
+from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.places import Place
 from sqlqueue_spark.send.deliver.destinations import Destination
 from sqlqueue_spark.send.deliver.routes import Addressed
@@ -33,46 +33,29 @@ class Decision:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chunk:
-    """Messages that were addressed, and what has become of them so far.
+class AddressedChunk(Chunk):
+    """A chunk on its way.
 
-    :param rows: the received rows that send them; None for plain messages, of which each is a row by itself.
-    :param failed: the rows that have failed, by position; ``refused`` are copies of events that failed alone.
+    :param refused: copies of events that failed alone.
     :param known: the rows of which home knows that they had their outcome before anything was sent.
     :param sent: messages that another database has, and whether they were new there; copies that failed alone
         in an earlier try are among them, because they do not go there any more.
     :param told: rows whose acknowledgement can be delivered.
     """
 
-    rows: Outcomes | None
-    sends: Composed | None
     addressed: Sequence[Addressed]
-    failed: Mapping[int, Failure] = field(default_factory=dict)
     refused: Mapping[int, Failure] = field(default_factory=dict)
     known: Collection[int] = ()
     sent: Mapping[int, bool] = field(default_factory=dict)
     told: Mapping[int, Destination | Place] = field(default_factory=dict)
 
-    @cached_property
-    def owners(self) -> Sequence[int]:
-        """Of each message the position of its row."""
-        if self.rows is not None:
-            return self.rows.owners
-        return range(0 if self.sends is None else len(self.sends))
-
-    def __len__(self) -> int:
-        return len(self.owners) if self.rows is None else len(self.rows)
-
-    @property
-    def handled(self) -> bool:
-        return self.rows is not None and self.rows.handled
-
-    def messages_of(self, row: int) -> range:
-        return range(row, row + 1) if self.rows is None else self.rows.messages_of(row)
+    @classmethod
+    def of(cls, chunk: Chunk, **more: Any) -> Self:
+        return cls(**{each.name: getattr(chunk, each.name) for each in fields(chunk)}, **more)
 
     def _is_copy(self, message: int) -> bool:
         if self.handled:
-            return self.sends is not None and self.sends.is_copy(message)
+            return self.sends.is_copy(message)
         return len(self.messages_of(self.owners[message])) > 1
 
     def goes(self, message: int) -> bool:
@@ -86,11 +69,11 @@ class Chunk:
         """Where each message goes."""
         return {at: each for each in self.addressed for at in each.positions}
 
-    def refusing(self, positions: Iterable[int], failure: Failure) -> Chunk:
+    def refusing(self, positions: Iterable[int], failure: Failure) -> Self:
         """The chunk, of which these messages are refused. One of several copies fails alone, else its row."""
         copies, failed = dict(self.refused), dict(self.failed)
         for at in positions:
-            if self.rows is not None and self._is_copy(at):
+            if self._is_copy(at):
                 copies[at] = failure
             else:
                 failed.setdefault(self.owners[at], failure)

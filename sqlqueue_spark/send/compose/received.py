@@ -1,4 +1,4 @@
-"""What becomes of received rows: what each of them sends, or why it failed.
+"""The received rows of a chunk, and what each of them is known by.
 
 A row that is *handled* has one outcome, the first that is committed: all that it sends goes out together, or
 it fails. A row that is *passed on* is a message that goes to its destinations, and known there.
@@ -6,10 +6,9 @@ it fails. A row that is *passed on* is a message that goes to its destinations, 
 
 from __future__ import annotations
 
-import bisect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -17,11 +16,8 @@ import pyarrow as pa
 
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.waiting_headers import given_up_at
-from sqlqueue_spark.send.compose.composed import Composed
-from sqlqueue_spark.send.compose.places import Places
 
 #: When a received message was processed; NULL where the frame does not tell.
 TIMES = pa.schema([(name, pa.timestamp("us", tz="UTC")) for name in ("ProcessingStarted", "ProcessingEnded")])
@@ -34,11 +30,10 @@ _COLUMNS = ("queues", "row_versions", "row_ids", "ids", "headers", "bodies", "ti
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcomes:
-    """A chunk of received rows.
+class Received:
+    """Received rows.
 
     :param handled: whether they are handled; else they are passed on.
-    :param places: what reads the addresses that they send to.
     :param on_their_way: whether they were only stored in their queue for another one.
     :param queues: the address of the queue of each; ``row_versions`` and ``row_ids`` say which row it was.
     :param ids: the message id of each, ``headers`` and ``bodies`` those of the frame.
@@ -46,13 +41,9 @@ class Outcomes:
     :param times: when each was processed (:data:`TIMES`).
     :param moved: the origins of those that we have moved, by their positions.
     :param stored: those that we have stored for another database, and what each is known by there.
-    :param sends: all that they send; None for nothing. ``owners`` has for each of these messages the position
-        of the received one that sends it, in ascending order.
-    :param failed: those that have failed, by their positions. Nothing of what they send goes out.
     """
 
     handled: bool
-    places: Places
     on_their_way: bool = False
     queues: pa.Array
     row_versions: pa.Array
@@ -62,38 +53,21 @@ class Outcomes:
     bodies: pa.Array
     times: pa.RecordBatch
     as_received: bool = True
-    moved: Mapping[int, Origin] = field(default_factory=dict)
-    stored: Mapping[int, str] = field(default_factory=dict)
-    sends: Composed | None = None
-    owners: Sequence[int] = ()
-    failed: Mapping[int, Failure] = field(default_factory=dict)
+    moved: Mapping[int, Origin]
+    stored: Mapping[int, str]
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def failing(self, failures: Mapping[int, Failure]) -> Outcomes:
-        """The same rows, but these have failed too."""
-        return replace(self, failed={**failures, **self.failed})
-
-    def only(self, kept: Sequence[int]) -> Outcomes:
+    def only(self, kept: Sequence[int]) -> Received:
         """The rows at these positions alone, which are in ascending order."""
         its = pa.array(kept, pa.int32())
-        numbers = {at: number for number, at in enumerate(kept)}
-        messages = [at for at, owner in enumerate(self.owners) if owner in numbers]
         return replace(
             self,
             **{name: getattr(self, name).take(its) for name in _COLUMNS},
-            moved={numbers[at]: each for at, each in self.moved.items() if at in numbers},
-            stored={numbers[at]: each for at, each in self.stored.items() if at in numbers},
-            sends=None if self.sends is None or not messages else self.sends.only(messages),
-            owners=[numbers[self.owners[at]] for at in messages],
-            failed={numbers[at]: each for at, each in self.failed.items() if at in numbers},
+            moved={number: self.moved[at] for number, at in enumerate(kept) if at in self.moved},
+            stored={number: self.stored[at] for number, at in enumerate(kept) if at in self.stored},
         )
-
-    def messages_of(self, position: int) -> range:
-        """The positions of the messages that a row sends."""
-        first = bisect.bisect_left(self.owners, position)
-        return range(first, bisect.bisect_right(self.owners, position, first))
 
     def queue(self, position: int) -> str:
         return self.queues[position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
