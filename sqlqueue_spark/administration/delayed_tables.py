@@ -17,7 +17,7 @@ from sqlqueue_spark.tables.delayed import DelayedTable, Waiting
 from sqlqueue_spark.tables.scripts import script_of
 
 if TYPE_CHECKING:
-    from sqlqueue_spark.send.waiting.delayed_mover import Moved
+    from sqlqueue_spark.send import Sent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +88,8 @@ def deliver(
     error_queue: str,
     pause: Callable[[float], bool] | None = None,
     *,
-    moved: Callable[[Moved], object] = lambda _: None,
-) -> Moved:
+    moved: Callable[[Sent], object] = lambda _: None,
+) -> Sent:
     """Deliver the messages that are due now. With ``pause``, go on and deliver the others in time.
 
     Arguments and errors are those of :class:`DelayedMover`.

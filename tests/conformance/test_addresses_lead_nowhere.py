@@ -19,7 +19,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, Sent
-from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover, Moved
+from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 from sqlqueue_spark.tables import scripts
 from tests.support.delayed import move
 from tests.support.driver import at_step, streaming
@@ -362,7 +362,7 @@ def test_a_check_that_takes_long_holds_up_no_mover(scene, slow):
     given = ConnectionOptions.parse({"url": scene.job.url, "commandTimeout": QUICK["commandTimeout"]})
     moving = DelayedMover(options=given, owner=Table(table="Sales", schema="public"), error_queue="error")
     try:
-        assert moving.move_due() == Moved(sent=2, failed=1)
+        assert moving.move_due() == Sent(sent=2, failed=1)
     finally:
         moving.close()
     assert_slow_refused(scene, 2)

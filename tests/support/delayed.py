@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from sqlqueue_spark.administration import delayed_tables
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover, Moved
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 from tests.support.engines import Engine
 
 
@@ -72,7 +73,7 @@ def move(engine: Engine, name: str, error_queue: str = "error") -> tuple[int, in
     """Move what is due now, as one mover does; returns how many messages it sent, and how many went to the error queue."""
     moving = mover(engine, name, error_queue)
     try:
-        done: Moved = moving.move_due()
+        done: Sent = moving.move_due()
     finally:
         moving.close()
     return done.sent, done.failed

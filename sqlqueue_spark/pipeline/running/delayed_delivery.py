@@ -14,7 +14,8 @@ from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.receive.claiming.queue_list import tables_of
 from sqlqueue_spark.send import Destinations, RemoteDatabases
 from sqlqueue_spark.send.compose.places import Place, Places
-from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover, Moved
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.queue_table import left_alone
 
@@ -36,13 +37,13 @@ class DelayedDelivery:
         self._places = places
         self._error_queue = places.home.error_queue or source.error_queue
         self._lock = threading.Lock()
-        self._moved = Moved()
+        self._moved = Sent()
         self._threads: dict[Place, threading.Thread] = {}
 
     def details(self) -> str:
         """What was moved since the last call, as ``key=value`` with a blank before; empty if nothing was."""
         with self._lock:
-            done, self._moved = self._moved, Moved()
+            done, self._moved = self._moved, Sent()
         undelivered = f" undelivered={done.failed}" if done.failed else ""
         return (f" delivered={done.sent}" if done.sent else "") + undelivered
 
@@ -87,7 +88,7 @@ class DelayedDelivery:
             if self.stopping.wait(_AGAIN_SECONDS):
                 return
 
-    def _count(self, done: Moved) -> None:
+    def _count(self, done: Sent) -> None:
         with self._lock:
             self._moved += done
 

@@ -42,6 +42,7 @@ from sqlqueue_spark.messages.message import (
 )
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.waiting_rows import row_ids
 from sqlqueue_spark.tables import delayed, queue_shape, queue_table
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
@@ -76,17 +77,6 @@ class _No(Enum):
 _To = str | _No | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Moved:
-    """What a mover has done: messages that it sent to their queues, and to the error queue instead."""
-
-    sent: int = 0
-    failed: int = 0
-
-    def __add__(self, other: Moved) -> Moved:
-        return Moved(sent=self.sent + other.sent, failed=self.failed + other.failed)
-
-
 @dataclass
 class DelayedMover:
     """Moves what is due in the table of delayed messages of one queue or endpoint.
@@ -110,28 +100,29 @@ class DelayedMover:
     _usual: tuple[str, str] | None = None
     _begun: bool = False
 
-    def run(self, pause: Callable[[float], bool], moved: Callable[[Moved], object] = lambda _: None) -> Moved:
+    def run(self, pause: Callable[[float], bool], moved: Callable[[Sent], object] = lambda _: None) -> Sent:
         """Move what is due, until ``pause``, which waits for a number of seconds, returns True.
 
-        :param moved: is told what each portion has moved.
+        :param moved: is told what each portion has moved: messages that were sent to their queues, and those
+            that went to the error queue instead.
         :raises QueueError: the table or the error queue is not there.
         """
-        total, wait = Moved(), 0.0
+        total, wait = Sent(), 0.0
         try:
             while not pause(wait):
                 wait, done = Retry(f"moving from {delayed.table_of(self.owner)}").retried(
                     self._look, on_failure=self._failed
                 )
-                if done != Moved():
+                if done != Sent():
                     total += done
                     moved(done)
         finally:
             self.close()
         return total
 
-    def move_due(self, moved: Callable[[Moved], object] = lambda _: None) -> Moved:
+    def move_due(self, moved: Callable[[Sent], object] = lambda _: None) -> Sent:
         """Move all that is due now. Arguments and errors as :meth:`run`."""
-        total, wait = Moved(), 0.0
+        total, wait = Sent(), 0.0
         while not wait:
             wait, done = self._portion()
             total += done
@@ -143,16 +134,16 @@ class DelayedMover:
             self._table.connection.close()
         self._table = None
 
-    def _look(self) -> tuple[float, Moved]:
+    def _look(self) -> tuple[float, Sent]:
         """Move a portion if something is due. Returns how long to wait before the next look."""
         table = self._opened()
         with table.connection.transaction():
             seconds = table.first_due_in()
         if seconds is None or seconds > 0:
-            return min(_QUIET_SECONDS, seconds or _QUIET_SECONDS), Moved()
+            return min(_QUIET_SECONDS, seconds or _QUIET_SECONDS), Sent()
         return self._portion()
 
-    def _portion(self) -> tuple[float, Moved]:
+    def _portion(self) -> tuple[float, Sent]:
         """Move the next messages that are due.
 
         :returns: how long to wait before the next look, not at all after a full portion; and what was moved.
@@ -164,16 +155,16 @@ class DelayedMover:
                 alike = self._sent_alike(table, most)
                 due = table.lock_due(most - alike) if alike < most else []
                 if not due and not alike:
-                    return _QUIET_SECONDS, Moved()
+                    return _QUIET_SECONDS, Sent()
                 fail_points.step(fail_points.DUE_LOCKED)
-                done = Moved(sent=alike) + self._sent(table, due)
+                done = Sent(sent=alike) + self._sent(table, due)
                 fail_points.step(fail_points.DUE_SENT)
         except RowsHeld as error:
             log.warning("moving_waits table=%s: %s", table.table, error)
-            return _QUIET_SECONDS, Moved()
+            return _QUIET_SECONDS, Sent()
         fail_points.step(fail_points.DUE_MOVED)
         self._begun = True
-        if done == Moved():
+        if done == Sent():
             return _BUSY_SECONDS, done
         log.info("delivered table=%s sent=%d failed=%d", table.table, done.sent, done.failed)
         return 0.0 if alike + len(due) == most else _BUSY_SECONDS, done
@@ -204,16 +195,16 @@ class DelayedMover:
             self._usual = way, address
         return sent
 
-    def _sent(self, table: DelayedTable, due: Sequence[Due]) -> Moved:
+    def _sent(self, table: DelayedTable, due: Sequence[Due]) -> Sent:
         """Send these messages to where they go."""
-        done = Moved()
+        done = Sent()
         for address, its in self._by_destination(due).items():
             try:
                 refusals = self._delivered(table, address, its)
             except LockTimeout as error:  # the destination is locked: these wait where they are
                 log.warning("moving_waits table=%s destination=%s: %s", table.table, address, error)
                 continue
-            done += Moved(sent=len(its) - sum(len(part) for part, _ in refusals))
+            done += Sent(sent=len(its) - sum(len(part) for part, _ in refusals))
             if not refusals and 2 * len(its) > len(due):
                 self._remember_usual(address, its)
             for part, why in refusals:
@@ -228,7 +219,7 @@ class DelayedMover:
 
     def _failed_part(
         self, table: DelayedTable, address: _To, due: Sequence[Due], error: SqlQueueError
-    ) -> Moved:
+    ) -> Sent:
         """Send messages to the error queue that cannot be delivered. While that is locked they wait.
 
         A retry sends them to the queue that they could not reach.
@@ -253,7 +244,7 @@ class DelayedMover:
                 _move(table, self._destination(connection, self.error_queue), messages, anew=True)
         except LockTimeout as held:
             log.warning("moving_waits table=%s error_queue=%s: %s", table.table, self.error_queue, held)
-            return Moved()
+            return Sent()
         log.warning(
             "not_delivered table=%s rows=%d error_queue=%s: %s",
             table.table,
@@ -261,7 +252,7 @@ class DelayedMover:
             self.error_queue,
             error,
         )
-        return Moved(failed=len(due))
+        return Sent(failed=len(due))
 
     def _by_destination(self, due: Sequence[Due]) -> dict[_To, list[Forwarded]]:
         """Messages by the address that they go to; None where their headers name none, or cannot be read."""
