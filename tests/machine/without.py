@@ -129,10 +129,7 @@ def one_source_a_stage() -> Iterator[None]:
 def keys_of_final_addresses() -> Iterator[None]:
     """The outbox knows what goes to the option ``queue`` by its id alone, and what goes elsewhere by id and table."""
 
-    def by_id(
-        chunk: AddressedChunk, addressed: Sequence[Addressed], *, remembered: bool = True
-    ) -> dict[int, str]:
-        assert remembered
+    def by_id(chunk: AddressedChunk, addressed: Sequence[Addressed]) -> dict[int, str]:
         own = "" if chunk.rows is None else chunk.places.away.queue or ""
         found = {}
         for each in addressed:
@@ -319,13 +316,11 @@ def tables_of_copies() -> Iterator[None]:
     """The outbox knows the copy of an event by its place among the copies, not by the table that it goes to."""
     keys = send_keys
 
-    def by_place(
-        chunk: AddressedChunk, addressed: Sequence[Addressed], *, remembered: bool = True
-    ) -> dict[int, str]:
+    def by_place(chunk: AddressedChunk, addressed: Sequence[Addressed]) -> dict[int, str]:
         copies = [each for each in addressed if each.positions and chunk.sends.is_copy(each.positions[0])]
         others = [each for each in addressed if each not in copies]
         placed = [replace(each, known_as=f"copy {number}") for number, each in enumerate(copies)]
-        return keys(chunk, [*others, *placed], remembered=remembered)
+        return keys(chunk, [*others, *placed])
 
     with mock.patch.object(work, "send_keys", by_place):
         yield

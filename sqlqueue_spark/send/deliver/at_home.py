@@ -112,7 +112,7 @@ class AtHome(Work):
     def has_nothing(self) -> bool:
         """Whether nothing is to be written: all went to another database."""
         chunk = self.chunk
-        return not (chunk.handled or self.keys or chunk.failed or chunk.refused or self._owing)
+        return not (chunk.handled or self.positions or chunk.failed or chunk.refused or self._owing)
 
     @cached_property
     def origins(self) -> Sequence[str]:
@@ -199,6 +199,8 @@ class AtHome(Work):
         if not known and self.has_nothing() and not self.chunk.known:
             again = sum(not new for new in self.chunk.sent.values())
             return Decision(rows=list(range(len(self.chunk))), repeated=again)
+        if self._plain and not self.keys and not known:  # no outbox is asked
+            return Decision(rows=list(range(len(self.chunk))), messages=sorted(self.positions))
         if self._plain and not self._routes.atomic:
             first = {key: at for at, key in reversed(self.keys.items())}
             if first.keys() >= set(known):

@@ -251,7 +251,7 @@ class Sender:
             there = [each for each in chunk.addressed if each.target == target]
             addressed = [replace(each, positions=list(filter(chunk.goes, each.positions))) for each in there]
             work = Work(self._routes, chunk, addressed)
-            if not work.keys:
+            if not work.positions:
                 return chunk, Sent()
             try:
                 decision, sent = self._delivered(target, work)
@@ -262,7 +262,7 @@ class Sender:
                     raise
                 raise DatabaseDown(str(error)) from error
             else:
-                known = dict.fromkeys(work.keys, False) | dict.fromkeys(decision.messages, True)
+                known = dict.fromkeys(work.positions, False) | dict.fromkeys(decision.messages, True)
                 return replace(chunk, sent={**chunk.sent, **known}), sent
 
     def _at_home(self, chunk: AddressedChunk) -> Sent:

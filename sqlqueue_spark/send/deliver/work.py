@@ -39,22 +39,16 @@ class RolledBack(SqlQueueError):
         self.refused = refused
 
 
-def send_keys(
-    chunk: AddressedChunk, addressed: Iterable[Addressed], *, remembered: bool = True
-) -> dict[int, str]:
-    """The key of each of these messages, by position; without an outbox no two messages have one key."""
+def send_keys(chunk: AddressedChunk, addressed: Iterable[Addressed]) -> dict[int, str]:
+    """The key of each of these messages, by position."""
     found: dict[int, str] = {}
     stored = {} if chunk.rows is None else chunk.rows.stored
     for each in addressed:
-        if not remembered:
-            found.update({at: str(at) for at in each.positions})
-        elif each.positions:
-            ids = chunk.sends.of(chunk.sends.id_column, each.positions)
-            if stored:  # what we have stored is known by what its row says
-                told = [stored.get(chunk.owners[at]) for at in each.positions]
-                ids = pc.coalesce(pa.array(told, pa.string()), ids)
-            made = keys(ids, each.known_as)
-            found.update(zip(each.positions, made.to_pylist(), strict=True))
+        ids = chunk.sends.of(chunk.sends.id_column, each.positions)
+        if stored:  # what we have stored is known by what its row says
+            told = [stored.get(chunk.owners[at]) for at in each.positions]
+            ids = pc.coalesce(pa.array(told, pa.string()), ids)
+        found.update(zip(each.positions, keys(ids, each.known_as).to_pylist(), strict=True))
     return found
 
 
@@ -65,8 +59,9 @@ class Work:
         self._routes = routes
         self.chunk = chunk
         self.addressed = addressed
-        # What handled rows send is known by their outcomes.
-        self.keys = {} if chunk.handled else send_keys(chunk, addressed, remembered=routes.remembers)
+        self.positions = [at for each in addressed for at in each.positions]
+        # What handled rows send is known by their outcomes; where no outbox is, nothing is known.
+        self.keys = {} if chunk.handled or not routes.remembers else send_keys(chunk, addressed)
 
     def asked(self) -> Iterable[str]:
         """The keys for which the outbox is asked."""
@@ -124,12 +119,12 @@ class Work:
         lost: list[Why[int]] = []
         first: dict[str, int] = {}
         for each in self.addressed:
-            left = [at for at in each.positions if self.keys[at] not in known]
+            left = [at for at in each.positions if self.keys.get(at) not in known]
             if each.to is None and left:
                 assert each.error is not None, "nothing is sent to a database that is down"
                 lost.append((left, each.error))
             for at in left:
-                first.setdefault(self.keys[at], at)
+                first.setdefault(self.keys.get(at, str(at)), at)
         if lost:
             raise RolledBack(lost)
         return Decision(messages=sorted(first.values()), keys=set(first))
