@@ -11,7 +11,7 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, TryAgain
-from sqlqueue_spark.receive.claiming import connection_pool, stream_scanner
+from sqlqueue_spark.receive.claiming import connection_pool, set_aside, stream_scanner
 from tests.support import death_steps, tampering
 from tests.support.clock import Clock
 from tests.support.driver import STEPS, Crash, at_step, crash, streaming
@@ -36,7 +36,7 @@ def queues(engine):
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """A queue that was set aside is tried again soon."""
-    monkeypatch.setattr(stream_scanner, "LATER_SECONDS", 0.05)
+    monkeypatch.setattr(set_aside, "LATER_SECONDS", 0.05)
     monkeypatch.setattr(connection_pool, "LOCKED_MS", 100)
 
 

@@ -32,7 +32,7 @@ from sqlqueue_spark.receive import (
     SliceReader,
     Task,
 )
-from sqlqueue_spark.receive.claiming import claim_ahead, connection_pool, stream_scanner
+from sqlqueue_spark.receive.claiming import claim_ahead, connection_pool, set_aside
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.receive.reading import slice_reader
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
@@ -971,7 +971,7 @@ def protocol() -> Iterator[None]:
             claim_ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)
         ),
         mock.patch.object(connection_pool, "LOCKED_MS", 20),
-        mock.patch.object(stream_scanner, "LATER_SECONDS", 1.0),
+        mock.patch.object(set_aside, "LATER_SECONDS", 1.0),
         mock.patch.object(slice_reader, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
         stamina.set_testing(True, attempts=2),
     ):

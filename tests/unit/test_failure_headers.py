@@ -40,7 +40,7 @@ NEVER_FAIL_A_MESSAGE = {
     "sqlqueue_spark.engines.sqlserver.block_reader._DoesNotFit",
     "sqlqueue_spark.handling.child_process.ChildEnded",
     "sqlqueue_spark.inspection.doctor.checks.Open",
-    "sqlqueue_spark.receive.claiming.next_batch.QueueFails",
+    "sqlqueue_spark.receive.claiming.set_aside.QueueFails",
 }
 #: The headers that every failed message gets.
 ADDED = {

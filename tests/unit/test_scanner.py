@@ -39,7 +39,7 @@ class SlowPool(ConnectionPool):
             connection=connection,
             rollback=connection.rollback,
             hurry=lambda: None,
-            set_aside=(),
+            several=False,
             at=lambda _: queue,
         )
 

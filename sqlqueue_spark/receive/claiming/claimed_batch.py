@@ -14,7 +14,8 @@ from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import claim, claim_again
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
-from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, Find, NextBatch, QueueRows, setting_aside
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, Find, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.set_aside import setting_aside
 from sqlqueue_spark.receive.offset import Offset, batch_offset
 from sqlqueue_spark.tables.queues import Queue
 

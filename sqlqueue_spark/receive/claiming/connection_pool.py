@@ -10,15 +10,7 @@ from typing import TypeVar
 
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
-from sqlqueue_spark.errors import (
-    ConfigurationError,
-    ConnectionLost,
-    LockTimeout,
-    QueueError,
-    RowsHeld,
-    SqlQueueError,
-    TryAgain,
-)
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld, TryAgain
 from sqlqueue_spark.messages.addresses import Address, Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.claiming.queue_list import LOCKED_MS, opened, shown
@@ -26,9 +18,6 @@ from sqlqueue_spark.receive.offset import JointOffset, Offset
 from sqlqueue_spark.tables import queue_table, queues
 from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.queues import Queue
-
-#: Errors of one queue that leave the other queues of the stream usable.
-_OF_ONE_QUEUE = (QueueError, ConfigurationError, LockTimeout, RowsHeld)
 
 T = TypeVar("T")
 
@@ -46,11 +35,6 @@ class QueueSession:
     @property
     def name(self) -> str:
         return self._pool.title
-
-    @property
-    def set_aside(self) -> tuple[type[SqlQueueError], ...]:
-        """The errors that set one queue aside. A stream over one queue has none: it ends with the error."""
-        return _OF_ONE_QUEUE if self.several else ()
 
     def at(self, table: Table) -> Queue:
         """The queue of a table.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlqueue_spark.errors import ClaimLost, SqlQueueError
+from sqlqueue_spark.errors import ClaimLost
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BearableRows
 from sqlqueue_spark.receive.claiming.claim import Claimed
@@ -111,21 +110,3 @@ class BatchMaker(ABC):
             back.
         :raises QueueFails: something is wrong with one queue; the batch can be made without it.
         """
-
-
-class QueueFails(Exception):
-    """Something is wrong with one queue, and not with the others."""
-
-    def __init__(self, name: str, cause: SqlQueueError) -> None:
-        super().__init__(str(cause))
-        self.name = name
-        self.cause = cause
-
-
-@contextmanager
-def setting_aside(session: QueueSession, name: str) -> Iterator[None]:
-    """Within the block an error of one queue is a :class:`QueueFails`, if the stream has other queues."""
-    try:
-        yield
-    except session.set_aside as error:
-        raise QueueFails(name, error) from error

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlqueue_spark.engines.open_connection import Target
-from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.backlog import Backlog
@@ -18,24 +17,28 @@ from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.headroom import Headroom
 from sqlqueue_spark.receive.claiming.index_cleanup import IndexCleanup
 from sqlqueue_spark.receive.claiming.late_rows import Head
-from sqlqueue_spark.receive.claiming.next_batch import Find, QueueRows, setting_aside
+from sqlqueue_spark.receive.claiming.next_batch import Find, QueueRows
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
+from sqlqueue_spark.receive.claiming.set_aside import SetAside, setting_aside
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Queue
 
-#: Runs a look on the queue in an open transaction, and gives what it finds.
-Search = Callable[[Callable[[Queue], QueueRows | None]], QueueRows | None]
 
+@dataclass(frozen=True)
+class Turn:
+    """One queue's turn in an open transaction."""
 
-@dataclass
-class Scan:
-    """A range of rows, above ``after`` and up to ``up_to``, and how long it took to look there."""
+    session: QueueSession
+    queue: Queue
+    limits: BatchLimits
+    #: Whether the transaction holds rows of other queues already.
+    held: bool
 
-    after: int
-    up_to: int
-    seconds: float = 0.0
-    #: Whether it goes on from the last claim. Then it leaves the oldest free rows to neighbours.
-    leaves_headroom: bool = False
+    def end(self, part: QueueRows | None) -> None:
+        """Keep no lock where nothing is held: who alters an idle queue need not wait for the others' batch."""
+        if not self.held and (part is None or not part.locked):
+            self.session.connection.rollback()
+            self.session.hurry()
 
 
 class QueueScanner:
@@ -69,58 +72,62 @@ class QueueScanner:
         self.cleanup = IndexCleanup(Target.of(options), clock)
         #: Whether a limit ended the last share of a batch, so that a backlog waits; that share's number.
         self.full, self.served = False, 0
-        #: What was wrong with the queue when it was last looked at, and until when it is set aside.
-        self.failure: SqlQueueError | None = None
-        self.not_before = 0.0
+        self.aside = SetAside(name)
+        self._look_seconds = 0.0  # how long the last look took
 
     @property
     def next_look(self) -> float:
         """When it is time to look, by the clock."""
-        return max(self.pace.next_look, self.not_before)
+        return max(self.pace.next_look, self.aside.until)
 
     @property
     def bounded(self) -> bool:
         """Whether this run ends at a row (``Trigger.AvailableNow``)."""
         return self.end != HIGHEST
 
-    def onward(self, search: Search, limits: BatchLimits) -> QueueRows | None:
+    def onward(self, turn: Turn) -> QueueRows | None:
         """What stands above what was found last, or anywhere when it is time to look there.
 
         A bounded run ends only when the whole table has no row for it, also none that was left to neighbours.
         """
         after = self.head.next(self._clock())
-        part = self._look(search, Scan(after, self.end, leaves_headroom=True), limits)
+        part = self._look(turn, self._find_onward, after, self.end)
         if part is None and self.bounded and after != LOWEST:
-            part = self._look(search, Scan(LOWEST, self.end), limits)
+            part = self._look(turn, self._find, LOWEST, self.end)
         if part is None and self.bounded and self.headroom.beside_neighbours:
-            part = self._look(search, Scan(LOWEST, self.end), limits)
+            part = self._look(turn, self._find, LOWEST, self.end)
         return part
 
-    def late(self, search: Search, limits: BatchLimits) -> QueueRows | None:
+    def ahead(self, turn: Turn, after: int) -> QueueRows | None:
+        """What a batch after the present one has; that one has in sight what is left to neighbours."""
+        part = self._find_above(turn.queue, after, self.end, turn.limits)
+        turn.end(part)
+        return part
+
+    def late(self, turn: Turn) -> QueueRows | None:
         """Late rows from below, above those that are left to neighbours, when it is time to look for them."""
         above = self.headroom.end
-        ranges = self.head.late_rows(self._clock())
-        scans = [Scan(max(after, above), up_to) for after, up_to in ranges if up_to > above]
-        for scan in scans:
-            if (part := self._look(search, scan, limits)) is not None:
+        ranges = [(max(after, above), end) for after, end in self._late_rows() if end > above]
+        seconds = 0.0
+        for after, end in ranges:
+            if (part := self._look(turn, self._find, after, end)) is not None:
                 return part
-        if scans:
-            self.head.looked_from_start(self._clock(), sum(scan.seconds for scan in scans))
+            seconds += self._look_seconds
+        if ranges:
+            self.head.looked_from_start(self._clock(), seconds)
         return None
 
-    def everything(self, search: Search, limits: BatchLimits) -> QueueRows | None:
+    def everything(self, turn: Turn) -> QueueRows | None:
         """Everything that is there now, also what is left to neighbours."""
-
-        def find(queue: Queue) -> QueueRows | None:
-            highest = self.end if self.bounded else queue.highest()
-            scan = Scan(LOWEST, LOWEST if highest is None else highest)
-            return self._look(lambda look: look(queue), scan, limits)
-
-        return search(find)
+        highest = self.end if self.bounded else turn.queue.highest()
+        return self._look(turn, self._find, LOWEST, LOWEST if highest is None else highest)
 
     @property
     def late_due(self) -> bool:
-        return bool(self.head.late_rows(self._clock()))
+        return bool(self._late_rows())
+
+    def _late_rows(self) -> list[tuple[int, int]]:
+        return self.head.late_rows(self._clock())
 
     def nothing_found(self) -> None:
         """Note that no row is there: rest, unless the stream is to end now."""
@@ -131,21 +138,19 @@ class QueueScanner:
         self.head.look_from_start_next()
         self.headroom.forget_claims()
 
-    def find_onward(
-        self, queue: Queue, after: int, up_to: int, limits: BatchLimits, *, ahead: bool = False
-    ) -> QueueRows | None:
-        """Look behind the rows that are left to neighbours.
-
-        :param ahead: whether the rows are claimed for a batch after the present one, which has what is left
-            to neighbours in sight.
-        """
+    def _find_onward(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
+        """Find rows behind those that are left to neighbours."""
         before = self.headroom.beside_neighbours
-        above = after if ahead else max(after, self.headroom.begin(queue))
+        above = max(after, self.headroom.begin(queue))
         if self.headroom.beside_neighbours and self.headroom.filled_up:
             self.cleanup.begin_when_worth_it(queue)
         if before and not self.headroom.beside_neighbours:
             self.head.look_from_start_next()
             above = LOWEST
+        return self._find_above(queue, above, up_to, limits)
+
+    def _find_above(self, queue: Queue, above: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
+        """Find rows, and let the headroom know."""
         if above >= up_to:
             return None
         told = queue.connection.dialect.tells_receivers
@@ -155,35 +160,27 @@ class QueueScanner:
         self.headroom.claimed(queue, above, part)
         return part
 
-    def _look(self, search: Search, scan: Scan, limits: BatchLimits) -> QueueRows | None:
-        def find(queue: Queue) -> QueueRows | None:
-            # Not before: the time to make a connection is not part of the look, nor that to measure a pace.
-            began = self._clock() - self.headroom.measured_seconds
-            look = self.find_onward if scan.leaves_headroom else self._find
-            part = look(queue, scan.after, scan.up_to, limits)
-            scan.seconds = self._clock() - self.headroom.measured_seconds - began
-            return part
-
-        part = search(find)
-        if scan.after == LOWEST:
-            self.head.looked_from_start(self._clock(), scan.seconds)
+    def _look(self, turn: Turn, find: Find, after: int, up_to: int) -> QueueRows | None:
+        # Neither the time to make a connection is part of the look, nor that to measure a pace.
+        began = self._clock() - self.headroom.measured_seconds
+        part = find(turn.queue, after, up_to, turn.limits)
+        self._look_seconds = self._clock() - self.headroom.measured_seconds - began
+        turn.end(part)
+        if after == LOWEST:
+            self.head.looked_from_start(self._clock(), self._look_seconds)
         return part
 
 
-#: Looks at one queue within limits.
-Look = Callable[[QueueScanner, Search, BatchLimits], QueueRows | None]
+#: Looks at one queue.
+Look = Callable[[QueueScanner, Turn], QueueRows | None]
 
 
 def take_turns(
-    session: QueueSession,
-    scanners: Sequence[QueueScanner],
-    limits: BatchLimits,
-    look: Look,
-    looked: list[tuple[QueueScanner, QueueRows | None]],
-) -> None:
+    session: QueueSession, scanners: Sequence[QueueScanner], limits: BatchLimits, look: Look
+) -> Iterator[tuple[QueueScanner, QueueRows | None]]:
     """Look at each queue in the open transaction. Each may have a fair share of what those before it left.
 
-    :param looked: is given what each queue has, also where a later one fails.
+    :returns: what each queue has, once it is looked at.
     :raises QueueFails: something is wrong with one of several queues.
     """
     session.hurry()
@@ -191,27 +188,15 @@ def take_turns(
     # has fewer rows than there are queues, those come first that have waited longest.
     enough = limits.rows >= len(scanners)
     scanners = sorted(scanners, key=lambda each: (enough and each.full, each.served))
+    held = False
     for at, scanner in enumerate(scanners):
         if limits.rows <= 0 or limits.bytes <= 0:
             return
-        held = any(part is not None and part.locked for _, part in looked)
         with setting_aside(session, scanner.name):
-            part = look(scanner, _search(session, scanner.table, held=held), limits.share(len(scanners) - at))
-        looked.append((scanner, part))
+            share = limits.share(len(scanners) - at)
+            part = look(scanner, Turn(session, session.at(scanner.table), share, held))
+        yield scanner, part
         if part is not None:
+            held |= part.locked
             rows, size = limits.rows - part.rows.rows, limits.bytes - part.rows.bytes
             limits = replace(limits, rows=rows, bytes=size)
-
-
-def _search(session: QueueSession, table: Table, *, held: bool) -> Search:
-    """:param held: whether the transaction holds rows of other queues already."""
-
-    def search(find: Callable[[Queue], QueueRows | None]) -> QueueRows | None:
-        part = find(session.at(table))
-        if not held and (part is None or not part.locked):
-            # A statement that alters an idle queue need not wait until the batch of the others is settled.
-            session.connection.rollback()
-            session.hurry()
-        return part
-
-    return search

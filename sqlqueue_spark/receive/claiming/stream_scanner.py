@@ -1,13 +1,12 @@
 """Finds the rows of the next batch: when to look, what comes first, how much to claim, how long to rest.
 
 A stream has a scanner of its own for each queue, which knows where it has looked, what it leaves to
-neighbours, and how long it rests. With several queues, one that fails is set aside for a while, and the batch
-is claimed without it.
+neighbours, and how long it rests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,22 +17,15 @@ from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
 from sqlqueue_spark.receive.claiming.claim_ahead import IDLE_SECONDS, ClaimAhead, Enough
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
 from sqlqueue_spark.receive.claiming.neighbour_watch import NeighbourWatch
-from sqlqueue_spark.receive.claiming.next_batch import (
-    BatchMaker,
-    NextBatch,
-    QueueFails,
-    QueueRows,
-    setting_aside,
-)
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
 from sqlqueue_spark.receive.claiming.poll_backoff import LONGEST_SLEEP
-from sqlqueue_spark.receive.claiming.queue_scanner import Look, QueueScanner, Search, take_turns
+from sqlqueue_spark.receive.claiming.queue_scanner import Look, QueueScanner, Turn, take_turns
+from sqlqueue_spark.receive.claiming.set_aside import QueueFails, setting_aside
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 
 log = plain_text.logger(__name__)
 
-#: How long a batch does without a queue that has failed.
-LATER_SECONDS = 5.0
 #: A claim ahead that is this many times larger than the next batch should be is given back.
 _TOO_LARGE = 2
 #: The least pause between two looks for queues that a pattern matches.
@@ -217,10 +209,9 @@ class Scanner:
         limits, end = replace(self._limits, rows=rows), present.end
         among = [member for member in self._due() if lasts.get(member.name, LOWEST) < member.end]
 
-        def ahead(member: QueueScanner, search: Search, share: BatchLimits) -> QueueRows | None:
+        def ahead(member: QueueScanner, turn: Turn) -> QueueRows | None:
             # Two claims of one stream never want the same row, even when the first one's connection is lost.
-            after, up_to = lasts.get(member.name, member.head.ended_at), member.end
-            return search(lambda queue: member.find_onward(queue, after, up_to, share, ahead=True))
+            return member.ahead(turn, lasts.get(member.name, member.head.ended_at))
 
         def claim(enough: Enough) -> NextBatch | None:
             return self._claim(end, among, replace(limits, enough=enough), ahead, ahead=True)
@@ -289,15 +280,15 @@ class Scanner:
         :raises QueueFails: something is wrong with one of several queues.
         """
         due = [(member, part) for member, part in self._of(batch) if member.backlog.due]
-        if due:
-            session.hurry()
+        if not due:
+            return
+        session.hurry()
         for member, part in due:
             # PostgreSQL keeps the last statement's scan, and with it an index page, until the transaction's
             # next statement. Every VACUUM waits for that page. The attempt's end lets it go.
             with setting_aside(session, part.name), session.connection.attempt():
                 member.backlog.look(session.at(part.queue.table.table), part.last)
-        if due:
-            session.patient()
+        session.patient()
 
     # -- what comes first ------------------------------------------------------------------------
 
@@ -323,8 +314,8 @@ class Scanner:
         batch = self._mark(self._claim(start, self._due(), self._limits, QueueScanner.onward))
         if batch is None and self._bounded:
             for member in self._members.values():
-                if isinstance(member.failure, TryAgain):
-                    raise member.failure  # the run must not end as if that queue were empty
+                if isinstance(member.aside.failure, TryAgain):
+                    raise member.aside.failure  # the run must not end as if that queue were empty
         return batch
 
     def _mark(self, batch: NextBatch | None) -> NextBatch | None:
@@ -358,15 +349,14 @@ class Scanner:
         if not members:
             return None
         limits = limits.at_most(self._maker.bearable.rows)
-
-        looked: list[tuple[QueueScanner, QueueRows | None]] = []
-        session = self._pool.borrow()  # it stays lent if its transaction holds the rows
+        looked: dict[QueueScanner, QueueRows | None] = {}
 
         def turn() -> list[QueueRows]:
             self._given_back(looked)
             now = self._clock()
-            take_turns(session, [each for each in members if now >= each.not_before], limits, look, looked)
-            parts = [part for _, part in looked if part is not None]
+            due = [member for member in members if now >= member.aside.until]
+            looked.update(take_turns(session, due, limits, look))  # as far as it comes before an error
+            parts = [part for part in looked.values() if part is not None]
             self._learn(looked, rests=counts and not (ahead and not parts))
             return parts
 
@@ -379,34 +369,32 @@ class Scanner:
                     return batch
                 except QueueFails as error:
                     session.connection.rollback()
-                    self._given_back(looked)
                     failing = next(each for each in members if each.name == error.name)
                     self._set_aside(session, failing, error.cause)
 
+        session = self._pool.borrow()
         try:
             batch = made()
-            held = batch is not None and batch.session is not None
-            if not held:
-                session.rollback()
+            if batch is not None and batch.session is not None:
+                return batch  # the session stays lent: its transaction holds the rows
+            session.rollback()
         except BaseException:
             session.connection.close()
             raise
-        if not held:
-            self._pool.give_back(session)
+        self._pool.give_back(session)
         return batch
 
-    def _given_back(self, looked: list[tuple[QueueScanner, QueueRows | None]]) -> None:
+    def _given_back(self, looked: dict[QueueScanner, QueueRows | None]) -> None:
         """Forget what a turn has found: its rows are free again."""
-        for member, part in looked:
+        for member, part in looked.items():
             if part is not None:
                 member.headroom.forget_claims()
         looked.clear()
 
-    def _learn(self, looked: Sequence[tuple[QueueScanner, QueueRows | None]], *, rests: bool) -> None:
-        for member, part in looked:
-            if member.failure is not None and (rests or part is not None):
-                log.warning("queue_works_again queue=%s", member.name)
-                member.failure = None
+    def _learn(self, looked: Mapping[QueueScanner, QueueRows | None], *, rests: bool) -> None:
+        for member, part in looked.items():
+            if rests or part is not None:
+                member.aside.works()
             if part is not None:
                 self._served += 1
                 member.pace.found()
@@ -444,12 +432,9 @@ class Scanner:
         :raises SqlQueueError: no queue of a list is left that could ever have rows.
         """
         session.forget(member.table)
-        if member.failure is None or type(member.failure) is not type(error):
-            log.warning("queue_set_aside queue=%s: %s The others go on; it is tried again every %.0f s",
-                        member.name, error, LATER_SECONDS)  # fmt: skip
-        member.failure, member.not_before = error, self._clock() + LATER_SECONDS
+        member.aside.fails(error, self._clock())
         member.backlog.seen = None
-        failures = [each.failure for each in self._members.values()]
+        failures = [each.aside.failure for each in self._members.values()]
         if not self._matches and not any(each is None or isinstance(each, TryAgain) for each in failures):
             raise error
 
