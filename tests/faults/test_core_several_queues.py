@@ -250,6 +250,33 @@ def test_a_queue_whose_table_is_locked_does_not_hold_up_the_others(postgresql, c
     assert caplog.text.count("queue_works_again") == 1
 
 
+@pytest.mark.parametrize("headroom", ["auto", "0"], ids=["for neighbours", "what waits behind"])
+def test_a_queue_that_fails_while_its_rows_are_claimed_ahead_does_not_hold_up_the_others(
+    postgresql, guarded_url, headroom
+):
+    """It fails when the stream looks there for something else. Its rows are free again, too."""
+    queues = Queues(postgresql, *FIVE)
+    ids = fill(queues)
+    names = ", ".join(FIVE)
+    postgresql.execute(f"GRANT SELECT, UPDATE, DELETE ON {names} TO guarded")
+    given = {"queues": queues.listed, "url": guarded_url, "neighbourHeadroom": headroom, **SMALL}
+    with streaming(postgresql, queues, **given) as stream:
+        clock = Clock()
+        stream.time = {"clock": clock, "sleep": clock.sleep}
+        assert stream.trigger()
+        stream.receiver.settle(stream.end(stream.done))
+        postgresql.execute("REVOKE SELECT, UPDATE, DELETE ON c FROM guarded")
+        clock.now += 1
+        stream.table = Rest(queues, "abde")
+        stream.drain()
+        has_everything(stream, ids, "abde")
+        postgresql.execute("GRANT SELECT, UPDATE, DELETE ON c TO guarded")
+        clock.now += 1
+        stream.table = queues
+        stream.drain()
+        has_everything(stream, ids)
+
+
 @pytest.mark.tier("all")
 def test_rows_that_others_hold_stay_theirs(engine, queues):
     ids = fill(queues)

@@ -1,9 +1,11 @@
-"""When the next look for late rows is due."""
+"""When the next look for late rows is due, and what a claim that failed leaves behind."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
 
+from sqlqueue_spark.errors import ConnectionLost
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed
@@ -12,6 +14,7 @@ from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, Qu
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import LOWEST, RowSet
+from sqlqueue_spark.tables.queues import Oldest
 
 OPTIONS = SourceOptions.parse(
     {"url": "postgresql://h/d", "queue": "orders", "pollInterval": "1ms", "neighbourHeadroom": "0"}
@@ -34,7 +37,8 @@ class SlowPool(ConnectionPool):
         self.opened_before, self.names = True, {Table(table="orders", schema="public"): NAME}
         dialect = SimpleNamespace(tells_receivers=True)
         connection = SimpleNamespace(rollback=lambda: None, close=lambda: None, dialect=dialect)
-        queue = SimpleNamespace(connection=connection, name=NAME)
+        queue = SimpleNamespace(connection=connection, name=NAME, table=SimpleNamespace(name=NAME))
+        queue.oldest = self.oldest
         return SimpleNamespace(
             connection=connection,
             rollback=connection.rollback,
@@ -45,6 +49,9 @@ class SlowPool(ConnectionPool):
 
     def give_back(self, session):
         pass
+
+    def oldest(self, *looked):
+        raise AssertionError(f"It leaves no rows to neighbours, and looks at {looked}.")
 
 
 class Seen(BatchMaker):
@@ -83,3 +90,38 @@ def test_time_to_connect_does_not_delay_late_rows(seconds):
     now[0] += 0.2
     assert scanner.next(None, 10) is not None
     assert maker.looks == [LOWEST, 7, LOWEST]
+
+
+class Lost(Seen):
+    """Locks a row, and then loses its connection."""
+
+    def make(self, *given):
+        turn = given[-1]
+        assert turn() != []
+        raise ConnectionLost("The connection was lost.")
+
+
+class TwoFreeRows(SlowPool):
+    """Notes above which row each look goes on that finds what is left to neighbours."""
+
+    def __init__(self, now):
+        super().__init__(now)
+        self.onward = []
+
+    def oldest(self, *looked):
+        self.onward.append(looked[2])
+        return Oldest(
+            free_before=0, held=0, floor=LOWEST, last=LOWEST, free=2, enough=True, streams=0, looking=0
+        )
+
+
+def test_rows_of_a_claim_that_was_lost_count_as_free():
+    """Else they would not be left to neighbours that seek the oldest rows."""
+    now = [0.0]
+    maker, pool = Lost(now, 0.0), TwoFreeRows(now)
+    options = dataclasses.replace(OPTIONS, neighbour_headroom=2)
+    scanner = Scanner(options, pool, maker, lambda: now[0], lambda _: None)
+    for _ in range(2):
+        with pytest.raises(ConnectionLost):
+            scanner.next(None, 10)
+    assert pool.onward == [LOWEST, LOWEST]

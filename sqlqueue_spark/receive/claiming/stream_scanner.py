@@ -6,12 +6,12 @@ neighbours, and how long it rests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import SqlQueueError, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
 from sqlqueue_spark.receive.claiming.claim_ahead import IDLE_SECONDS, ClaimAhead, Enough
@@ -241,13 +241,14 @@ class Scanner:
         if self._ahead is None or (made := self._ahead.made()) is None:
             return
         members = [member for member, _ in self._of(made)]
+        seen: list[bool] = []
         try:
             with self._pool.borrowed() as session, session.brief_transaction():
-                seen = [each.headroom.appeared(session.at(each.table)) for each in members]
-        except (RowsHeld, QueueError):
-            if not self._options.several:
-                raise
-            seen = [True]  # another session waits for the whole table, and so for this claim
+                for member in members:
+                    with setting_aside(session, member.name):
+                        seen.append(member.headroom.appeared(session.at(member.table)))
+        except QueueFails:
+            seen = [True]  # a session that waits for the whole table waits for this claim
         if any(seen):
             for member in members:
                 member.head.look_from_start_next()
@@ -268,8 +269,9 @@ class Scanner:
                         self._look_behind(session, held)
             except BaseException as error:
                 held.release()
+                self._given_back(self._of(held))
                 if isinstance(error, QueueFails):
-                    raise error.cause  # noqa: B904 -- it is the cause already
+                    return None  # the claim that follows meets the same, and does without that queue
                 raise
             self._mark(held)
         return held
@@ -352,7 +354,8 @@ class Scanner:
         looked: dict[QueueScanner, QueueRows | None] = {}
 
         def turn() -> list[QueueRows]:
-            self._given_back(looked)
+            self._given_back(looked.items())
+            looked.clear()
             now = self._clock()
             due = [member for member in members if now >= member.aside.until]
             looked.update(take_turns(session, due, limits, look))  # as far as it comes before an error
@@ -379,17 +382,17 @@ class Scanner:
                 return batch  # the session stays lent: its transaction holds the rows
             session.rollback()
         except BaseException:
+            self._given_back(looked.items())
             session.connection.close()
             raise
         self._pool.give_back(session)
         return batch
 
-    def _given_back(self, looked: dict[QueueScanner, QueueRows | None]) -> None:
-        """Forget what a turn has found: its rows are free again."""
-        for member, part in looked.items():
+    def _given_back(self, found: Iterable[tuple[QueueScanner, QueueRows | None]]) -> None:
+        """Forget what was found: its rows are free again."""
+        for member, part in found:
             if part is not None:
                 member.headroom.forget_claims()
-        looked.clear()
 
     def _learn(self, looked: Mapping[QueueScanner, QueueRows | None], *, rests: bool) -> None:
         for member, part in looked.items():
