@@ -42,7 +42,7 @@ class ReceiverBeforeSpark42:
         newest = self._source.latest(self._done, self._max_rows, sure=self._known)
         if not self._known and newest is not None:
             # The claim may have just the rows that the last batch left: its offset would be no news to Spark.
-            return newest.told_by(secrets.token_hex(8))
+            return newest.saying(process=secrets.token_hex(8))
         return newest
 
     def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:

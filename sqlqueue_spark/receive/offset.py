@@ -6,14 +6,16 @@ offset carries the table's identity and the row ids of some dozens of witnesses 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY, SourceOptions
 from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.tables.stages.stage_table import table_of
 
 #: An offset as Spark knows it.
 Json = dict[str, Any]
@@ -50,19 +52,10 @@ class Offset:
         live: RowSet,
         expired: RowSet,
         witnesses: Mapping[int, str] = _NO_WITNESSES,
-        mode: str = RECEIVE_ONLY,
-        serial: int = 0,
-        stage: str = "",
     ) -> None:
-        own: Json = {} if mode == RECEIVE_ONLY else {"mode": mode}
-        if serial:  # the first versions wrote none
-            own["serial"] = serial
-        if stage:
-            own["stage"] = stage
         self._read(
             {
                 "version": VERSION,
-                **own,
                 "queue": queue,
                 "table": identity,
                 "rows": len(live),
@@ -71,7 +64,6 @@ class Offset:
                 "witnesses": {str(row_version): row_id for row_version, row_id in witnesses.items()},
             }
         )
-        self.live, self.expired = live, expired
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Self | None:
@@ -116,7 +108,7 @@ class Offset:
         """Read what belongs to the whole batch."""
         self._json = json
         self.mode: str = json.get("mode", RECEIVE_ONLY)
-        self.serial: int = json.get("serial", 0)
+        self.serial: int = json.get("serial", 0)  # the first versions wrote none
         #: In mode ``sendsAtomicWithReceive`` the table where what the batch sends waits for its settling.
         self.stage: str = json.get("stage", "")
 
@@ -124,13 +116,9 @@ class Offset:
         """The offset as Spark writes it. Equal offsets give equal texts."""
         return dict(self._json)
 
-    def after(self, start: Offset | None) -> Self:
-        """The offset of the same rows as the batch that follows ``start``."""
-        return self._of({**self._json, "serial": next_serial(start)})
-
-    def told_by(self, process: str) -> Self:
-        """The offset of the same rows as one that only this process tells Spark."""
-        return self._of({**self._json, "process": process})
+    def saying(self, **more: str | int) -> Self:
+        """The offset of the same rows that says this, too."""
+        return self._of({**self._json, **more})
 
     @property
     def parts(self) -> tuple[Offset, ...]:
@@ -177,18 +165,11 @@ class JointOffset(Offset):
     it once.
     """
 
-    def __init__(
-        self, parts: Sequence[Offset], *, mode: str = RECEIVE_ONLY, serial: int = 0, stage: str = ""
-    ) -> None:
+    def __init__(self, parts: Sequence[Offset]) -> None:
         """:param parts: the rows of each queue. Their own modes, serials and stages do not count."""
-        parts = sorted(parts, key=lambda part: part.queue)
-        own: Json = {} if mode == RECEIVE_ONLY else {"mode": mode}
-        if stage:
-            own["stage"] = stage
-        its = [{key: part._json[key] for key in _OF_A_QUEUE} for part in parts]  # noqa: SLF001 -- its own
-        self._read({"version": JOINT_VERSION, **own, "serial": serial, "queues": its})
-        for known, given in zip(self.parts, parts, strict=True):
-            known.live, known.expired = given.live, given.expired
+        its = [part._json for part in sorted(parts, key=lambda part: part.queue)]  # noqa: SLF001 -- its own
+        its = [{key: each[key] for key in _OF_A_QUEUE} for each in its]
+        self._read({"version": JOINT_VERSION, "queues": its})
 
     def _read(self, json: Json) -> None:
         self._read_batch(json)
@@ -208,26 +189,20 @@ class JointOffset(Offset):
         return all(part.empty for part in self._parts)
 
 
-class QueuePart(NamedTuple):
-    """What the offset of a batch says of one queue; as in :class:`Offset`."""
-
-    queue: str
-    identity: str
-    live: RowSet
-    expired: RowSet
-    witnesses: Mapping[int, str] = _NO_WITNESSES
-
-
-def batch_offset(
-    start: Offset | None, parts: Iterable[QueuePart], *, several: bool, mode: str, stage: str = ""
-) -> Offset:
+def batch_offset(start: Offset | None, parts: Sequence[Offset], options: SourceOptions) -> Offset:
     """The offset of the batch after ``start``: that of its one queue, or for several queues a joint one."""
-    serial = next_serial(start)
-    offsets = [Offset(**part._asdict(), mode=mode, serial=serial, stage=stage) for part in parts]
-    if several:
-        return JointOffset(offsets, mode=mode, serial=serial, stage=stage)
-    (only,) = offsets
-    return only
+    own: dict[str, str | int] = {"serial": next_serial(start)}
+    if options.transaction_mode != RECEIVE_ONLY:
+        own["mode"] = options.transaction_mode
+    if stage := stage_of(options):
+        own["stage"] = stage.to_text()
+    (rows,) = [JointOffset(parts)] if options.several else parts
+    return rows.saying(**own)
+
+
+def stage_of(options: SourceOptions) -> Table | None:
+    """The stage of a stream; None where its mode needs none."""
+    return table_of(options) if options.transaction_mode == ATOMIC else None
 
 
 def to_json(offset: Offset | None) -> Json:

@@ -23,7 +23,6 @@ from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding.held_batch import HeldBatch
-from sqlqueue_spark.receive.holding.stage_dispatch import stage_of
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.receive.reading.slices import Task
 from sqlqueue_spark.tables.queues import Queue
@@ -43,21 +42,16 @@ class Receiver:
         on_first_open: Callable[[Queue], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-        watches: bool = True,
     ) -> None:
-        """:param on_first_open: is given each queue when the stream opens it for the first time.
-        :param watches: whether to look for neighbours while a batch runs.
-        """
+        """:param on_first_open: is given each queue when the stream opens it for the first time."""
         self._options = options
-        self._maker = self._batch_maker(clock, sleep)
         self._pool = ConnectionPool(options, on_first_open)
-        self._scanner = Scanner(options, self._pool, self._maker, clock, sleep, watches=watches)
+        self._scanner = Scanner(options, self._pool, self._batch_maker(clock, sleep), clock, sleep)
         #: The batch whose rows are held. In mode ``none`` that is only one that was begun in another mode.
         self._batch = HeldBatch(options, self._pool, self._scanner)
 
     def _batch_maker(self, clock: Callable[[], float], _: Callable[[float], None]) -> BatchMaker:
-        stage = stage_of(self._options)
-        return Claims(self._options, "" if stage is None else stage.to_text(), clock)
+        return Claims(self._options, clock)
 
     def latest(self, start: Offset | None, max_rows: int | None, *, sure: bool = True) -> Offset | None:
         """Settle what is held if ``start`` is its offset, then claim the next rows and return their offset.
@@ -107,7 +101,7 @@ class Receiver:
 
     def waiting(self) -> Json | None:
         """How many rows wait behind the present batch, and how old the oldest is, as last seen."""
-        return self._maker.moved_on.tell(self._scanner.waiting())
+        return self._scanner.waiting()
 
     def close(self) -> None:
         """Settle the held batch if ``doneFile`` says so, else give it back; then end the connections."""

@@ -45,8 +45,7 @@ def test_an_offset_names_queue_rows_and_witnesses(engine, queue):
             live=RowSet([(1, 3), (5, 6)]),
             expired=RowSet([(4, 4)]),
             witnesses={row: str(row_id(number)) for row, number in {1: 0, 2: 1, 3: 2, 5: 3, 6: 4}.items()},
-            serial=1,
-        )
+        ).saying(serial=1)
         assert offset.queue.startswith(f"orders@[{queue.schema}]@[")
         assert offset.identity
 

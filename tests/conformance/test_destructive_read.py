@@ -48,9 +48,7 @@ def test_an_offset_says_its_mode_and_the_seen_rows(engine, queue):
             identity=offset.identity,
             live=RowSet([(1, 1), (3, 3)]),
             expired=RowSet(),
-            mode="none",
-            serial=1,
-        )
+        ).saying(mode="none", serial=1)
         assert offset.queue.startswith(f"orders@[{queue.schema}]@[")
 
 

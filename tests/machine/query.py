@@ -194,8 +194,9 @@ class _Reader:
 
     def __init__(self, world: World, options: SourceOptions, *, follows: bool, first: bool) -> None:
         kind: Any = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
+        self._core = kind(options, clock=world.clock, sleep=world.sleep)
         # A scenario has a time of its own and plays the same each time. The watch looks by the real clock.
-        self._core = kind(options, clock=world.clock, sleep=world.sleep, watches=False)
+        self._core._scanner._watch.close()
         self._most = options.most_rows
         self._follower = ReceiverBeforeSpark42(self._core, self._most) if follows else None
         if self._follower is not None and first:

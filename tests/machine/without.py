@@ -14,7 +14,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import offset
-from sqlqueue_spark.receive.claiming import headroom
+from sqlqueue_spark.receive.claiming import headroom, next_batch
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
@@ -45,7 +45,7 @@ def serials() -> Iterator[None]:
     def same(_: object) -> int:
         return 0
 
-    with mock.patch.object(offset, "next_serial", same):
+    with mock.patch.object(offset, "next_serial", same), mock.patch.object(next_batch, "next_serial", same):
         yield
 
 

@@ -170,7 +170,9 @@ class Stream:
         """The reader of the process that runs now."""
         if self._receiver is None:
             kind = DestructiveReceiver if self.options.transaction_mode == NO_TRANSACTION else Receiver
-            self._receiver = Reader(kind(self.options, watches=not self.time, **self.time))
+            self._receiver = Reader(kind(self.options, **self.time))
+            if self.time:
+                self._receiver.source._scanner._watch.close()  # it looks by the real clock
         return self._receiver
 
     def trigger(self) -> bool:

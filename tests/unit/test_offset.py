@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.receive.offset import INITIAL, JointOffset, Offset
+from sqlqueue_spark.receive.offset import INITIAL, JointOffset, Offset, next_serial
 from sqlqueue_spark.row_set import RowSet
 
 OFFSET = Offset(
@@ -53,9 +53,7 @@ def test_an_offset_of_another_mode_says_so():
         identity=OFFSET.identity,
         live=OFFSET.live,
         expired=RowSet(),
-        mode="none",
-        serial=17,
-    )
+    ).saying(mode="none", serial=17)
     written = offset.to_json()
     assert (written["mode"], written["serial"], written["witnesses"]) == ("none", 17, {})
     assert Offset.from_json(json.loads(json.dumps(written))) == offset
@@ -126,7 +124,7 @@ def test_an_offset_keeps_the_text_it_was_read_from(own):
 def test_the_rows_of_an_offset_are_not_read_unasked():
     offset = Offset.from_json({**OFFSET.to_json(), "live": "not packed"})
     assert offset is not None
-    assert (offset.empty, offset.serial, offset.after(offset).serial) == (False, 0, 1)
+    assert (offset.empty, offset.serial, offset.saying(serial=next_serial(offset)).serial) == (False, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +151,8 @@ BILLING = Offset(
     expired=RowSet([(2, 3)]),
     witnesses={2: "00000000-0000-4000-8000-000000000002"},
 )
-JOINT = JointOffset(
-    [OFFSET, BILLING], mode="sendsAtomicWithReceive", serial=7, stage="Forward.Outgoing@[dbo]"
+JOINT = JointOffset([OFFSET, BILLING]).saying(
+    mode="sendsAtomicWithReceive", serial=7, stage="Forward.Outgoing@[dbo]"
 )
 
 
@@ -187,15 +185,15 @@ def test_an_offset_over_several_queues_survives_the_log():
 
 
 def test_the_same_rows_after_another_batch_have_another_offset():
-    after = JOINT.after(JOINT)
+    after = JOINT.saying(serial=next_serial(JOINT))
     assert isinstance(after, JointOffset)
     assert (after.serial, after.parts[0].serial) == (8, 8)
     assert after != JOINT
-    assert JOINT.told_by("process") != JOINT
+    assert JOINT.saying(process="5f1d") != JOINT
 
 
 def test_an_offset_of_no_rows_over_several_queues_is_empty():
-    nothing = JointOffset([], mode="sendsAtomicWithReceive", serial=1, stage="Forward.Outgoing@[dbo]")
+    nothing = JointOffset([]).saying(mode="sendsAtomicWithReceive", serial=1, stage="Forward.Outgoing@[dbo]")
     assert (nothing.empty, nothing.claimed, nothing.parts) == (True, 0, ())
     assert Offset.from_json(nothing.to_json()) == nothing
 
@@ -215,4 +213,4 @@ def test_an_offset_over_ten_queues_of_a_million_rows_is_small():
         )
         for number in range(10)
     ]
-    assert len(json.dumps(JointOffset(parts, serial=1).to_json())) < 5_000
+    assert len(json.dumps(JointOffset(parts).saying(serial=1).to_json())) < 5_000

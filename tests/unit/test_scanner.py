@@ -58,16 +58,13 @@ class Seen(BatchMaker):
     """Sees one row from the start of the queue, and locks none."""
 
     def __init__(self, now, seconds):
-        super().__init__()
+        super().__init__(OPTIONS, lambda: now[0])
         self.now, self.seconds, self.looks = now, seconds, []
 
-    def find(self, _):
-        def find(queue, after, up_to, limits):
-            self.now[0] += self.seconds
-            self.looks.append(after)
-            return QueueRows(queue, Claimed(live=ROW), locked=False) if after == LOWEST else None
-
-        return find
+    def find(self, queue, after, *_):
+        self.now[0] += self.seconds
+        self.looks.append(after)
+        return QueueRows(queue, Claimed(live=ROW), locked=False) if after == LOWEST else None
 
     def make(self, _, start, turn):
         parts = turn()

@@ -145,12 +145,11 @@ def held(queue, limits, most_locked=HIGHEST, bearable=None) -> NextBatch | None:
         "queue": "orders",
         "maxMessagesPerTrigger": str(most_locked),
     }
-    claims = Claims(SourceOptions.parse(given), "", time.monotonic)
+    claims = Claims(SourceOptions.parse(given), time.monotonic)
     claims.bearable = bearable or claims.bearable
-    find = claims.find(QUEUE.table)
 
     def turn():
-        part = find(queue, LOWEST, HIGHEST, limits.at_most(claims.bearable.rows))
+        part = claims.find(queue, LOWEST, HIGHEST, limits.at_most(claims.bearable.rows))
         return [] if part is None else [part]
 
     return claims.make(session_of(queue), None, turn)

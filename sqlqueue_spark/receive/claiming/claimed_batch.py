@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, TooMuch
-from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, SourceOptions
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import claim, claim_again
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
-from sqlqueue_spark.receive.claiming.in_transit import Forwarder
-from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, Find, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
 from sqlqueue_spark.receive.claiming.set_aside import setting_aside
 from sqlqueue_spark.receive.offset import Offset, batch_offset
 from sqlqueue_spark.tables.queues import Queue
@@ -31,8 +29,8 @@ _WITNESSES, _LEAST_WITNESSES = 64, 4
 class _Making:
     """What a claim has met while it is being made."""
 
-    #: The messages in transit of the present turn: who moves them on, in which queue, which rows.
-    in_transit: list[tuple[Forwarder, Queue, Mapping[int, int]]] = field(default_factory=list)
+    #: The messages in transit of the present turn: in which queue, which rows, and their bytes.
+    in_transit: list[tuple[Queue, Mapping[int, int]]] = field(default_factory=list)
     #: Messages in transit that cannot be moved on, by queue: they are rows of the batch like any other.
     stay: dict[str, set[int]] = field(default_factory=dict)
     #: The rows that the present turn has locked, and the most that it has asked for.
@@ -47,36 +45,27 @@ class Claims(BatchMaker):
     anew.
     """
 
-    def __init__(self, options: SourceOptions, stage: str, clock: Callable[[], float]) -> None:
-        """:param stage: the stage where messages of the batch wait until it is settled; empty for none."""
-        super().__init__()
-        self._options = options
-        self._stage = stage
-        self._clock = clock
+    def __init__(self, options: SourceOptions, clock: Callable[[], float]) -> None:
+        super().__init__(options, clock)
         #: A claim ahead may be made beside another claim, on another connection.
         self._making: dict[Connection, _Making] = {}
 
-    def find(self, table: Table) -> Find:  # noqa: ARG002 -- all queues are claimed alike
-        forwarder = Forwarder(self._options, self._clock, self.moved_on)
+    def find(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
+        making = self._making[queue.connection]
+        stay = making.stay.get(queue.name, set())
 
-        def find(queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
-            making = self._making[queue.connection]
-            stay = making.stay.get(queue.name, set())
+        def elsewhere(same: Queue, rows: Sequence[int]) -> set[int]:
+            return set(self.forwarder.elsewhere(same, rows)) - stay
 
-            def elsewhere(same: Queue, rows: Sequence[int]) -> set[int]:
-                return set(forwarder.elsewhere(same, rows)) - stay
-
-            limits = limits.beside_receivers(queue.table, self._options.most_locked_rows)
-            making.asked = making.locked + limits.rows
-            claimed = claim(queue, after, up_to, limits, elsewhere)
-            making.locked += claimed.rows
-            if claimed.in_transit:
-                making.in_transit.append((forwarder, queue, claimed.in_transit))
-            # A claim ahead would make others step over twice as many rows.
-            claimed.full &= queue.table.row_versions or not claimed.stepped_over
-            return QueueRows(queue, claimed) if claimed.rows else None
-
-        return find
+        limits = limits.beside_receivers(queue.table, self._options.most_locked_rows)
+        making.asked = making.locked + limits.rows
+        claimed = claim(queue, after, up_to, limits, elsewhere)
+        making.locked += claimed.rows
+        if claimed.in_transit:
+            making.in_transit.append((queue, claimed.in_transit))
+        # A claim ahead would make others step over twice as many rows.
+        claimed.full &= queue.table.row_versions or not claimed.stepped_over
+        return QueueRows(queue, claimed) if claimed.rows else None
 
     def make(
         self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
@@ -109,11 +98,11 @@ class Claims(BatchMaker):
     ) -> Sequence[QueueRows]:
         """What a turn finds, when the messages in transit that it meets have been moved on."""
         parts = turn()
-        if due := [each for each in making.in_transit if each[0].due]:
+        if due := [each for each in making.in_transit if self.forwarder.due(each[0])]:
             session.connection.rollback()
-            for forwarder, queue, sizes in due:  # in transactions of their own
+            for queue, sizes in due:  # in transactions of their own
                 try:
-                    stay = forwarder.move(queue, sizes)
+                    stay = self.forwarder.move(queue, sizes)
                 except (QueueError, ConfigurationError, LockTimeout) as error:
                     if not session.several:
                         raise
@@ -139,9 +128,7 @@ class Claims(BatchMaker):
             if part.queue.table.row_versions:  # readers still see the rows
                 part.delete()
                 part.deleted = True
-        mode = ATOMIC if self._stage else RECEIVE_ONLY
-        end = batch_offset(start, offsets, several=session.several, mode=mode, stage=self._stage)
-        return NextBatch(start, end, parts, session)
+        return NextBatch(start, batch_offset(start, offsets, self._options), parts, session)
 
 
 def without_keys_of_others(session: QueueSession, parts: list[QueueRows]) -> list[QueueRows]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import Claimed, look
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
-from sqlqueue_spark.receive.claiming.in_transit import Forwarder
-from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, Find, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.offset import Offset, batch_offset
 from sqlqueue_spark.row_set import LOWEST, RowSet
@@ -26,19 +26,15 @@ class Looks(BatchMaker):
     def __init__(
         self, options: SourceOptions, clock: Callable[[], float], sleep: Callable[[float], None]
     ) -> None:
-        super().__init__()
-        self._options = options
-        self._clock = clock
-        self._sleep = sleep
-        self._queues: dict[Table, _QueueLook] = {}
+        super().__init__(options, clock)
+        self._queues: dict[Table, _QueueLook] = defaultdict(
+            lambda: _QueueLook(self, PollBackoff(options.poll_interval, clock, sleep))
+        )
         #: Whether the run ends when no row is found. Then a look sleeps through a pause.
         self.bounded = False
 
-    def find(self, table: Table) -> Find:
-        pace = PollBackoff(self._options.poll_interval, self._clock, self._sleep)
-        its = _QueueLook(self, pace, Forwarder(self._options, self._clock, self.moved_on))
-        self._queues[table] = its
-        return its.find
+    def find(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
+        return self._queues[queue.table.table].find(queue, after, up_to, limits)
 
     def make(
         self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
@@ -48,9 +44,7 @@ class Looks(BatchMaker):
         if not parts:
             return None
         rows = [part.offset(part.queue.table.identity) for part in parts]
-        return NextBatch(
-            start, batch_offset(start, rows, several=session.several, mode=NO_TRANSACTION), parts
-        )
+        return NextBatch(start, batch_offset(start, rows, self._options), parts)
 
     def note(self, batch: NextBatch) -> None:
         """Note that rows are planned: their batch is told to Spark."""
@@ -66,10 +60,9 @@ class _QueueLook:
     receiver may lock rows and give them back again and again, and each time they would make an empty batch.
     """
 
-    def __init__(self, looks: Looks, pace: PollBackoff, forwarder: Forwarder) -> None:
+    def __init__(self, looks: Looks, pace: PollBackoff) -> None:
         """:param pace: the pauses between two batches of the same rows."""
         self._looks = looks
-        self._forwarder = forwarder
         #: The highest row that was ever planned.
         self.planned_to = LOWEST
         self._pace = pace
@@ -89,7 +82,9 @@ class _QueueLook:
         return QueueRows(queue, rows, locked=False)
 
     def _look(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> Claimed:
-        return self._forwarder.find(queue, lambda elsewhere: look(queue, after, up_to, limits, elsewhere))
+        return self._looks.forwarder.find(
+            queue, lambda elsewhere: look(queue, after, up_to, limits, elsewhere)
+        )
 
     def _plans_again(self, queue: Queue, after: int, up_to: int, rows: RowSet) -> bool:
         """Whether rows that were planned before are planned once more now."""

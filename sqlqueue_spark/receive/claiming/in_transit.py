@@ -9,7 +9,7 @@ appear in between are locked and not claimed, and are moved the next time.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, RowsHeld, SqlQueueError, TryAgain
@@ -19,7 +19,6 @@ from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers, 
 from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
-from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import RowSet, portions
 from sqlqueue_spark.tables import queue_shape
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
@@ -36,26 +35,16 @@ _CHUNK, _CHUNK_BYTES = 500, 16 << 20
 _LOCKED_MS, _LATER_SECONDS = 500, 5.0
 
 
-@dataclass
-class MovedOn:
-    """How many rows a source has moved on since it began, to their destinations or to the error queue."""
-
-    rows: int = 0
-
-    def tell(self, waiting: Json | None) -> Json | None:
-        """What the source reports of what waits, and this number."""
-        return waiting if waiting is None or not self.rows else {**waiting, "movedOn": self.rows}
-
-
 class Forwarder:
-    """Finds the messages in transit of one queue, and moves them on."""
+    """Finds the messages in transit of a stream, and moves them on."""
 
-    def __init__(self, options: SourceOptions, clock: Callable[[], float], moved_on: MovedOn) -> None:
-        """:param moved_on: counts what is moved."""
+    def __init__(self, options: SourceOptions, clock: Callable[[], float]) -> None:
         self._options = options
         self._clock = clock
-        self._not_before = clock()
-        self.moved_on = moved_on
+        #: Until when the rows of a queue stay: a destination is locked.
+        self._not_before: dict[str, float] = {}
+        #: How many rows were moved on, to their destinations or to the error queue.
+        self.moved = 0
 
     def find(self, queue: Queue, look: Callable[[Elsewhere], Claimed]) -> Claimed:
         """What a look or a claim finds, when the messages in transit that it meets have been moved on.
@@ -63,16 +52,15 @@ class Forwarder:
         :param look: looks or claims; what it tells of as in transit, it leaves out. It may be called twice.
         """
         claimed = look(self.elsewhere)
-        if not claimed.in_transit or not self.due:
+        if not claimed.in_transit or not self.due(queue):
             return claimed
         queue.connection.rollback()
         stay = self.move(queue, claimed.in_transit)
         return look(lambda same, rows: set(self.elsewhere(same, rows)) - stay)
 
-    @property
-    def due(self) -> bool:
+    def due(self, queue: Queue) -> bool:
         """Whether rows are moved on now; not while a destination is locked."""
-        return self._clock() >= self._not_before
+        return self._clock() >= self._not_before.get(queue.name, 0.0)
 
     def elsewhere(self, queue: Queue, row_versions: Sequence[int]) -> Collection[int]:
         """Which of these rows are to go to another queue."""
@@ -97,7 +85,7 @@ class Forwarder:
                 with queue.connection.hasty(_LOCKED_MS):
                     stays, moved = self._move(queue, part)
                 stay |= stays
-                self.moved_on.rows += moved
+                self.moved += moved
                 fail_points.step(fail_points.TRANSIT_MOVED)
             except RowsHeld as error:
                 self._wait(queue, error)
@@ -184,7 +172,7 @@ class Forwarder:
         return False
 
     def _wait(self, queue: Queue, error: SqlQueueError) -> None:
-        self._not_before = self._clock() + _LATER_SECONDS
+        self._not_before[queue.name] = self._clock() + _LATER_SECONDS
         log.warning("forwarding_waits queue=%s: %s", queue.table.name, error)
 
     def _naming(self, queue: Queue) -> Naming:

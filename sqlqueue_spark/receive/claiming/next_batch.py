@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlqueue_spark.errors import ClaimLost
-from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BearableRows
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
-from sqlqueue_spark.receive.claiming.in_transit import MovedOn
-from sqlqueue_spark.receive.offset import Offset, QueuePart
+from sqlqueue_spark.receive.claiming.in_transit import Forwarder
+from sqlqueue_spark.receive.offset import Offset, next_serial
 from sqlqueue_spark.tables.queues import Queue
 
 
@@ -39,9 +39,12 @@ class QueueRows:
         """The highest RowVersion among the rows."""
         return max(runs.last for runs in (self.rows.live, self.rows.expired) if runs)
 
-    def offset(self, identity: str) -> QueuePart:
+    def offset(self, identity: str) -> Offset:
         """What the offset says of this queue; ``identity`` is its table's."""
-        return QueuePart(self.name, identity, self.rows.live, self.rows.expired, self.witnesses)
+        live, expired = self.rows.live, self.rows.expired
+        return Offset(
+            queue=self.name, identity=identity, live=live, expired=expired, witnesses=self.witnesses
+        )
 
     def delete(self) -> None:
         """Delete the rows in the open transaction, if that is not done yet.
@@ -75,7 +78,7 @@ class NextBatch:
 
     def follow(self, start: Offset | None) -> None:
         """Become the batch after ``start``. The rows may have been found before that batch was known."""
-        self.start, self.end = start, self.end.after(start)
+        self.start, self.end = start, self.end.saying(serial=next_serial(start))
 
     def release(self) -> None:
         """Give the rows back, so that any consumer can take them. Never raises."""
@@ -83,22 +86,18 @@ class NextBatch:
             self.session.connection.close()
 
 
-#: Looks for rows of one queue above ``after`` and up to ``up_to``, within limits; None when there are none.
-Find = Callable[[Queue, int, int, BatchLimits], QueueRows | None]
-
-
 class BatchMaker(ABC):
     """Makes a batch of the rows that looks at the queues find: a claim, or a plan that holds nothing."""
 
-    def __init__(self) -> None:
-        #: Counts the messages in transit that were moved on.
-        self.moved_on = MovedOn()
+    def __init__(self, options: SourceOptions, clock: Callable[[], float]) -> None:
+        self._options = options
+        self.forwarder = Forwarder(options, clock)
         #: The most rows of a batch that the server can bear.
         self.bearable = BearableRows()
 
     @abstractmethod
-    def find(self, table: Table) -> Find:
-        """How to look at one queue; asked once for each."""
+    def find(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
+        """Look for rows above ``after`` and up to ``up_to``, within limits; None when there are none."""
 
     @abstractmethod
     def make(

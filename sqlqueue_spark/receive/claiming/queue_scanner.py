@@ -17,11 +17,14 @@ from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.headroom import Headroom
 from sqlqueue_spark.receive.claiming.index_cleanup import IndexCleanup
 from sqlqueue_spark.receive.claiming.late_rows import Head
-from sqlqueue_spark.receive.claiming.next_batch import Find, QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.claiming.set_aside import SetAside, setting_aside
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Queue
+
+#: Looks for rows of one queue; as :meth:`BatchMaker.find`.
+Find = Callable[[Queue, int, int, BatchLimits], QueueRows | None]
 
 
 @dataclass(frozen=True)

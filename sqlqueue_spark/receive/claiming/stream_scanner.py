@@ -48,10 +48,7 @@ class Scanner:
         maker: BatchMaker,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
-        *,
-        watches: bool = True,
     ) -> None:
-        """:param watches: whether to look for neighbours while a batch runs."""
         self._options = options
         self._pool = pool
         self._maker = maker
@@ -68,7 +65,6 @@ class Scanner:
         self._bounded = False
         self._ahead: ClaimAhead | None = None
         self._watch = NeighbourWatch(pool, self._neighbours_seen)
-        self._watches = watches
         #: Late rows went before the claim ahead. Now it comes next: there may always be another late row.
         self._ahead_waited = False
         self._limits = BatchLimits(rows=options.most_rows, bytes=options.max_bytes_per_trigger)
@@ -155,6 +151,7 @@ class Scanner:
             "leftToNeighbours": sum(each.headroom.left for each in scanners),
             **({"lookedAt": min(looks)} if looks else {}),
             **({"queues": seen} if self._options.several else {}),
+            **({"movedOn": moved} if (moved := self._maker.forwarder.moved) else {}),
         }
 
     def look_from_start_next(self) -> None:
@@ -186,9 +183,7 @@ class Scanner:
     def batch_runs(self, present: NextBatch) -> None:
         """Look for neighbours while the present batch runs, and claim ahead what follows it."""
         self._claim_ahead(present)
-        if self._watches:
-            told = (m for m, part in self._of(present) if part.queue.connection.dialect.tells_receivers)
-            self._watch.begin(told)
+        self._watch.begin(m for m, part in self._of(present) if part.queue.connection.dialect.tells_receivers)
 
     def _neighbours_seen(self) -> None:
         """Give up a claim ahead at once: neighbours step over its rows. The watch calls it in its thread."""
@@ -420,7 +415,7 @@ class Scanner:
         names = self._pool.names
         for table, name in names.items():
             if name not in self._members:
-                its = (self._options, self._maker.find(table), self._clock, self._sleep)
+                its = (self._options, self._maker.find, self._clock, self._sleep)
                 self._members[name] = QueueScanner(*its, table=table, name=name, size=self._size)
                 if self._listed:
                     log.info("queue_appeared queue=%s", name)

@@ -17,7 +17,7 @@ from sqlqueue_spark.errors import ConfigurationError, RowsHeld
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SourceOptions
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
-from sqlqueue_spark.receive.offset import Offset, QueuePart, batch_offset
+from sqlqueue_spark.receive.offset import Offset, batch_offset, stage_of
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage
 from sqlqueue_spark.tables.stages.stage import Incomplete, Stage, Unsealed
@@ -177,15 +177,15 @@ class StageDispatch:
         A batch without rows of this queue leaves the offset as it is, and may stage messages all the same.
         The source looks for them on the stage that the offset names, even if the stream has another by then.
         """
-        own = "" if self._own is None else self._own.to_text()
-        if not own or (start is not None and start.stage == own):
+        if self._own is None or (start is not None and start.stage == self._own.to_text()):
             return start
-        parts: list[QueuePart] = []
+        parts: list[Offset] = []
         if not self._options.several:
+            none = RowSet()
             with self._pool.transaction() as session:
-                queues = session.all()
-                parts = [QueuePart(its.name, its.identity() or "", RowSet(), RowSet()) for its in queues]
-        return batch_offset(start, parts, several=self._options.several, mode=ATOMIC, stage=own)
+                (its,) = session.all()
+                parts = [Offset(queue=its.name, identity=its.identity() or "", live=none, expired=none)]
+        return batch_offset(start, parts, self._options)
 
     def forget(self) -> None:
         """Forget which batch has the stage: the next batch is another attempt, even at the same rows."""
@@ -385,11 +385,6 @@ _RUN_AGAIN = (
     "Remove the newest file of the checkpoint's folder commits: the batch then runs again. Where that does "
     "not help, because Spark has begun another batch since, give a new checkpoint folder."
 )
-
-
-def stage_of(options: SourceOptions) -> Table | None:
-    """The stage of a stream; None where its mode needs none."""
-    return table_of(options) if options.transaction_mode == ATOMIC else None
 
 
 def _in_use(table: Table, by_whom: str) -> ConfigurationError:
