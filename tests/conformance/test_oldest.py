@@ -24,7 +24,7 @@ def look(postgresql, queue):
 
     def oldest(*asked):
         with pool.transaction() as opened:
-            (read,) = opened.all()
+            (read,) = map(opened.at, pool.names)
             return read.oldest(*asked)
 
     with contextlib.closing(pool):
@@ -111,7 +111,7 @@ def test_the_look_locks_nothing(postgresql, queue):
     options = SourceOptions.parse({"url": postgresql.url, "queue": queue.address})
     pool = ConnectionPool(options, None)
     with contextlib.closing(pool), pool.transaction() as opened, queue.session() as neighbour:
-        (read,) = opened.all()
+        (read,) = map(opened.at, pool.names)
         assert read.oldest(LOWEST, LOWEST, LOWEST, 5) == found(0, 0, 0, 5, 5)
         assert [neighbour.take().row_version for _ in range(5)] == [1, 2, 3, 4, 5]
 

@@ -74,9 +74,6 @@ class QueueSession:
         """Whether the stream receives new rows of the queue of this canonical name."""
         return name in self._pool.names.values()
 
-    def all(self) -> list[Queue]:
-        return [self.at(table) for table in self._pool.names]
-
     def forget(self, table: Table) -> None:
         """Open a queue anew when it is asked for again: there may be another table of this name by then."""
         self._open.pop(table, None)
@@ -119,7 +116,6 @@ class ConnectionPool:
         #: Those of them that an option names, or whose owner is no stranger.
         self._trusted: set[Table] = set()
         self._seen: set[str] = set()
-        self._database = ""
         self._free: list[QueueSession] = []
         #: The sessions that this stream has had, as the server numbers them.
         self._sessions: set[int] = set()
@@ -163,8 +159,6 @@ class ConnectionPool:
         :raises QueueError: a queue of a list is not there.
         """
         found = opened(session.connection, self._options)
-        if self.several and not self._database:
-            self._database = database(session.connection)
         self.names = {queue.table.table: queue.name for queue in found}
         self._trusted = {queue.table.table for queue in found if not queue.guarded}
         for queue in found:
@@ -206,11 +200,12 @@ class ConnectionPool:
         if not self.several:
             self._check_one_queue(offset, session)
             return
-        elsewhere = {Address.parse(part.queue).catalog for part in offset.parts} - {self._database}
+        own = database(session.connection)
+        elsewhere = {Address.parse(part.queue).catalog for part in offset.parts} - {own}
         if elsewhere and not session.connection.dialect.reaches_other_databases:
             raise ConfigurationError(
                 f"The checkpoint belongs to queues of the database {elsewhere.pop()}, and the url leads to "
-                f"{self._database}; correct the option url, or give a new checkpoint folder."
+                f"{own}; correct the option url, or give a new checkpoint folder."
             )
         joint = isinstance(offset, JointOffset)
         if not (joint or session.reads(offset.queue) or session.named(offset.queue) is None):
@@ -240,14 +235,20 @@ class ConnectionPool:
         session.connection.close()
 
     @contextlib.contextmanager
-    def borrowed(self) -> Iterator[QueueSession]:
-        """A session for a block that ends its own transaction; after an error its connection is closed."""
+    def lent(self) -> Iterator[QueueSession]:
+        """A session that the caller keeps after the block; after an error its connection is closed."""
         session = self.borrow()
         try:
             yield session
         except BaseException:
             session.connection.close()
             raise
+
+    @contextlib.contextmanager
+    def borrowed(self) -> Iterator[QueueSession]:
+        """As :meth:`lent`, for a block that ends its own transaction: the session is given back then."""
+        with self.lent() as session:
+            yield session
         self.give_back(session)
 
     @contextlib.contextmanager

@@ -10,12 +10,11 @@ docs/decisions/headroom.md.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
@@ -25,22 +24,20 @@ _ROWS, _SHARE, _REST_SECONDS = 20_000, 0.1, 60.0
 
 
 class IndexCleanup:
-    """Cleans one queue's indexes now and then, over a connection of its own."""
+    """Cleans one queue's indexes now and then, over a session of its own."""
 
-    def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
-        self._target = target
+    def __init__(self, pool: ConnectionPool, clock: Callable[[], float]) -> None:
+        self._pool = pool
         self._clock = clock
         #: How many rows were claimed since the last cleanup; those of the last claim are not settled yet.
         self.rows = 0
         self._not_before = clock()
         self._thread: threading.Thread | None = None
-        self._connection: Connection | None = None
-        self._closed = False
 
     def begin_when_worth_it(self, queue: Queue) -> None:
         """Begin a cleanup if enough rows were deleted since the last one; returns at once."""
         busy = self._thread is not None and self._thread.is_alive()
-        if busy or self._closed or self.rows < _ROWS or self._clock() < self._not_before:
+        if busy or self.rows < _ROWS or self._clock() < self._not_before:
             return
         self.rows = 0
         # A daemon, so that a program can end meanwhile.
@@ -49,28 +46,14 @@ class IndexCleanup:
         )
         self._thread.start()
 
-    def close(self) -> None:
-        """End the connection as soon as a running cleanup has ended."""
-        self._closed = True
-        if self._thread is None or not self._thread.is_alive():
-            self._disconnect()
-
     def _clean(self, queue: Queue) -> None:
         began = self._clock()
         try:
-            self._connection = self._connection or connect(self._target, again=True)
-            cleaned = Queue(self._connection, queue.table).clean_indexes()
+            with self._pool.borrowed() as session:
+                cleaned = Queue(session.connection, queue.table).clean_indexes()
             seconds = self._clock() - began
             self._not_before = self._clock() + (seconds / _SHARE if cleaned else _REST_SECONDS)
             log.debug("index_cleaned queue=%s seconds=%.2f", queue.table.name, seconds)
         except SqlQueueError as error:
             log.info("index_not_cleaned queue=%s: %s", queue.table.name, error)
             self._not_before = self._clock() + _REST_SECONDS
-            self._disconnect()
-        if self._closed:
-            self._disconnect()
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()

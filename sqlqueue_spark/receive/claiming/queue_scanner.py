@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.backlog import Backlog
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
-from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
 from sqlqueue_spark.receive.claiming.headroom import Headroom
 from sqlqueue_spark.receive.claiming.index_cleanup import IndexCleanup
 from sqlqueue_spark.receive.claiming.late_rows import Head
@@ -54,6 +53,7 @@ class QueueScanner:
     def __init__(
         self,
         options: SourceOptions,
+        pool: ConnectionPool,
         find: Find,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
@@ -72,7 +72,7 @@ class QueueScanner:
         self.end = HIGHEST
         self.backlog = Backlog(options.poll_interval, clock)
         self.headroom = Headroom(options.neighbour_headroom, clock, sleep, size)
-        self.cleanup = IndexCleanup(Target.of(options), clock)
+        self.cleanup = IndexCleanup(pool, clock)
         #: Whether a limit ended the last share of a batch, so that a backlog waits; that share's number.
         self.full, self.served = False, 0
         self.aside = SetAside(name)

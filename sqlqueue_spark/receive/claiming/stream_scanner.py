@@ -175,8 +175,6 @@ class Scanner:
         """End what runs in the background, and give back what was claimed ahead."""
         self._watch.close()
         self.give_up_ahead()
-        for member in self._members.values():
-            member.cleanup.close()
 
     # -- the claim ahead -------------------------------------------------------------------------
 
@@ -406,7 +404,8 @@ class Scanner:
     def _list(self) -> None:
         """Find out which queues there are, when it is time to."""
         if not self._pool.opened_before:
-            self._pool.give_back(self._pool.borrow())
+            with self._pool.borrowed():
+                pass
         elif self._matches and not self._bounded and self._clock() >= self._list_again:
             self._pool.refresh()
         elif self._listed:
@@ -415,13 +414,13 @@ class Scanner:
         names = self._pool.names
         for table, name in names.items():
             if name not in self._members:
-                its = (self._options, self._maker.find, self._clock, self._sleep)
+                its = (self._options, self._pool, self._maker.find, self._clock, self._sleep)
                 self._members[name] = QueueScanner(*its, table=table, name=name, size=self._size)
                 if self._listed:
                     log.info("queue_appeared queue=%s", name)
         for name in [each for each in self._members if each not in names.values()]:
             log.info("queue_gone queue=%s", name)
-            self._members.pop(name).cleanup.close()
+            del self._members[name]
         self._listed = True
 
     def _set_aside(self, session: QueueSession, member: QueueScanner, error: SqlQueueError) -> None:

@@ -61,7 +61,7 @@ class HeldBatch:
             else:
                 self._release()
         if start is not None and start != self._settled:
-            session, parts = self._left_to_settle(start, Wanted.of(start))
+            session, parts = self._lock(start, Wanted.of(start), logged=True)
             self._held = OpenClaim(None, start, parts, session, settling=Settling.THE_NEXT_PROCESS)
             self._settle()
 
@@ -106,7 +106,7 @@ class HeldBatch:
         held = self._held
         assert held is not None, "only what is held is settled"
         if held.lost:
-            held = self._held = held.locked_again(*self._left_to_settle(held.end, held.wanted()))
+            held = self._held = held.locked_again(*self._lock(held.end, held.wanted(), logged=True))
         try:
             held.settle(lambda: self.staging.send(held.session, held.end, deleting=held.count))
         except ConnectionLost as error:
@@ -137,7 +137,7 @@ class HeldBatch:
     def _replay(self, start: Offset | None, end: Offset) -> None:
         """Lock what is left of an unfinished batch again, and hold it."""
         self._release()
-        session, parts = self._lock(end, Wanted.of(end))
+        session, parts = self._lock(end, Wanted.of(end), logged=False)
         self._held = OpenClaim(start, end, parts, session)
         if end.taken:
             say_not_taken_again(end)
@@ -146,32 +146,22 @@ class HeldBatch:
             left = sum(len(part.rows.live) for part in parts)
             log.warning("replaying queue=%s rows=%d taken_by_others=%d", session.name, left, wanted - left)
 
-    def _lock(self, end: Offset, wanted: Sequence[Wanted]) -> tuple[QueueSession, list[QueueRows]]:
+    def _lock(
+        self, end: Offset, wanted: Sequence[Wanted], *, logged: bool
+    ) -> tuple[QueueSession, list[QueueRows]]:
         """Lock what is left of these rows of a batch.
 
+        :param logged: whether Spark has logged the batch. Then these are only the rows that are to be settled.
         :returns: the session whose open transaction holds these rows, and the rows of each queue: none where
             they are others.
         """
-        session = self._pool.borrow()
-        try:
+        with self._pool.lent() as session:
             self._pool.check_belongs(end, session)
-            return session, locked_again(session, wanted)
-        except BaseException:
-            session.connection.close()
-            raise
-
-    def _left_to_settle(self, end: Offset, wanted: Sequence[Wanted]) -> tuple[QueueSession, list[QueueRows]]:
-        """As :meth:`_lock`, of a batch that Spark has logged: those rows that are done."""
-        session, parts = self._lock(end, wanted)
-        if self._options.outbox_endpoint is None or end.mode != RECEIVE_ONLY:
-            return session, parts
-        try:
-            known = [known_to_the_sink(each, self._options) for each in parts]
-        except BaseException:
-            session.connection.close()
-            raise
-        self._scanner.look_from_start_next()
-        return session, known
+            parts = locked_again(session, wanted)
+            if logged and self._options.outbox_endpoint is not None and end.mode == RECEIVE_ONLY:
+                parts = [known_to_the_sink(each, self._options) for each in parts]
+                self._scanner.look_from_start_next()
+        return session, parts
 
     def _release(self) -> None:
         """Give back to everybody what is held, and what was claimed ahead."""

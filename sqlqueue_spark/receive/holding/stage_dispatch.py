@@ -183,7 +183,7 @@ class StageDispatch:
         if not self._options.several:
             none = RowSet()
             with self._pool.transaction() as session:
-                (its,) = session.all()
+                (its,) = map(session.at, self._pool.names)
                 parts = [Offset(queue=its.name, identity=its.identity() or "", live=none, expired=none)]
         return batch_offset(start, parts, self._options)
 
@@ -213,8 +213,7 @@ class StageDispatch:
             raise
 
     def _taken(self, table: Table) -> QueueSession:
-        session = self._pool.borrow()
-        try:
+        with self._pool.lent() as session:
             create_stage(session.connection, table)
             stage = Stage(session.connection, table, self._options)
             try:
@@ -224,9 +223,6 @@ class StageDispatch:
                 with session.connection.transaction():
                     whom = ", ".join(stage.holders()) or "another source"
                 raise _in_use(table, whom) from error
-        except BaseException:
-            session.connection.close()
-            raise
         return session
 
     def _cleared(self, stage: Stage) -> bool:
