@@ -11,7 +11,7 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from typing import Self, TypeVar
 
 _Row = TypeVar("_Row")
@@ -117,8 +117,7 @@ class RowSet:
 
     def chunks(self, rows: int) -> Iterator[RowSet]:
         """Contiguous pieces of at most ``rows`` rows, so that no statement locks more."""
-        whole, rest = divmod(self._rows, rows)
-        yield from self.cut([rows] * whole + ([rest] if rest else []))
+        yield from self.cut(min(rows, self._rows - at) for at in range(0, self._rows, rows))
 
     def spans(self, gap: int) -> Iterator[RowSet]:
         """Pieces whose neighbouring runs are at most ``gap`` numbers apart: each is read by one range."""
@@ -134,17 +133,11 @@ class RowSet:
     def spread(self, count: int) -> list[int]:
         """At most ``count`` RowVersions spread evenly over the rows, first and last among them."""
         count = min(count, self._rows)
-        if count < 2:
-            return [self.first] if count else []
-        positions = sorted({round(i * (self._rows - 1) / (count - 1)) for i in range(count)})
-        wanted, found, before = iter(positions), [], 0
-        position = next(wanted, None)
-        for first, last in self:
-            while position is not None and position - before <= last - first:
-                found.append(first + position - before)
-                position = next(wanted, None)
-            before += last - first + 1
-        return found
+        positions = sorted({round(i * (self._rows - 1) / max(1, count - 1)) for i in range(count)})
+        # How many rows there are up to the end of each run.
+        ends = array("q", accumulate(last - first + 1 for first, last in self))
+        runs = [bisect_right(ends, position) for position in positions]
+        return [self._lasts[run] - ends[run] + 1 + at for run, at in zip(runs, positions, strict=True)]
 
     def encode(self) -> str:
         """Base64 of deflated LEB128 numbers: for every run the gap before it, then its length less one."""
@@ -175,16 +168,9 @@ def balanced(sizes: Iterable[int], pieces: int) -> list[int]:
     totals = array("q", accumulate(sizes))
     if not totals:
         return []
-    counts, start, piece = [], 0, 1
-    for index, total in enumerate(totals):
-        if piece < pieces and total * pieces >= totals[-1] * piece:
-            counts.append(index + 1 - start)
-            start = index + 1
-            while piece < pieces and total * pieces >= totals[-1] * piece:
-                piece += 1
-    if start < len(totals):
-        counts.append(len(totals) - start)
-    return counts
+    shares = [-(-totals[-1] * piece // pieces) for piece in range(1, pieces)]  # each part ends at its share
+    ends = {*(bisect_left(totals, share) + 1 for share in shares), len(totals)}
+    return [end - begin for begin, end in pairwise([0, *sorted(ends)])]
 
 
 def bounded(sizes: Sequence[int], most_rows: int, most_bytes: int) -> list[int]:

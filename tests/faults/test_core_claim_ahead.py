@@ -50,7 +50,7 @@ def test_a_stream_that_stops_leaves_no_session_behind(postgresql, batches):
         stream.plan()  # which begins to claim ahead
         assert len(postgresql.fetch(sessions.format(stream.name))) > 0
         stream.receiver.close()
-        slice_reader._KEPT._close()  # the worker's, which would end by itself
+        slice_reader._KEPT._keep(None)  # the worker's, which would end by itself
         eventually(lambda: not postgresql.fetch(sessions.format(stream.name)))
         assert queue.take().row_version == 500 * batches + 1
 
@@ -78,5 +78,5 @@ def test_a_stop_during_a_claim_ahead_leaves_no_session(postgresql, monkeypatch):
     assert begun.wait(10)
     receiver.close()
     closed.set()
-    slice_reader._KEPT._close()
+    slice_reader._KEPT._keep(None)
     eventually(lambda: not postgresql.fetch(sessions))

@@ -198,40 +198,33 @@ class _Kept:
     @contextlib.contextmanager
     def lent(self, target: Target) -> Iterator[Reader]:
         """The kept connection, if it leads to the same place, else a new one; closed if the block fails."""
-        reader = self._take(target) or open_reader(target)
+        kept = self._exchanged(None)
+        if kept is not None and kept[0] != target:
+            kept[1].close()
+            kept = None
+        reader = open_reader(target) if kept is None else kept[1]
         try:
             yield reader
         except BaseException:
             reader.close()
             raise
-        self._put(target, reader)
+        self._keep((target, reader))
 
-    def _take(self, target: Target) -> Reader | None:
+    def _exchanged(self, kept: tuple[Target, Reader] | None) -> tuple[Target, Reader] | None:
+        """Keep this from now on, and return what was kept."""
         with self._lock:
-            kept, self._kept = self._kept, None
+            before, self._kept = self._kept, kept
             if self._timer is not None:
                 self._timer.cancel()
-        if kept is None:
-            return None
-        if kept[0] == target:
-            return kept[1]
-        kept[1].close()
-        return None
+            if kept is not None:
+                self._timer = threading.Timer(_IDLE_SECONDS, self._keep, [None])
+                self._timer.daemon = True
+                self._timer.start()
+        return before
 
-    def _put(self, target: Target, reader: Reader) -> None:
-        with self._lock:
-            replaced, self._kept = self._kept, (target, reader)
-            self._timer = threading.Timer(_IDLE_SECONDS, self._close)
-            self._timer.daemon = True
-            self._timer.start()
-        if replaced is not None:
+    def _keep(self, kept: tuple[Target, Reader] | None) -> None:
+        if (replaced := self._exchanged(kept)) is not None:
             replaced[1].close()
-
-    def _close(self) -> None:
-        with self._lock:
-            kept, self._kept = self._kept, None
-        if kept is not None:
-            kept[1].close()
 
 
 _KEPT = _Kept()
