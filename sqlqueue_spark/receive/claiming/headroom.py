@@ -47,16 +47,16 @@ _MEASURED_SECONDS, _MEASURED_ROWS = 0.25, 8_000
 
 @dataclass
 class _Left:
-    """What was left to the neighbours at the last look."""
+    """What was left to the neighbours at the last look; without values: nothing that is known."""
 
     #: No row of interest stands at or below this one.
-    floor: int
+    floor: int = LOWEST
     #: The last row that was left.
-    up_to: int
+    up_to: int = LOWEST
     #: How many free rows that were.
-    rows: int
+    rows: int = 0
     #: When it was looked.
-    seconds: float
+    seconds: float = 0.0
     #: Whether these are as many as there should be.
     enough: bool = True
 
@@ -85,7 +85,7 @@ class Headroom:
         self.rows = wanted or 0
         #: Whether the last look has found fewer, and filled up with rows behind those that were drained.
         self.filled_up = False
-        self._left: _Left | None = None
+        self._left = _Left()
         #: How long the neighbours' pace was measured in all.
         self.measured_seconds = 0.0
         #: When the neighbours last took a row, and how many looks ago; whether they ever took one.
@@ -112,12 +112,12 @@ class Headroom:
     @property
     def left(self) -> int:
         """How many free rows were left to neighbours at the last look."""
-        return self._left.rows if self._left is not None and self.rows else 0
+        return self._left.rows if self.rows else 0
 
     @property
     def end(self) -> int:
         """The last row that is left to neighbours; claims begin above it."""
-        return self._left.up_to if self._left is not None and self.rows else LOWEST
+        return self._left.up_to if self.rows else LOWEST
 
     def limited(self, limits: BatchLimits, *, told: bool = True) -> BatchLimits:
         """The limits of the next claim: beside neighbours a batch is short.
@@ -136,16 +136,15 @@ class Headroom:
         if self._wanted == 0:
             return LOWEST
         now = self._clock()
-        if not self.rows and not self._appear(queue, now):
+        if not self.rows and not self._appear(queue):
             return LOWEST
-        left = self._left or _Left(LOWEST, LOWEST, 0, now)
-        asked = self.rows
+        left, asked = self._left, self.rows
         looked = self._look(queue, left, asked)
         self._note(looked, left, now)
         if not self.rows:
             log.info("neighbours_gone queue=%s: they have taken nothing for %.0f s", queue.table.name,
                      now - self._taken_at)  # fmt: skip
-            self._left = None
+            self._left = _Left()
             return LOWEST
         self._left = self._filled(queue, left, looked, asked, now)
         log.debug("headroom queue=%s rows=%d taken=%d left=%d held=%d pace=%.0f batch=%d seconds=%.2f "
@@ -168,11 +167,11 @@ class Headroom:
     def appeared(self, queue: Queue) -> bool:
         """Whether neighbours are seen that were not there when the last claim was made.
 
-        If so, the caller gives that claim back, so the oldest free row may stand anywhere.
+        If so, the caller gives that claim back.
         """
         if self.rows or self._wanted == 0 or not self._seen_since(queue):
             return False
-        self._sightings, self._claimed_to = _SIGHTINGS, LOWEST
+        self._sightings = _SIGHTINGS
         return True
 
     def claimed(self, queue: Queue, after: int, part: QueueRows | None) -> None:
@@ -183,7 +182,7 @@ class Headroom:
         self._claimed_to = max(self._claimed_to, part.last)
         if self.rows:
             return
-        self._left = None  # of these rows some may be among the claimed ones
+        self._left = _Left()  # of these rows some may be among the claimed ones
         if part.rows.full:
             seen = queue.oldest(part.last, part.last, part.last, _SAMPLE)
             self._left = _Left(seen.floor, seen.last, seen.free, self._clock())
@@ -198,42 +197,41 @@ class Headroom:
         """Forget where claims have ended: one was given up or lost, so free rows may stand anywhere."""
         self._claimed_to = LOWEST
         if not self.rows:
-            self._left = None
+            self._left = _Left()
 
     # -- what the neighbours do ------------------------------------------------------------------
 
-    def _appear(self, queue: Queue, now: float) -> bool:
+    def _appear(self, queue: Queue) -> bool:
         """Whether a neighbour was seen during the batch, or rows behind the last claim were taken since."""
         if not self._looked:
-            return self._runs_already(queue, now)
-        before, sighted = self._left, self._sightings >= _SIGHTINGS
-        if not (sighted or self._seen_since(queue)):
-            return False
-        # Of a neighbour that was sighted it is not known which rows it has taken or given back.
-        floor = LOWEST if sighted or before is None else before.floor
-        self._sightings = 0
+            return self._runs_already(queue)
+        floor, sighted = self._left.floor, self._sightings >= _SIGHTINGS
         if sighted:
-            self._claimed_to = LOWEST  # a claim ahead was given up, so the oldest free row may stand anywhere
+            # A claim ahead was given up, and it is not known which rows the neighbour has taken or given
+            # back: the oldest free row may stand anywhere.
+            self._claimed_to = floor = LOWEST
+        elif not self._seen_since(queue):
+            return False
+        self._sightings = 0
         self._begins(queue, self._measured(queue))
-        self._left = _Left(floor, floor, 0, now)
+        self._left = _Left(floor, floor)
         return True
 
     def _seen_since(self, queue: Queue) -> bool:
         """Whether rows behind the last claim were taken since, or a neighbour holds one or looks for one."""
-        before, self._left = self._left, None
-        if before is None or not before.rows:
+        before, self._left = self._left, _Left()
+        if not before.rows:
             return False
         seen = queue.oldest(before.floor, before.up_to, before.up_to, _SAMPLE)
         return (seen.free_before < before.rows and not seen.streams) or self._new_holder(seen)
 
-    def _runs_already(self, queue: Queue, now: float) -> bool:
+    def _runs_already(self, queue: Queue) -> bool:
         """Whether neighbours take rows before the first claim."""
         self._looked = True
         if not _holders(queue.oldest(LOWEST, LOWEST, LOWEST, _SAMPLE)):
             return False
         if pace := self._measured(queue):
             self._begins(queue, pace)
-            self._left = _Left(LOWEST, LOWEST, 0, now)
         return pace > 0
 
     def _new_holder(self, seen: Oldest) -> bool:

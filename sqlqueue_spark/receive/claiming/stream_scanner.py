@@ -229,10 +229,10 @@ class Scanner:
         for member in self._members.values():
             member.headroom.forget_claims()
 
-    def _give_back_to_neighbours(self) -> None:
-        """Give a claim ahead back where neighbours are seen: it holds the rows that they come to next."""
-        if self._ahead is None or (made := self._ahead.made()) is None:
-            return
+    def _hinders_neighbours(self, ahead: ClaimAhead) -> bool:
+        """Whether neighbours are seen that come next to the rows of a claim ahead, once it is made."""
+        if (made := ahead.made()) is None:
+            return False
         members = [member for member, _ in self._of(made)]
         seen: list[bool] = []
         try:
@@ -245,29 +245,27 @@ class Scanner:
         if any(seen):
             for member in members:
                 member.head.look_from_start_next()
-            self._give_back_ahead("neighbours are seen")
+        return any(seen)
 
-    def _take_ahead(self, start: Offset | None) -> NextBatch | None:
-        assert self._ahead is not None, "asked only where there is one"
-        ahead, self._ahead = self._ahead, None
-        self._ahead_waited = False
+    def _take_ahead(self, start: Offset | None, ahead: ClaimAhead) -> NextBatch | None:
+        self._ahead, self._ahead_waited = None, False
         held = ahead.take()
         if ahead.given_up:
             self._forget_claims()
-        if held is not None:
-            held.follow(start)
-            try:
-                if any(member.backlog.due for member, _ in self._of(held)):
-                    with self._pool.transaction() as session:
-                        self._look_behind(session, held)
-            except BaseException as error:
-                held.release()
-                self._given_back(self._of(held))
-                if isinstance(error, QueueFails):
-                    return None  # the claim that follows meets the same, and does without that queue
-                raise
-            self._mark(held)
-        return held
+        if held is None:
+            return None
+        held.follow(start)
+        try:
+            if any(member.backlog.due for member, _ in self._of(held)):
+                with self._pool.transaction() as session:
+                    self._look_behind(session, held)
+        except BaseException as error:
+            held.release()
+            self._given_back(self._of(held))
+            if isinstance(error, QueueFails):
+                return None  # the claim that follows meets the same, and does without that queue
+            raise
+        return self._mark(held)
 
     def _look_behind(self, session: QueueSession, batch: NextBatch) -> None:
         """Look what waits behind a batch, in each of its queues where it is time to.
@@ -291,26 +289,29 @@ class Scanner:
         """Late rows from below if it is time to look for them, else the claim ahead, else a new claim."""
         rows = min(max_rows, self._size.rows) if self._options.adaptive_batch else max_rows
         self._limits = replace(self._limits, rows=rows)
-        if self._ahead is not None:
+        if (ahead := self._ahead) is not None:
             # With several queues those that are looked at last would get less.
-            self._ahead.ask(HIGHEST if self._options.several else rows)
-        self._give_back_to_neighbours()
-        if self._ahead is not None and self._ahead.rows > _TOO_LARGE * rows:
-            self._give_back_ahead("batches are smaller now")
-        if self._ahead is not None:
-            if not self._ahead_waited:
-                members = [member for member in self._due() if member.late_due]
-                batch = self._claim(start, members, self._limits, QueueScanner.late, counts=False)
-                if batch is not None:
-                    self._ahead_waited = True
-                    return batch
-            if (batch := self._take_ahead(start)) is not None:
+            ahead.ask(HIGHEST if self._options.several else rows)
+            if self._hinders_neighbours(ahead):
+                self._give_back_ahead("neighbours are seen")
+            elif ahead.rows > _TOO_LARGE * rows:
+                self._give_back_ahead("batches are smaller now")
+            elif (batch := self._late(start) or self._take_ahead(start, ahead)) is not None:
                 return batch
         batch = self._mark(self._claim(start, self._due(), self._limits, QueueScanner.onward))
         if batch is None and self._bounded:
             for member in self._members.values():
                 if isinstance(member.aside.failure, TryAgain):
                     raise member.aside.failure  # the run must not end as if that queue were empty
+        return batch
+
+    def _late(self, start: Offset | None) -> NextBatch | None:
+        """Late rows, which go before the claim ahead, but not twice in a row."""
+        if self._ahead_waited:
+            return None
+        members = [member for member in self._due() if member.late_due]
+        batch = self._claim(start, members, self._limits, QueueScanner.late, counts=False)
+        self._ahead_waited = batch is not None
         return batch
 
     def _mark(self, batch: NextBatch | None) -> NextBatch | None:
