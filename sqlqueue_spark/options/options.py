@@ -204,7 +204,8 @@ class ConnectionOptions(Options):
             )
 
 
-#: A slice has a fixed cost. By default more than four are cut only where each is large.
+#: A slice has a fixed cost. More than four are cut only where each is large, unless options ask for more than
+#: by default. A lower ``maxConcurrency``, such as the number of cores, never leads to more slices.
 _FEW_SLICES, _LARGE_SLICE = 4, 125_000
 
 
@@ -250,8 +251,8 @@ class SourceOptions(ConnectionOptions):
         "Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", 8, parse=positive
     )
     min_messages_per_partition: int = option(
-        "Rows below which a batch is not split further. While this and `maxConcurrency` have their "
-        "defaults, more than four partitions have at least 125,000 rows each.",
+        "Rows below which a batch is not split further. While this has its default, and `maxConcurrency` "
+        "is not above its own, more than four partitions have at least 125,000 rows each.",
         20_000,
         parse=positive,
     )
@@ -320,9 +321,9 @@ class SourceOptions(ConnectionOptions):
 
     def slices(self, rows: int) -> int:
         """The most slices that a batch of this many rows is cut into."""
-        given = (self.max_concurrency, self.min_messages_per_partition)
         most = min(self.max_concurrency, rows // self.min_messages_per_partition)
-        if given == (SourceOptions.max_concurrency, SourceOptions.min_messages_per_partition):
+        by_default = self.min_messages_per_partition == SourceOptions.min_messages_per_partition
+        if by_default and self.max_concurrency <= SourceOptions.max_concurrency:
             most = min(most, max(_FEW_SLICES, rows // _LARGE_SLICE))
         return max(1, most)
 

@@ -417,6 +417,16 @@ def test_a_batch_has_more_than_four_slices_only_where_they_are_large(rows, slice
     assert SourceOptions.parse({"url": "postgresql://h/d", "queue": "q"}).slices(rows) == slices
 
 
+@pytest.mark.parametrize("cores", range(1, 9))
+def test_fewer_cores_never_mean_more_slices(cores):
+    """The jobs say the number of cores by maxConcurrency."""
+    given = {"url": "postgresql://h/d", "queue": "q"}
+    by_default = SourceOptions.parse(given)
+    on_few = SourceOptions.parse({**given, "maxConcurrency": str(cores)})
+    for rows in (10, 79_999, 100_000, 140_000, 624_999, 625_000, 1_000_000):
+        assert on_few.slices(rows) == min(cores, by_default.slices(rows))
+
+
 def test_who_sets_the_slices_has_them():
     at = {"url": "postgresql://h/d", "queue": "q"}
     few = SourceOptions.parse({**at, "minMessagesPerPartition": "50"})
