@@ -15,11 +15,9 @@ from pyspark.sql.types import StructType
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.functions import header
 from sqlqueue_spark.messages.message import RETRIES
+from sqlqueue_spark.messages.waiting_headers import RETRY_COUNT
 from sqlqueue_spark.options.fields import duration_of
 from sqlqueue_spark.tables.delayed import LONGEST_DELAY
-
-#: A header Retries of more digits is no count that an endpoint has written.
-_COUNT = r"^[0-9]{1,9}$"
 
 
 def recoverability(
@@ -76,7 +74,7 @@ def recoverability(
     told = F.col(own)
     fields = [name.lower() for name in failure.names]
     count = header(RETRIES)
-    retries = F.when(count.rlike(_COUNT), count.cast("int")).otherwise(0)
+    retries = F.when(count.rlike(rf"^{RETRY_COUNT}\z"), count.cast("int")).otherwise(0)
     again = retries < delayedRetries
     if "unrecoverable" in fields:
         again = again & ~F.coalesce(told.getField(failure.names[fields.index("unrecoverable")]), F.lit(False))

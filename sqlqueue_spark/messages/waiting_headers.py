@@ -11,6 +11,7 @@ ForwardDestination stands behind it.
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 from sqlqueue_spark.messages.message import (
@@ -27,6 +28,9 @@ from sqlqueue_spark.messages.message import (
     parse_headers,
     parse_time,
 )
+
+#: A count of retries, for Python and for the JVM. No endpoint has written one of more digits.
+RETRY_COUNT = "[0-9]{1,9}"
 
 
 def retry_headers(
@@ -48,7 +52,7 @@ def retry_headers(
 
 def retries_of(header: str | None) -> int:
     """How often a message was tried again later, by ``NServiceBus.Retries``; 0 where that is no count."""
-    return int(header) if header and header.isascii() and header.isdecimal() and len(header) < 10 else 0
+    return int(header) if header and re.fullmatch(RETRY_COUNT, header) else 0
 
 
 def waiting_headers(

@@ -32,6 +32,8 @@ CASES = [
     (headers("many"), FAILS, 10),
     (headers("-7"), FAILS, 10),
     (headers("99999999999"), FAILS, 10),
+    (headers("3\n"), FAILS, 10),
+    (headers("\N{ARABIC-INDIC DIGIT THREE}"), FAILS, 10),
     (None, FAILS, 10),
     ("no JSON", FAILS, 10),
     (headers(None), HOPELESS, None),
