@@ -19,14 +19,17 @@ from sqlqueue_spark.messages.waiting_headers import RETRY_COUNT
 from sqlqueue_spark.options.fields import duration_of
 from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 
+#: The defaults of the options.
+DELAYED_RETRIES, DELAYED_RETRIES_INCREASE = 3, timedelta(seconds=10)
+
 
 def recoverability(
     messages: DataFrame,
     *,
     queue: str | None = None,
     errorQueue: str | None = None,  # noqa: N803 -- the name of the option
-    delayedRetries: int = 3,  # noqa: N803 -- the name of the option
-    delayedRetriesIncrease: str | timedelta = "10s",  # noqa: N803 -- the name of the option
+    delayedRetries: int = DELAYED_RETRIES,  # noqa: N803 -- the name of the option
+    delayedRetriesIncrease: str | timedelta = DELAYED_RETRIES_INCREASE,  # noqa: N803 -- the name of the option
 ) -> DataFrame:
     """Have messages that failed tried again later, and in the end moved to the error queue::
 

@@ -27,6 +27,8 @@ from sqlqueue_spark.spark.processes import leave_out_modules
 
 log = logger(__name__)
 
+#: The defaults of the options.
+IMMEDIATE_RETRIES, HANDLER_TIMEOUT = 5, timedelta(seconds=30)
 _NEEDED = ("Id", "Headers", "Body", "RowVersion")
 
 
@@ -34,8 +36,8 @@ def each_message(
     function: Function | Mapping[str, Function],
     *,
     queue: str | None = None,
-    immediateRetries: int = 5,  # noqa: N803 -- the name of the option
-    handlerTimeout: str | timedelta = "30s",  # noqa: N803 -- the name of the option
+    immediateRetries: int = IMMEDIATE_RETRIES,  # noqa: N803 -- the name of the option
+    handlerTimeout: str | timedelta = HANDLER_TIMEOUT,  # noqa: N803 -- the name of the option
     unrecoverable: tuple[type[BaseException], ...] = (),
 ) -> Callable[[DataFrame], DataFrame]:
     """A transform that calls a function for each message. The answer is the message's outcome for the sink::

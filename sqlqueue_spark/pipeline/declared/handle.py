@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame
 
 from sqlqueue_spark.administration import event_subscriptions
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.handling import each_message, recoverability
+from sqlqueue_spark.handling.delayed_retries import DELAYED_RETRIES, DELAYED_RETRIES_INCREASE, recoverability
+from sqlqueue_spark.handling.each_message import HANDLER_TIMEOUT, IMMEDIATE_RETRIES, each_message
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import option
@@ -48,17 +49,20 @@ class HandleOptions(SendingOptions):
         parse=events,
     )
     immediate_retries: int = option(
-        "How often a function that fails is called again at once.", 5, parse=_retries, kind="number"
+        "How often a function that fails is called again at once.",
+        IMMEDIATE_RETRIES,
+        parse=_retries,
+        kind="number",
     )
-    handler_timeout: timedelta = option("How long a call may take.", timedelta(seconds=30))
+    handler_timeout: timedelta = option("How long a call may take.", HANDLER_TIMEOUT)
     delayed_retries: int = option(
         "How often a message that has failed is tried again later; `0` for never.",
-        3,
+        DELAYED_RETRIES,
         parse=_retries,
         kind="number",
     )
     delayed_retries_increase: timedelta = option(
-        "How much longer each of these waits than the one before.", timedelta(seconds=10)
+        "How much longer each of these waits than the one before.", DELAYED_RETRIES_INCREASE
     )
 
 
