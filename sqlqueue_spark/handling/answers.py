@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from json.encoder import encode_basestring as _quoted
 from typing import NamedTuple
 
-from sqlqueue_spark.errors import WrongAnswer
+from sqlqueue_spark.errors import NoReplyAddress, WrongAnswer
 from sqlqueue_spark.handling.received_message import ReceivedMessage
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, escaped, format_headers, type_names
 from sqlqueue_spark.messages.outgoing import (
@@ -69,12 +69,6 @@ class Publish:
 
 
 Answer = Send | Reply | Publish
-_INTENTS = {Send: "Send", Reply: "Reply", Publish: "Publish"}
-#: How headers begin in JSON, up to the value of RelatedTo; and further ones, up to their values.
-_BEGINS = {kind: f'{{"{MESSAGE_INTENT}":"{intent}","{RELATED_TO}":' for kind, intent in _INTENTS.items()}
-_CORRELATION, _CONVERSATION, _TYPES = (
-    f',"{name}":' for name in (CORRELATION_ID, CONVERSATION_ID, ENCLOSED_MESSAGE_TYPES)
-)
 
 
 class Outgoing(NamedTuple):
@@ -88,34 +82,59 @@ class Outgoing(NamedTuple):
     event_type: str | None = None
 
 
-def outgoing(answer: Answer, message: ReceivedMessage) -> Outgoing:
+def outgoing(answer: object, message: ReceivedMessage) -> Outgoing:
     """An answer as an element of the column Outgoing. Replies to it go to the queue of the received message.
 
-    :raises WrongAnswer: a part of the answer is of a type that no message can have.
+    :raises WrongAnswer: it is no message, or has a part of a type that no message can have.
+    :raises NoReplyAddress: it replies to a message that says nowhere to reply.
     """
-    to = answer.to if isinstance(answer, Send) else message.reply_to
-    event = None
-    if isinstance(answer, Publish):
-        to, event = None, answer.type
-    if not (
-        (isinstance(to, str) if event is None else _names_types(event))
-        and _is_text(answer.type)
-        and _is_text(answer.id)
-        and _are_texts(answer.headers)
-    ):
-        raise WrongAnswer(f"The handler answered {_wrong_part(answer)}.")
+    to, event = None, None
+    if isinstance(answer, Send):
+        intent, to = "Send", answer.to
+        if not isinstance(to, str):
+            raise WrongAnswer(
+                f"The handler answered a Send to {type(to).__name__}; give it the address of a queue as text."
+            )
+    elif isinstance(answer, Reply):
+        intent, to = "Reply", message.reply_to
+        if to is None:
+            raise NoReplyAddress(
+                f"The message {message.id} has no ReplyToAddress, so there is nowhere to send the reply."
+            )
+    elif isinstance(answer, Publish):
+        intent, event = "Publish", answer.type
+        if not isinstance(event, str) or not type_names(event):  # type: ignore[redundant-expr] # a user's
+            raise WrongAnswer(
+                f"The handler answered a Publish whose type is {event!r}; "
+                "give it the full name of a type, by which others subscribe."
+            )
+    else:
+        raise WrongAnswer(
+            f"The handler answered {type(answer).__name__} among its messages; "
+            "let it return Send, Reply or Publish."
+        )
+    for name, value in (("type", answer.type), ("id", answer.id)):
+        if value is not None and not isinstance(value, str):
+            raise WrongAnswer(
+                f"The handler answered a {intent} whose {name} is {type(value).__name__}; give it a text."
+            )
+    if not _are_texts(answer.headers):
+        raise WrongAnswer(
+            f"The handler answered a {intent} with headers that are no texts by name; "
+            "make texts of their values."
+        )
     reply_to = None if REPLY_TO_ADDRESS in answer.headers else message.queue
     body = body_of(answer.body, "The handler answered a message whose body", WrongAnswer)
-    return Outgoing(to, _headers(answer, message), body, answer.id, reply_to, event)
+    return Outgoing(to, _headers(answer, intent, message), body, answer.id, reply_to, event)
 
 
-def _headers(answer: Answer, message: ReceivedMessage) -> str:
+def _headers(answer: Answer, intent: str, message: ReceivedMessage) -> str:
     """The headers of an answer as JSON: those of relation, its type, and its own, which win."""
     its_id, received = message.id, message.headers
     correlation, conversation = received.get(CORRELATION_ID), received.get(CONVERSATION_ID)
     if answer.headers:
         headers = {
-            MESSAGE_INTENT: _INTENTS[type(answer)],
+            MESSAGE_INTENT: intent,
             RELATED_TO: its_id,
             CORRELATION_ID: correlation or its_id,
             **({CONVERSATION_ID: conversation} if conversation else {}),
@@ -124,20 +143,13 @@ def _headers(answer: Answer, message: ReceivedMessage) -> str:
         return format_headers({**headers, **answer.headers})
     # The same text, made in a third of the time.
     related = _quoted(its_id)
-    text = f"{_BEGINS[type(answer)]}{related}{_CORRELATION}{_quoted(correlation) if correlation else related}"
+    correlated = _quoted(correlation) if correlation else related
+    text = f'{{"{MESSAGE_INTENT}":"{intent}","{RELATED_TO}":{related},"{CORRELATION_ID}":{correlated}'
     if conversation:
-        text = f"{text}{_CONVERSATION}{_quoted(conversation)}"
+        text = f'{text},"{CONVERSATION_ID}":{_quoted(conversation)}'
     if answer.type is not None:
-        text = f"{text}{_TYPES}{_quoted(answer.type)}"
+        text = f'{text},"{ENCLOSED_MESSAGE_TYPES}":{_quoted(answer.type)}'
     return escaped(f"{text}}}")
-
-
-def _names_types(value: object) -> bool:
-    return isinstance(value, str) and bool(type_names(value))
-
-
-def _is_text(value: object) -> bool:
-    return value is None or isinstance(value, str)
 
 
 def _are_texts(headers: object) -> bool:
@@ -146,21 +158,3 @@ def _are_texts(headers: object) -> bool:
     return isinstance(headers, Mapping) and all(
         isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
     )
-
-
-def _wrong_part(answer: Answer) -> str:
-    kind = type(answer).__name__
-    if isinstance(answer, Publish) and not _names_types(answer.type):
-        return (
-            f"a {kind} whose type is {answer.type!r}; "
-            "give it the full name of a type, by which others subscribe"
-        )
-    if not isinstance(getattr(answer, "to", ""), str):
-        return (
-            f"a {kind} to {type(answer.to).__name__}; "  # type: ignore[union-attr] # it has one
-            "give it the address of a queue as text"
-        )
-    for name in ("type", "id"):
-        if not _is_text(value := getattr(answer, name)):
-            return f"a {kind} whose {name} is {type(value).__name__}; give it a text"
-    return f"a {kind} with headers that are no texts by name; make texts of their values"

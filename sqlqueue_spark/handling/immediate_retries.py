@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlqueue_spark.errors import NoHandler, NoReplyAddress, WrongAnswer, WrongBody
-from sqlqueue_spark.handling.answers import Answer, Outgoing, Reply, outgoing
+from sqlqueue_spark.handling.answers import Answer, Outgoing, outgoing
 from sqlqueue_spark.handling.handler_timeout import Watch
 from sqlqueue_spark.handling.received_message import ReceivedMessage
 from sqlqueue_spark.handling.stack_trace import package_of
@@ -91,23 +91,10 @@ def _listed(answer: object, message: ReceivedMessage) -> list[Outgoing]:
     if answer is None:
         return []
     if isinstance(answer, Answer):
-        return [_outgoing(answer, message)]
+        return [outgoing(answer, message)]
     if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
         raise WrongAnswer(
             f"The handler answered {type(answer).__name__}; "
             "let it return nothing, Send, Reply, Publish, or a list of these."
         )
-    return [_outgoing(each, message) for each in answer]
-
-
-def _outgoing(answer: object, message: ReceivedMessage) -> Outgoing:
-    if not isinstance(answer, Answer):
-        raise WrongAnswer(
-            f"The handler answered {type(answer).__name__} among its messages; "
-            "let it return Send, Reply or Publish."
-        )
-    if isinstance(answer, Reply) and message.reply_to is None:
-        raise NoReplyAddress(
-            f"The message {message.id} has no ReplyToAddress, so there is nowhere to send the reply."
-        )
-    return outgoing(answer, message)
+    return [outgoing(each, message) for each in answer]
