@@ -10,12 +10,7 @@ import pyarrow as pa
 from sqlqueue_spark.errors import WrongAnswer
 from sqlqueue_spark.handling.handler_timeout import Seen, Watch
 from sqlqueue_spark.handling.immediate_retries import Handler
-from sqlqueue_spark.handling.outcome_columns import (
-    Outcome,
-    failure_of,
-    outcome_columns,
-    with_outcomes,
-)
+from sqlqueue_spark.handling.outcome_columns import Outcome, failed, outcome_columns, with_outcomes
 from sqlqueue_spark.handling.received_message import ReceivedMessage, received
 
 #: Outcomes are given away when the first of them is this old, or when they have this many bytes.
@@ -59,7 +54,7 @@ class BatchHandler:
 
     def _outcome(self, message: ReceivedMessage | None) -> Outcome:
         if message is None:
-            return Outcome(None, None)
+            return Outcome()
         try:
             sends, started = self._handler.answers(message, self._watch)
             ended = max(started, time.time_ns())  # the clock may have been set back
@@ -67,10 +62,8 @@ class BatchHandler:
         except BaseException as error:  # noqa: BLE001 -- a handler is a user's, and may raise anything
             return self._failed(error, message)
 
-    def _failed(self, error: BaseException, message: ReceivedMessage) -> Outcome:
-        unrecoverable = self._handler.limits.is_hopeless(error)
-        failure = failure_of(error, message, unrecoverable=unrecoverable, packages=self._handler.packages)
-        return Outcome(None, failure)
+    def _failed(self, error: BaseException, message: ReceivedMessage | None) -> Outcome:
+        return failed(error, message, self._handler.limits, self._handler.packages)
 
     def _columns(self, part: Sequence[tuple[ReceivedMessage | None, Outcome]]) -> pa.RecordBatch:
         try:
@@ -83,10 +76,9 @@ class BatchHandler:
         try:
             outcome_columns([outcome])
         except Exception as error:  # noqa: BLE001 -- see above
-            if message is not None:
-                wrong = WrongAnswer(
-                    f"The handler answered what no row can hold: {error}; "
-                    "give texts of Unicode, and bodies below 2 GB."
-                )
-                return self._failed(wrong, message)
+            wrong = WrongAnswer(
+                f"The handler answered what no row can hold: {error}; "
+                "give texts of Unicode, and bodies below 2 GB."
+            )
+            return self._failed(wrong, message)
         return outcome

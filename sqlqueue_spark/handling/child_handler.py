@@ -36,12 +36,7 @@ from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.child_process import ChildEnded, ChildProcess, Outcomes
 from sqlqueue_spark.handling.handler_timeout import Seen
 from sqlqueue_spark.handling.immediate_retries import Limits
-from sqlqueue_spark.handling.outcome_columns import (
-    Outcome,
-    failure_of,
-    outcome_columns,
-    with_outcomes,
-)
+from sqlqueue_spark.handling.outcome_columns import failed, outcome_columns, with_outcomes
 from sqlqueue_spark.handling.received_message import COLUMNS, received
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.plain_text import logger
@@ -75,7 +70,8 @@ class ChildHandler:
     def __enter__(self) -> Self:
         """:raises OSError: no process can be made."""
         # Taken out while it is used, so that no other task speaks to it.
-        self._child = _idle.pop(self._key, None) or self._forked()
+        self._child = _idle.pop(self._key, None)
+        self._usable_child()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,7 +105,8 @@ class ChildHandler:
                 todo += [_Run(blamed + 1, run.last), _Run(done, blamed)]
                 if run.alone or not self._tries_again(ended.reason):
                     one = messages.slice(blamed, 1)
-                    yield with_outcomes(one, self._failed(ended.reason, one))
+                    outcome = failed(ended.reason, next(received(one)), self._limits)
+                    yield with_outcomes(one, outcome_columns([outcome]))
                 else:
                     todo.append(_Run(blamed, blamed + 1, alone=True))
 
@@ -118,32 +115,15 @@ class ChildHandler:
             return False
         return not isinstance(reason, HandlerTimeout) or self._limits.immediate_retries > 0
 
-    def _failed(self, reason: Exception, one: pa.RecordBatch) -> pa.RecordBatch:
-        (message,) = received(one)
-        if message is None:
-            return outcome_columns([Outcome(None, None)])
-        unrecoverable = self._limits.is_hopeless(reason)
-        return outcome_columns([Outcome(None, failure_of(reason, message, unrecoverable=unrecoverable))])
-
     def _usable_child(self) -> ChildProcess:
-        if self._child is None or not self._child.usable:
-            self._child = self._forked()
-        return self._child
-
-    def _forked(self) -> ChildProcess:
-        while True:
+        while self._child is None or not self._child.usable:
             child = ChildProcess(self._load, timeout=self._limits.timeout)
             try:
-                error = child.loaded()
+                child.wait_until_loaded()
             except ChildEnded as ended:
                 self._count_unbegun(ended)
-                continue
-            if error:
-                raise ConfigurationError(
-                    f"The handler cannot be loaded in Spark's workers: {error}; "
-                    "install what it needs there, or give it to spark-submit as --py-files."
-                )
-            return child
+            self._child = child
+        return self._child
 
     def _load(self, seen: Seen) -> Outcomes:
         """In the child: what handles its messages."""

@@ -26,8 +26,8 @@ from typing import Never
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import HandlerTimeout, WorkerDied
-from sqlqueue_spark.handling.handler_timeout import Seen, grace
+from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout, WorkerDied
+from sqlqueue_spark.handling.handler_timeout import Seen
 from sqlqueue_spark.spark.processes import leave_out_modules
 
 #: Gives the outcomes of a batch of messages, part by part.
@@ -37,6 +37,8 @@ Outcomes = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
 _MADE_OF_MESSAGES = 20_000
 _LENGTH = struct.Struct("<Q")
 _LOOK_SECONDS = 0.1
+#: A child that hears no alarm is killed this many seconds after it should have heard one.
+_LEAST_GRACE, _MOST_GRACE = 1.0, 5.0
 _REAP_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1  # prctl(2) of Linux
 _STANDARD = 2  # the highest descriptor of the three standard ones
@@ -68,7 +70,7 @@ class ChildProcess:
         if not hasattr(os, "fork"):
             raise OSError("this system has no fork")
         self._timeout = timeout
-        self._grace = grace(timeout)
+        self._grace = min(max(timeout, _LEAST_GRACE), _MOST_GRACE)
         self._seen = Seen.from_buffer(mmap.mmap(-1, ctypes.sizeof(Seen)))
         self._status: int | None = None
         self._channel, theirs = socket.socketpair()
@@ -90,16 +92,19 @@ class ChildProcess:
         """Whether the child runs, as far as is known."""
         return self._channel.fileno() >= 0
 
-    def loaded(self) -> str:
+    def wait_until_loaded(self) -> None:
         """Wait until the handler is loaded, however long that takes.
 
-        :returns: why it cannot be loaded; empty where it is.
+        :raises ConfigurationError: it cannot be loaded.
         :raises ChildEnded: the child ended instead.
         """
         self._begin(float("inf"))
         if error := self._receive():
             self.end()
-        return error.decode()
+            raise ConfigurationError(
+                f"The handler cannot be loaded in Spark's workers: {error.decode()}; "
+                "install what it needs there, or give it to spark-submit as --py-files."
+            )
 
     def outcomes(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The outcomes of messages, part by part. The child is ended if not all of them are taken.

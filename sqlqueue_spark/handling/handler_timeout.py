@@ -1,6 +1,6 @@
 """How long a call of a handler may take (``handlerTimeout``): an alarm ends a call that takes longer.
 
-A call that hears no alarm is ended by killing its process, after a grace (:func:`grace`).
+A call that hears no alarm is ended by killing its process, after a grace.
 """
 
 from __future__ import annotations
@@ -18,13 +18,6 @@ from sqlqueue_spark.errors import HandlerTimeout
 
 #: The seconds after which the alarm rings again, where a function has swallowed it.
 _AGAIN_SECONDS = 1.0
-#: A child that hears no alarm is killed this many seconds after it should have heard one.
-_LEAST_GRACE, _MOST_GRACE = 1.0, 5.0
-
-
-def grace(timeout: float) -> float:
-    """The seconds from the timeout to the end of a child process that heard no alarm."""
-    return min(max(timeout, _LEAST_GRACE), _MOST_GRACE)
 
 
 class Watch:

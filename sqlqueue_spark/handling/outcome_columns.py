@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sqlqueue_spark.handling.answers import Outgoing
+from sqlqueue_spark.handling.immediate_retries import Limits
 from sqlqueue_spark.handling.received_message import ReceivedMessage
 from sqlqueue_spark.handling.stack_trace import stack_trace
 from sqlqueue_spark.messages.failure_headers import Failure
@@ -54,8 +55,8 @@ class Outcome(NamedTuple):
     since 1970.
     """
 
-    sends: Sequence[Outgoing] | None
-    failure: dict[str, Any] | None
+    sends: Sequence[Outgoing] | None = None
+    failure: dict[str, Any] | None = None
     started: int | None = None
     ended: int | None = None
 
@@ -85,18 +86,16 @@ def with_outcomes(messages: pa.RecordBatch, outcomes: pa.RecordBatch) -> pa.Reco
     )
 
 
-def failure_of(
-    error: BaseException,
-    message: ReceivedMessage,
-    *,
-    unrecoverable: bool,
-    packages: Collection[str] = (),
-) -> dict[str, Any]:
-    """The failure of a message whose handler raised this.
+def failed(
+    error: BaseException, message: ReceivedMessage | None, limits: Limits, packages: Collection[str] = ()
+) -> Outcome:
+    """The outcome of a message whose handler raised this, or ended or hung its process.
 
-    :param unrecoverable: whether to try again does not help.
+    :param message: None for one that no function is called for.
     :param packages: the packages of the handler's functions.
     """
+    if message is None:
+        return Outcome()
     trace = ""
     try:
         told = Failure.of(error)
@@ -106,15 +105,16 @@ def failure_of(
             exception_type=_text(type(error).__name__),
             message=f"(it cannot be told: {_text(type(another).__name__)})",
         )
-    return {
+    failure = {
         "ExceptionType": _text(told.exception_type),
         "InnerExceptionType": None if (inner := told.inner_exception_type) is None else _text(inner),
         "Message": _text(told.message),
         "StackTrace": _text(trace),
         "Data": {"Message type": message.type or "", "Message ID": message.id},
         "TimeOfFailure": datetime.now(UTC),
-        "Unrecoverable": unrecoverable,
+        "Unrecoverable": limits.is_hopeless(error),
     }
+    return Outcome(failure=failure)
 
 
 def _text(text: str) -> str:
