@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.receive.reading.peek import look_before
+from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.allowed_code import check
 from sqlqueue_spark.spark.datasource_options import own_options
 from sqlqueue_spark.spark.error_boundary import sentence_first
@@ -35,6 +36,8 @@ class SqlQueueDataSource(DataSource):
 
     #: The code that options may name, see :mod:`sqlqueue_spark.spark.allowed_code`.
     allowed: ClassVar[tuple[str, ...]] = ()
+    #: Those alone that ``spark.read`` reads; None for all.
+    _rows: RowSet | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -59,7 +62,7 @@ class SqlQueueDataSource(DataSource):
     def reader(self, schema: StructType) -> SqlQueuePeekReader:
         options = self._source_options()
         check_schema(schema, options)
-        return SqlQueuePeekReader(options)
+        return SqlQueuePeekReader(options, self._rows)
 
     def writer(self, schema: StructType, overwrite: bool) -> SqlQueueWriter:
         return SqlQueueWriter(self._sink_options(), schema, overwrite)
@@ -93,10 +96,13 @@ def allow(spark: SparkSession, names: Collection[str], *, also: bool = False) ->
         spark.dataSource.register(allowing(allowed) if allowed else SqlQueueDataSource)
 
 
-def allowing(names: Collection[str]) -> type[SqlQueueDataSource]:
-    """The data source for a session in which options may name these on this machine."""
+def allowing(
+    names: Collection[str], source: type[SqlQueueDataSource] = SqlQueueDataSource
+) -> type[SqlQueueDataSource]:
+    """A data source for a session in which options may name these on this machine."""
 
-    class Allowing(SqlQueueDataSource):
+    # Within the function, so that it travels to Spark's processes by value.
+    class Allowing(source):  # type: ignore[valid-type, misc] # mypy knows no base that is an argument
         allowed = tuple(sorted(names))
 
     return Allowing

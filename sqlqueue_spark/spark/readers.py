@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,13 +17,7 @@ from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, TryAgain
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.receive import (
-    DestructiveReceiver,
-    Receiver,
-    ReceiverBeforeSpark42,
-    SliceReader,
-    Task,
-)
+from sqlqueue_spark.receive import DestructiveReceiver, Receiver, ReceiverBeforeSpark42, SliceReader
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.receive.reading import slices
 from sqlqueue_spark.receive.reading.first_reading import Reading
@@ -39,13 +32,6 @@ log = logger(__name__)
 SCHEMA = from_arrow_schema(slices.SCHEMA)
 #: Of several queues.
 JOINT_SCHEMA = from_arrow_schema(slices.JOINT_SCHEMA)
-
-
-@dataclass
-class SlicePartition(InputPartition):
-    """What one task reads, on its way to a worker."""
-
-    task: Task
 
 
 @sentence_first
@@ -65,13 +51,12 @@ class QueueStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         return dict(INITIAL)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SlicePartition]:
-        return [SlicePartition(task) for task in self._plan(Offset.from_json(start), Offset.from_json(end))]
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [InputPartition(task) for task in self._plan(Offset.from_json(start), Offset.from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SlicePartition), "Spark hands back what partitions() returned"
         begin_task()
-        return SliceReader(Target.of(self._options), _reading()).rows(partition.task)
+        return SliceReader(Target.of(self._options), _reading()).rows(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._source.settle(Offset.if_ours(end))
@@ -109,24 +94,20 @@ class StreamReaderBeforeSpark42(QueueStreamReader):
 class SqlQueuePeekReader(DataSourceReader):
     """A look at the rows that a stream would receive; nothing is locked or deleted.
 
-    :param rows: look only at these.
+    :param rows: look only at these; None for all.
     """
 
-    def __init__(self, options: SourceOptions, rows: RowSet | None = None) -> None:
+    def __init__(self, options: SourceOptions, rows: RowSet | None) -> None:
         self._options = options
         self._rows = rows
 
-    def partitions(self) -> list[SlicePartition]:
+    def partitions(self) -> list[InputPartition]:
         options, rows = self._options, self._rows
-        return [
-            SlicePartition(task)
-            for task in (plan_peek(options) if rows is None else plan_rows(options, rows))
-        ]
+        tasks = plan_peek(options) if rows is None else plan_rows(options, rows)
+        return [InputPartition(task) for task in tasks or [()]]  # for no partition Spark makes one of its own
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, SlicePartition):  # one of Spark's own, where there is nothing to read
-            return iter(())
-        return SliceReader(Target.of(self._options)).peek(partition.task)
+        return SliceReader(Target.of(self._options)).peek(partition.value)
 
 
 def schema_of(options: SourceOptions) -> StructType:

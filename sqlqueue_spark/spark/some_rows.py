@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.allowed_code import these
-from sqlqueue_spark.spark.datasource import SqlQueueDataSource
+from sqlqueue_spark.spark.datasource import SqlQueueDataSource, allowing
 from sqlqueue_spark.spark.error_boundary import sentence_first
-from sqlqueue_spark.spark.readers import SCHEMA, SqlQueuePeekReader, check_schema
+from sqlqueue_spark.spark.readers import SCHEMA
 
 #: The option that says which rows. It is for this package alone.
 _ROWS = "rows"
@@ -27,16 +26,11 @@ class SomeRowsSource(SqlQueueDataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__({name: value for name, value in options.items() if name.lower() != _ROWS})
-        self._rows = options[_ROWS]
+        self._rows = RowSet.decode(options[_ROWS])
 
     @classmethod
     def name(cls) -> str:
         return "sqlqueue_some_rows"
-
-    def reader(self, schema: StructType) -> SqlQueuePeekReader:
-        options = self._source_options()
-        check_schema(schema, options)
-        return SqlQueuePeekReader(options, RowSet.decode(self._rows))
 
 
 class SomeRows:
@@ -47,14 +41,9 @@ class SomeRows:
     """
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
-        class Allowing(
-            SomeRowsSource
-        ):  # within the function, so that it travels to Spark's processes by value
-            allowed = (these(SourceOptions.parse(options)),)
-
         self._spark = spark
         self._options = dict(options)
-        spark.dataSource.register(Allowing)
+        spark.dataSource.register(allowing([these(SourceOptions.parse(options))], SomeRowsSource))
 
     def read(self, rows: RowSet) -> DataFrame:
         """Those of these rows that are there when Spark runs, in the columns of the stream."""
