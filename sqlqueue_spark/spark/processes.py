@@ -48,12 +48,6 @@ def begin_task() -> None:
         leave_out_modules()
 
 
-def attempt_of_task() -> int:
-    """How often Spark has tried this task before; 0 in a process of the user."""
-    task = TaskContext.get()
-    return 0 if task is None else task.attemptNumber()
-
-
 def leave_out_modules() -> None:
     """Exempt all objects of now from later collections of garbage, if modules were loaded since the last
     call.

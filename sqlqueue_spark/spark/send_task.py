@@ -7,23 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 
 import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send import (
-    Destinations,
-    FrameColumns,
-    Sender,
-    Sent,
-    builder_of,
-    stage,
-)
+from sqlqueue_spark.send import Destinations, FrameColumns, Sender, Sent, builder_of, stage
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.spark.arrow_batches import plain
 from sqlqueue_spark.spark.error_boundary import sentence_first
-from sqlqueue_spark.spark.processes import attempt_of_task, begin_task
+from sqlqueue_spark.spark.processes import begin_task
 
 log = logger(__name__)
 
@@ -34,8 +29,7 @@ _STAGED = pa.schema(
     [("task", pa.string()), ("destinations", _TEXTS), ("named", _TEXTS), ("rows", pa.int64()), *_SENT]
 )
 #: What :meth:`SendTask.send` and :meth:`SendTask.stage` yield, as Spark's ``mapInArrow`` wants it said.
-SENT_COLUMNS = ", ".join(f"{name} long" for name in _COUNTS)
-STAGED_COLUMNS = f"task string, destinations array<string>, named array<string>, rows long, {SENT_COLUMNS}"
+SENT_COLUMNS, STAGED_COLUMNS = map(from_arrow_schema, (_SENT, _STAGED))
 
 
 @sentence_first
@@ -72,7 +66,8 @@ class SendTask:
         builder = builder_of(self.columns, self.destinations.places, self.answers)
         waits = self.down is not None and self.columns.tells_rows  # else the batch waits
         down = dict(self.down or {}) if waits else None
-        first_try = self.first_try and attempt_of_task() == 0
+        task = TaskContext.get()  # None in a process of the user
+        first_try = self.first_try and (task is None or task.attemptNumber() == 0)
         with Sender(self.options, self.destinations, down, first_try=first_try) as sender:
             return sender.send(builder.compose(plain(batches))), builder.untyped.number
 

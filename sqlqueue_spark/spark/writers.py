@@ -33,25 +33,38 @@ class _Committed(WriterCommitMessage):
     untyped: int
 
 
-@dataclass(frozen=True)
-class _Sending:
-    """What the batches of one query share within a process: they look for their destinations once."""
+@functools.lru_cache(maxsize=100)
+def _of_query(given: tuple[tuple[str, str], ...]) -> tuple[Destinations, OutboxCleaner]:
+    """What the writers of a query with these options share: they look for their destinations once.
 
-    options: SinkOptions
-    destinations: Destinations
-    cleaner: OutboxCleaner
+    Spark keeps the processes that make writers and commit.
+    """
+    options = SinkOptions.parse(dict(given))
+    return Destinations(options), OutboxCleaner(options)
 
-    def task(self, schema: StructType) -> SendTask:
+
+@sentence_first
+class _Writer:
+    """What both writers do."""
+
+    _task: SendTask
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _Committed(*self._task.sent(iterator))
+
+    def _check(self, destinations: Destinations, schema: StructType) -> None:
         """Check columns, destination and outbox, before anything is sent."""
         log_to_stderr()
-        options = self.options
+        options = destinations.options
         columns = FrameColumns.of([(each.name, each.dataType.simpleString()) for each in schema], options)
         named = () if options.queue is None else (options.queue,)
         events = columns.events or options.publish
-        prepare(options, self.destinations, named, delays=columns.delays, events=events)
-        return SendTask(columns, self.destinations)
+        prepare(options, destinations, named, delays=columns.delays, events=events)
+        self._task = SendTask(columns, destinations)
 
-    def done(self, messages: Sequence[WriterCommitMessage | None], which: str) -> None:
+    def _done(
+        self, messages: Sequence[WriterCommitMessage | None], which: str, cleaner: OutboxCleaner
+    ) -> None:
         """Log what the tasks did, and clean the outbox if it is time.
 
         :param which: the batch, in front of the figures in the line.
@@ -61,18 +74,11 @@ class _Sending:
         log_sent(which, sum((each.sent for each in done), Sent()))
         if untyped := sum(each.untyped for each in done):
             log_untyped(untyped)
-        self.cleaner.clean_when_due(self.destinations.having_outboxes())
-
-
-@functools.lru_cache(maxsize=100)
-def _of_query(given: tuple[tuple[str, str], ...]) -> _Sending:
-    """What the query with these options shares. Spark keeps the processes that make writers and commit."""
-    options = SinkOptions.parse(dict(given))
-    return _Sending(options, Destinations(options), OutboxCleaner(options))
+        cleaner.clean_when_due(self._task.destinations.having_outboxes())
 
 
 @sentence_first
-class SqlQueueWriter(DataSourceArrowWriter):
+class SqlQueueWriter(_Writer, DataSourceArrowWriter):
     """``df.write.format("sqlqueue").mode("append")``: sends as the sink does, in a batch job."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -81,21 +87,17 @@ class SqlQueueWriter(DataSourceArrowWriter):
                 "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it "
                 "with: sqlqueue purge QUEUE."
             )
-        self._options = SinkOptions.parse(options)
-        if self._options.transaction_mode == ATOMIC:
+        destinations = Destinations(SinkOptions.parse(options))
+        if destinations.options.transaction_mode == ATOMIC:
             raise ConfigurationError(
                 "The option transactionMode is sendsAtomicWithReceive, which only a stream can have; leave "
                 "it out of a batch job, where an outbox keeps a repeated write from sending twice."
             )
-        cleaner = OutboxCleaner(self._options)
-        self._task = _Sending(self._options, Destinations(self._options), cleaner).task(schema)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _committed(self._task, iterator)
+        self._check(destinations, schema)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        cleaner = OutboxCleaner(self._options)
-        _Sending(self._options, self._task.destinations, cleaner).done(messages, "")
+        cleaner = OutboxCleaner(self._task.options)
+        self._done(messages, "", cleaner)
         cleaner.wait(_CLEANUP_SECONDS)  # the cleanup's process ends with the job
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -103,7 +105,7 @@ class SqlQueueWriter(DataSourceArrowWriter):
 
 
 @sentence_first
-class SqlQueueStreamWriter(DataSourceStreamArrowWriter):
+class SqlQueueStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """``df.writeStream.format("sqlqueue")``: sends each micro-batch as the sink does, by the same outbox.
 
     Spark makes a writer for each batch, and tells the batch's number when it is done: too late for a stage.
@@ -116,31 +118,25 @@ class SqlQueueStreamWriter(DataSourceStreamArrowWriter):
                 "outputMode append."
             )
         self._given = tuple(sorted(options.items()))
-        sending = _of_query(self._given)
-        if sending.options.transaction_mode == ATOMIC:
+        destinations, _ = _of_query(self._given)
+        if destinations.options.transaction_mode == ATOMIC:
             raise ConfigurationError(
                 "The option transactionMode is sendsAtomicWithReceive, for which the sink must know the "
                 "batch before its tasks begin; write with foreachBatch(SqlQueueSink(…)), or take receiveOnly "
                 "with an outbox."
             )
-        if sending.options.stream is not None:
+        if (stream := destinations.options.stream) is not None:
             raise ConfigurationError(
-                f"The option stream is {sending.options.stream!r}, by which SqlQueueSink finds what an "
+                f"The option stream is {stream!r}, by which SqlQueueSink finds what an "
                 "atomic pipeline has staged, and this writer does not; name the outbox by the option "
                 "endpoint, or write with foreachBatch(SqlQueueSink(…))."
             )
-        self._task = sending.task(schema)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _committed(self._task, iterator)
+        self._check(destinations, schema)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _of_query(self._given).done(messages, f"batch={batchId} ")
+        _, cleaner = _of_query(self._given)
+        self._done(messages, f"batch={batchId} ", cleaner)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Look for the destinations anew when the batch is tried again; the outbox knows what was sent."""
-        _of_query(self._given).destinations.forget()
-
-
-def _committed(task: SendTask, batches: Iterator[pa.RecordBatch]) -> _Committed:
-    return _Committed(*task.sent(batches))
+        self._task.destinations.forget()
