@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal, Never, Self
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
 from sqlqueue_spark.engines.database_retry import Retry
@@ -41,7 +40,6 @@ from sqlqueue_spark.tables.stages.stage_mark import Batch
 
 #: As people write it, ``"30s"``, or as Python has it.
 Duration = str | timedelta
-ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 #: What stands among the arguments and is no option by its name.
 _NO_OPTIONS = ("self", "options", "unknown")
 
@@ -171,9 +169,8 @@ class SqlQueueSink:
             try:
                 self._send_batch(df, batch_id)
             except Exception as error:
-                others = len(self.places.everywhere()) > 1
                 wait = DatabaseWait(self.places, bool(self._queries), self.stopped)
-                if self._rows_wait or not others or not wait.waited(batch_id):
+                if self._rows_wait or not wait.waited(batch_id):
                     shorten(error)
                     raise
             else:
@@ -218,7 +215,9 @@ class SqlQueueSink:
                 own_ids = "Id" in columns.names and not columns.received
                 self._stage(rows, task, run, own_ids=own_ids)
             else:
-                self._send(rows, task.send, batch_id)
+                sent = self._told(rows.mapInArrow(task.send, SENT_COLUMNS).collect(), batch_id, "sent")
+                if self.databases is not None:
+                    self.databases.note(sent)
             outboxes = self._destinations.having_outboxes()
             if self.databases is None:
                 self._cleaner.clean_when_due(outboxes)
@@ -236,11 +235,6 @@ class SqlQueueSink:
         """Whether this process has sent another batch of the query, and not this one."""
         tried, self._tried[batch.query] = self._tried.get(batch.query), batch.number
         return batch.query in self._queries and tried != batch.number
-
-    def _send(self, rows: DataFrame, send: ArrowMap, batch_id: int) -> None:
-        sent = self._told(rows.mapInArrow(send, SENT_COLUMNS).collect(), batch_id, "sent")
-        if self.databases is not None:
-            self.databases.note(sent)
 
     def _stage(self, rows: DataFrame, task: SendTask, run: Run, *, own_ids: bool) -> None:
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
