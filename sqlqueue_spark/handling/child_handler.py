@@ -22,25 +22,26 @@ from __future__ import annotations
 
 import collections
 import functools
-import hashlib
 import itertools
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+from pyspark.serializers import CloudPickleSerializer
 
-from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout
+from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout, WorkerDied
 from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.child_process import ChildEnded, ChildProcess, Outcomes
 from sqlqueue_spark.handling.handler_timeout import Seen
-from sqlqueue_spark.handling.immediate_retries import Limits
+from sqlqueue_spark.handling.immediate_retries import Handler, Limits
 from sqlqueue_spark.handling.outcome_columns import failed, outcome_columns, with_outcomes
 from sqlqueue_spark.handling.received_message import COLUMNS, received
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.row_set import bounded
+from sqlqueue_spark.spark.arrow_batches import plain
+from sqlqueue_spark.spark.processes import leave_out_modules
 
 log = logger(__name__)
 
@@ -51,40 +52,55 @@ _MOST_IDLE = 4
 #: How often in a row a child may end before it has begun with a message.
 _MOST_UNBEGUN = 3
 
+#: By the pickled handlers. A child that is in use is not among them, so that no other task speaks to it.
 _idle: collections.OrderedDict[bytes, ChildProcess] = collections.OrderedDict()
 
 
-class ChildHandler:
-    """Does in a child process what :class:`BatchHandler` does here, in a block ``with child_handler:``."""
+@dataclass(eq=False)
+class HandlingTask:
+    """What a worker does with its part of a batch, in a child process where there can be one.
 
-    def __init__(self, pickled: bytes, limits: Limits) -> None:
-        """:param pickled: the handler, which is loaded in the child alone.
-        :param limits: of the handler; of the exceptions only ``WorkerDied`` and ``HandlerTimeout`` count.
-        """
-        self._pickled = pickled
-        self._limits = limits
-        self._key = hashlib.sha256(pickled).digest()
-        self._child: ChildProcess | None = None
-        self._unbegun = 0
+    :param pickled: the handler, which is loaded only in the child.
+    :param limits: of the handler; of the exceptions only ``WorkerDied`` and ``HandlerTimeout`` count.
+    """
 
-    def __enter__(self) -> Self:
-        """:raises OSError: no process can be made."""
-        # Taken out while it is used, so that no other task speaks to it.
-        self._child = _idle.pop(self._key, None)
-        self._usable_child()
-        return self
+    pickled: bytes
+    limits: Limits
+    _child: ChildProcess | None = field(default=None, init=False)
+    _unbegun: int = field(default=0, init=False)
 
-    def __exit__(self, *_: object) -> None:
-        if self._child is not None and self._child.usable:
-            _idle[self._key] = self._child
-        while len(_idle) > _MOST_IDLE:
-            _idle.popitem(last=False)[1].end()
+    @classmethod
+    def of(cls, handler: Handler) -> HandlingTask:
+        limits = handler.limits
+        known = tuple(each for each in (WorkerDied, HandlerTimeout) if issubclass(each, limits.unrecoverable))
+        pickled = CloudPickleSerializer().dumps(handler)  # type: ignore[no-untyped-call] # Spark's
+        return cls(pickled, replace(limits, unrecoverable=known))
 
-    def handle(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The messages with their outcomes, in batches, and in their order unless a child ends.
 
         :raises ConfigurationError: the handler cannot be loaded.
         """
+        leave_out_modules()
+        handle = self._handled
+        self._child = _idle.pop(self.pickled, None)
+        try:
+            self._usable_child()
+        except OSError as error:
+            log.warning(
+                "no_child_process reason=%r: a handler that ends its process ends Spark's worker", str(error)
+            )
+            handle = BatchHandler(self._handler()).handle
+        try:
+            for batch in plain(batches):
+                yield from handle(batch)
+        finally:
+            if self._child is not None and self._child.usable:
+                _idle[self.pickled] = self._child
+            while len(_idle) > _MOST_IDLE:
+                _idle.popitem(last=False)[1].end()
+
+    def _handled(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         needed = messages.select([name for name in messages.schema.names if name.lower() in COLUMNS])
         todo = [*_parts(needed)][::-1]
         while todo:
@@ -105,19 +121,19 @@ class ChildHandler:
                 todo += [_Run(blamed + 1, run.last), _Run(done, blamed)]
                 if run.alone or not self._tries_again(ended.reason):
                     one = messages.slice(blamed, 1)
-                    outcome = failed(ended.reason, next(received(one)), self._limits)
+                    outcome = failed(ended.reason, next(received(one)), self.limits)
                     yield with_outcomes(one, outcome_columns([outcome]))
                 else:
                     todo.append(_Run(blamed, blamed + 1, alone=True))
 
     def _tries_again(self, reason: Exception) -> bool:
-        if self._limits.is_hopeless(reason):
+        if self.limits.is_hopeless(reason):
             return False
-        return not isinstance(reason, HandlerTimeout) or self._limits.immediate_retries > 0
+        return not isinstance(reason, HandlerTimeout) or self.limits.immediate_retries > 0
 
     def _usable_child(self) -> ChildProcess:
         while self._child is None or not self._child.usable:
-            child = ChildProcess(self._load, timeout=self._limits.timeout)
+            child = ChildProcess(self._load, timeout=self.limits.timeout)
             try:
                 child.wait_until_loaded()
             except ChildEnded as ended:
@@ -127,8 +143,10 @@ class ChildHandler:
 
     def _load(self, seen: Seen) -> Outcomes:
         """In the child: what handles its messages."""
-        handler = pickle.loads(self._pickled)  # noqa: S301 -- Spark brought it, as it brings every function
-        return BatchHandler(handler, seen).outcomes
+        return BatchHandler(self._handler(), seen).outcomes
+
+    def _handler(self) -> Handler:
+        return pickle.loads(self.pickled)  # type: ignore[no-any-return] # noqa: S301 -- Spark brought it
 
     def _count_unbegun(self, ended: ChildEnded) -> None:
         self._unbegun += 1

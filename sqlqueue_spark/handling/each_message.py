@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import pickle
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-import pyarrow as pa
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout, WorkerDied
-from sqlqueue_spark.handling.batch_handler import BatchHandler
-from sqlqueue_spark.handling.child_handler import ChildHandler
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.handling.child_handler import HandlingTask
 from sqlqueue_spark.handling.immediate_retries import Function, Handler, Limits
 from sqlqueue_spark.handling.outcome_columns import COLUMNS
 from sqlqueue_spark.options.fields import duration_of
-from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.spark.arrow_batches import plain
-from sqlqueue_spark.spark.processes import leave_out_modules
-
-log = logger(__name__)
 
 #: The defaults of the options.
 IMMEDIATE_RETRIES, HANDLER_TIMEOUT = 5, timedelta(seconds=30)
@@ -122,37 +111,3 @@ def _are_exceptions(given: object) -> bool:
     return isinstance(given, tuple) and all(
         isinstance(each, type) and issubclass(each, BaseException) for each in given
     )
-
-
-@dataclass(frozen=True)
-class HandlingTask:
-    """What a worker does with its part of a batch, in a child process where there can be one.
-
-    :param pickled: the handler, which is loaded only in the child.
-    :param limits: of the handler; of the exceptions only ``WorkerDied`` and ``HandlerTimeout`` count.
-    """
-
-    pickled: bytes
-    limits: Limits
-
-    @classmethod
-    def of(cls, handler: Handler) -> HandlingTask:
-        limits = handler.limits
-        known = tuple(each for each in (WorkerDied, HandlerTimeout) if issubclass(each, limits.unrecoverable))
-        pickled = CloudPickleSerializer().dumps(handler)  # type: ignore[no-untyped-call] # Spark's
-        return cls(pickled, replace(limits, unrecoverable=known))
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        leave_out_modules()
-        with contextlib.ExitStack() as stack:
-            handler: ChildHandler | BatchHandler
-            try:
-                handler = stack.enter_context(ChildHandler(self.pickled, self.limits))
-            except OSError as error:
-                log.warning(
-                    "no_child_process reason=%r: a handler that ends its process ends Spark's worker",
-                    str(error),
-                )
-                handler = BatchHandler(pickle.loads(self.pickled))  # noqa: S301 -- Spark brought it
-            for batch in plain(batches):
-                yield from handler.handle(batch)
