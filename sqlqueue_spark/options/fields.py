@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field
 from datetime import timedelta
 from typing import Any, Self
@@ -136,7 +136,8 @@ def written(value: object) -> str:
 
 def option_per_name(pattern: str, meaning: str, *, secret: bool = False) -> Any:
     """Declare an option that is given once a name, such as ``queue.<name>.schema``, in any case."""
-    about = {"pattern": pattern, "meaning": meaning, "kind": "url" if secret else "text", "secret": secret}
+    kind = "url" if secret else "text"
+    about = {"pattern": pattern, "meaning": meaning, "kind": kind, "shown": "none", "secret": secret}
     return field(default_factory=dict, metadata=about, repr=not secret)
 
 
@@ -160,36 +161,30 @@ class Options:
 
         :raises ConfigurationError: an option is unknown, missing or malformed.
         """
-        fields = dataclasses.fields(cls)  # type: ignore[arg-type] # every subclass is a dataclass
-        known = {camel(f.name).lower(): f for f in fields if "parse" in f.metadata}
-        per_name = [f for f in fields if "pattern" in f.metadata]
-        values: dict[str, Any] = {f.name: {} for f in per_name}
-        for name, value in given.items():
+        fields = [f for f in dataclasses.fields(cls) if f.metadata]  # type: ignore[arg-type] # a dataclass
+        values: dict[str, Any] = {f.name: {} for f in fields if "pattern" in f.metadata}
+        for given_name, value in given.items():
             if not is_unicode(value):
                 raise ConfigurationError(
-                    f"The option {name} holds bytes that are no UTF-8; write it in UTF-8."
+                    f"The option {given_name} holds bytes that are no UTF-8; write it in UTF-8."
                 )
-            if (named := _per_name(name, per_name)) is not None:
-                its, key = named
-                _check_no_password(name, value, secret=its.metadata["secret"])
+            its, key = _field(given_name, fields)
+            name, secret = given_name if key else camel(its.name), its.metadata["secret"]
+            if not secret and holds_password(value):
+                raise ConfigurationError(
+                    f"The option {name} is shown in logs and plans, and a url with a password stands there; "
+                    "give it as the option url."
+                )
+            if key:
                 values[its.name][key] = value
-                continue
-            found = known.get(name.lower())
-            if found is None:
-                names = [camel(f.name) for f in known.values()]
-                told = hint(name, names) or did_you_mean(name, names, f"the options are {', '.join(names)}.")
-                raise ConfigurationError(f"There is no option {name!r}; {told}")
-            _check_no_password(camel(found.name), value, secret=found.metadata["secret"])
-            if not value and found.default is MISSING:
-                continue  # an empty widget or variable
-            try:
-                values[found.name] = found.metadata["parse"](value)
-            except ValueError as error:
-                said = "the given value" if found.metadata["secret"] else repr(value)
-                message = f"The option {camel(found.name)} must be {error}, not {said}."
-                raise ConfigurationError(message) from None
-        for f in known.values():
-            if f.default is MISSING and f.name not in values:
+            elif value or its.default is not MISSING:  # else an empty widget or variable
+                try:
+                    values[its.name] = its.metadata["parse"](value)
+                except ValueError as error:
+                    said = "the given value" if secret else repr(value)
+                    raise ConfigurationError(f"The option {name} must be {error}, not {said}.") from None
+        for f in fields:
+            if "parse" in f.metadata and f.default is MISSING and f.name not in values:
                 meaning = f.metadata["meaning"].rstrip(".")
                 raise ConfigurationError(f"The option {camel(f.name)} is required; set it to: {meaning}.")
         parsed = cls(**values)
@@ -206,13 +201,9 @@ class Options:
     def described(cls) -> Iterator[Described]:
         """The options in the order of their declaration, for tables and help."""
         for f in dataclasses.fields(cls):  # type: ignore[arg-type] # every subclass is a dataclass
-            if "pattern" in f.metadata:
-                name, shown = f.metadata["pattern"], "none"
-            elif f.metadata:
-                name, shown = camel(f.name), f.metadata["shown"]
-            else:
-                continue
-            yield Described(name, f.metadata["kind"], shown, f.metadata["meaning"], f.metadata["secret"])
+            if about := f.metadata:
+                name = about.get("pattern", camel(f.name))
+                yield Described(name, about["kind"], about["shown"], about["meaning"], about["secret"])
 
 
 def said(options: Mapping[str, str], name: str) -> str | None:
@@ -225,19 +216,19 @@ def camel(name: str) -> str:
     return first + "".join(part.capitalize() for part in rest)
 
 
-def _per_name(name: str, fields: Iterable[Field[Any]]) -> tuple[Field[Any], str] | None:
-    """The field and the key of an option that is given once for each name; None for any other option."""
+def _field(name: str, fields: Sequence[Field[Any]]) -> tuple[Field[Any], str]:
+    """The field of an option, and the key where the option is given once for each name; else no key.
+
+    :raises ConfigurationError: there is no such option.
+    """
     for its in fields:
-        before, after = map(re.escape, its.metadata["pattern"].split("<name>"))
-        if match := re.fullmatch(f"{before}(.+){after}", name, re.IGNORECASE | re.DOTALL):
-            return its, match[1].lower()
-    return None
-
-
-def _check_no_password(name: str, value: str, *, secret: bool) -> None:
-    """Refuse a url with a password in an option that is shown to people."""
-    if not secret and holds_password(value):
-        raise ConfigurationError(
-            f"The option {name} is shown in logs and plans, and a url with a password stands there; give it "
-            "as the option url."
-        )
+        if (pattern := its.metadata.get("pattern")) is None:
+            if camel(its.name).lower() == name.lower():
+                return its, ""
+        else:
+            before, after = map(re.escape, pattern.split("<name>"))
+            if match := re.fullmatch(f"{before}(.+){after}", name, re.IGNORECASE | re.DOTALL):
+                return its, match[1].lower()
+    known = [camel(f.name) for f in fields if "parse" in f.metadata]
+    told = hint(name, known) or did_you_mean(name, known, f"the options are {', '.join(known)}.")
+    raise ConfigurationError(f"There is no option {name!r}; {told}")
