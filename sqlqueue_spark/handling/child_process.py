@@ -139,31 +139,26 @@ class ChildProcess:
 
     def _send(self, packed: pa.Buffer) -> None:
         for part in (_LENGTH.pack(len(packed)), packed):
-            rest = memoryview(part)
-            while rest:
-                rest = rest[self._moved(self._channel.send, rest) :]
+            self._move(self._channel.send, part)
 
     def _receive(self) -> bytearray:
-        (length,) = _LENGTH.unpack(self._received(_LENGTH.size))
-        return self._received(length)
-
-    def _received(self, length: int) -> bytearray:
-        whole = bytearray(length)
-        rest = memoryview(whole)
-        while rest:
-            rest = rest[self._moved(self._channel.recv_into, rest) :]
+        length = bytearray(_LENGTH.size)
+        self._move(self._channel.recv_into, length)
+        whole = bytearray(*_LENGTH.unpack(length))
+        self._move(self._channel.recv_into, whole)
         return whole
 
-    def _moved(self, move: Callable[[memoryview], int], rest: memoryview) -> int:
-        """The bytes that the channel has taken or given, once it was ready.
+    def _move(self, move: Callable[[memoryview], int], whole: bytes | bytearray | pa.Buffer) -> None:
+        """Give the channel the whole of something, or fill it from the channel.
 
         The end of the child does not always end the channel: a process that the handler has forked may hold
         it open.
         """
-        ended = False
-        while True:
+        rest, ended = memoryview(whole), False
+        while rest:
             try:
-                return move(rest) or self._died()
+                rest, ended = rest[move(rest) or self._died() :], False
+                continue
             except TimeoutError:
                 if ended:  # and since then nothing more has come
                     self._died()
