@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlqueue_spark.engines.engine_of_url import OUTBOX_DATABASES
-from sqlqueue_spark.engines.open_connection import Connection, Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl
 from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.ddl import Created
-from sqlqueue_spark.tables.outbox import OutboxReport, OutboxTable, create_statements
+from sqlqueue_spark.tables.outbox import OutboxReport, OutboxTable
 from sqlqueue_spark.tables.outbox_cleanup import forget
 from sqlqueue_spark.tables.scripts import script_of
 
@@ -31,8 +32,8 @@ def create(options: ConnectionOptions, endpoint: str) -> Created:
     :raises ConfigurationError: the engine does not allow the table's name, or the schema does not exist.
     :raises QueueError: an object of this name exists and is no table.
     """
-    with _opened(options, endpoint) as (connection, outbox):
-        return Created(outbox.name, ddl.create_outbox(connection, outbox))
+    with _opened(options, endpoint) as outbox:
+        return Created(outbox.name, ddl.create_beside(outbox, "the outbox table"))
 
 
 def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> str:
@@ -43,9 +44,9 @@ def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> 
     :param engine: one of the four engines that keep outbox tables.
     """
     writer = OUTBOX_DATABASES[engine]
-    table = writer.outbox_table(endpoint)
-    names = writer.outbox_names(default_schema or writer.default_schema, table)
-    return script_of(writer, names["outbox"], create_statements(writer, names))
+    schema = default_schema or writer.default_schema or ""
+    table = Table(table=writer.outbox_table(endpoint), schema=schema)
+    return script_of(writer, writer.table(table), OutboxTable.create_statements(writer, table))
 
 
 def cleanup(
@@ -62,17 +63,17 @@ def cleanup(
 
     :param progress: is called after each transaction with the number of ids that it deleted.
     """
-    with _opened(options, endpoint) as (connection, outbox):
-        return forget(connection, outbox, keep, progress)
+    with _opened(options, endpoint) as outbox:
+        return forget(outbox, keep, progress)
 
 
 def report(options: ConnectionOptions, endpoint: str) -> Report:
     """Return how many ids an outbox table holds, how old they are, and how many rows are not dispatched."""
-    with _opened(options, endpoint) as (connection, outbox), connection.transaction():
-        return Report(outbox=outbox.name, database=database(connection), found=outbox.report())
+    with _opened(options, endpoint) as outbox, outbox.connection.transaction():
+        return Report(outbox=outbox.name, database=database(outbox.connection), found=outbox.report())
 
 
 @contextlib.contextmanager
-def _opened(options: ConnectionOptions, endpoint: str) -> Iterator[tuple[Connection, OutboxTable]]:
+def _opened(options: ConnectionOptions, endpoint: str) -> Iterator[OutboxTable]:
     with connect(Target.of(options)) as connection:
-        yield connection, OutboxTable(connection, endpoint, options.default_schema)
+        yield OutboxTable(connection, endpoint, options.default_schema)

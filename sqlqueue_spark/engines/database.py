@@ -46,8 +46,8 @@ class Database(ABC):
         return json.dumps(list(texts), separators=(",", ":"))
 
     def table(self, table: Table) -> str:
-        """A table's full name, quoted."""
-        return self.quoted(table.catalog, table.schema, table.table)
+        """A table's full name, quoted; one without a schema is in that of the connection."""
+        return self.quoted(table.catalog, table.schema or None, table.table)
 
     def quoted(self, *parts: str | None) -> str:
         """A full name, quoted; parts that are None are left out."""
@@ -81,12 +81,12 @@ class Database(ABC):
             )
         return table
 
-    def outbox_names(self, schema: str | None, table: str) -> dict[str, str]:
-        """The quoted names of the outbox table and its indexes, by the words for them in its statements."""
+    def outbox_names(self, table: Table) -> dict[str, str]:
+        """The quoted names of an outbox table and its indexes, by the words for them in its statements."""
         return {
-            "outbox": self.quoted(schema, table),
-            "dispatched": self.quote(f"{table}_Dispatched"),
-            "dispatched_at": self.quote(f"{table}_DispatchedAt"),
+            "outbox": self.table(table),
+            "dispatched": self.quote(f"{table.table}_Dispatched"),
+            "dispatched_at": self.quote(f"{table.table}_DispatchedAt"),
         }
 
     def statement(self, name: str) -> Statement:

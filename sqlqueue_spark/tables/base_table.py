@@ -6,11 +6,11 @@ Every method runs inside the connection's open transaction and never commits.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from sqlqueue_spark.engines.connection import Connection, Row
-from sqlqueue_spark.engines.dialect import Dialect
+from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.messages.addresses import Table
@@ -25,7 +25,7 @@ class BaseTable:
     doing: ClassVar[str] = ""
     #: The statements that create it.
     creating: ClassVar[Sequence[str]]
-    #: What these call its index, and what the index's name adds to the table's.
+    #: What they call its index, and what the index's name adds to the table's.
     index: ClassVar[tuple[str, str]] = ("index", "")
     #: Columns, in lower case, that tell it from other tables; and what is said of a table of its name without
     #: them.
@@ -35,18 +35,25 @@ class BaseTable:
     def __init__(self, connection: Connection, table: Table) -> None:
         self.connection = connection
         self.table = table
+        #: What errors call it.
+        self.name = str(table)
 
     @classmethod
-    def create_statements(cls, dialect: Dialect, table: Table) -> list[Statement]:
-        """The statements that create a table of this kind."""
+    def names(cls, database: Database, table: Table) -> Mapping[str, str]:
+        """The quoted names of the table and its indexes, by the words for them in its statements."""
         index, ending = cls.index
-        names = {cls.word: dialect.table(table), index: dialect.quote(table.table + ending)}
-        return [dialect.render(each, **names) for each in cls.creating]
+        return {cls.word: database.table(table), index: database.quote(table.table + ending)}
+
+    @classmethod
+    def create_statements(cls, database: Database, table: Table) -> list[Statement]:
+        """The statements that create a table of this kind; an engine may need fewer than others."""
+        names = cls.names(database, table)
+        return [statement for each in cls.creating if (statement := database.render(each, **names))]
 
     def create(self) -> None:
         """Create the table. The caller holds the lock of its creation and has looked that it is not there."""
         for statement in self.create_statements(self.connection.dialect, self.table):
-            self.connection.execute(statement, doing=f"creating {self.table}")
+            self.connection.execute(statement, doing=f"creating {self.name}")
 
     def exists(self) -> bool:
         """Whether it is there.
@@ -72,10 +79,10 @@ class BaseTable:
 
     def render(self, name: str, **identifiers: str) -> Statement:
         dialect = self.connection.dialect
-        return dialect.render(name, **{self.word: dialect.table(self.table)}, **identifiers)
+        return dialect.render(name, **self.names(dialect, self.table), **identifiers)
 
     def _of(self, doing: str) -> str:
-        return f"{doing or self.doing} {self.table}"
+        return f"{doing or self.doing} {self.name}"
 
     @contextlib.contextmanager
     def _rights_explained(self, *, writing: bool) -> Iterator[None]:

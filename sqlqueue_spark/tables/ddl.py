@@ -14,7 +14,6 @@ from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.tables import queue_shape, queue_table
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.database_facts import database, schema_exists
-from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stages.stage import Stage
 
 log = logger(__name__)
@@ -101,30 +100,7 @@ def create_beside(new: BaseTable, called: str = "the table") -> bool:
     :raises ConfigurationError: also where the name is too long.
     """
     check_name(new.connection.dialect, new.table)
-    return create_if_missing(
-        new.connection, new.table, new.exists, new.create, called=f"{called} {new.table}"
-    )
-
-
-def create_outbox(connection: Connection, outbox: OutboxTable) -> bool:
-    """Create an outbox, in its own transaction; True if it is new. Errors as :func:`create_if_missing`.
-
-    :raises QueueError: the name belongs to something else than a table.
-    """
-
-    def create() -> None:
-        try:
-            outbox.create()
-        except QueueError as error:
-            raise QueueError(
-                f"Something else than a table is called {outbox.name} (a view, say), so the outbox table was "
-                "not created; choose another endpoint."
-            ) from error
-
-    table = Table(table=outbox.table, schema=outbox.schema or "")
-    return create_if_missing(
-        connection, table, outbox.exists, create, called=f"the outbox table {outbox.name}"
-    )
+    return create_if_missing(new.connection, new.table, new.exists, new.create, called=f"{called} {new.name}")
 
 
 def create_if_missing(

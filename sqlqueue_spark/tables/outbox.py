@@ -12,16 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.engine_of_url import OUTBOX_DATABASES
 from sqlqueue_spark.engines.open_connection import Connection
-from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.engines.users_connection import UsersConnection
-from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
+from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.outbox_keys import LONGEST_ID, check_id, may_stand_as_it_is, process_key
 from sqlqueue_spark.tables.rights import SENDER, remedy_command
 from sqlqueue_spark.tables.table_code import check_went_in
@@ -33,7 +34,6 @@ _OURS = "sqlqueue "
 _WITHOUT_MARKS = ("0.1.0",)
 #: How many rows the statement ``outbox_oldest`` looks at.
 _OLDEST = 1_000
-_CREATE = ("outbox_create", "outbox_index_dispatched_at", "outbox_index_dispatched")
 
 
 class OutboxReport(NamedTuple):
@@ -49,26 +49,31 @@ class OutboxReport(NamedTuple):
     oldest_age: timedelta | None
 
 
-class OutboxTable:
-    """An outbox table on an open connection. The methods work inside the open transaction and never commit.
+class OutboxTable(BaseTable):
+    """An outbox table on an open connection, which has to do no more than a user's.
 
     An id that is no text of 1 to 200 characters raises a :class:`ConfigurationError`.
     """
+
+    doing = "looking at"
+    creating = ("outbox_create", "outbox_index_dispatched_at", "outbox_index_dispatched")
 
     def __init__(
         self, connection: Connection | UsersConnection, endpoint: str, schema: str | None = None
     ) -> None:
         """:raises ConfigurationError: the engine has no table of this name."""
-        dialect = connection.dialect
-        self._connection = connection
+        database: Database = connection.dialect
+        table = database.outbox_table(endpoint)
+        of_schema = Table(table=table, schema=schema or database.default_schema or "")
+        super().__init__(cast("Connection", connection), of_schema)
         self._endpoint = endpoint
-        self.schema = schema or dialect.default_schema
-        self.table = dialect.outbox_table(endpoint)
-        self._names = dialect.outbox_names(self.schema, self.table)
-        #: The full name, quoted.
-        self.name = self._names["outbox"]
         #: Tells endpoints of one table apart; empty for the one whose name is as in the table's.
-        self._mark = "" if self.table.startswith(endpoint) else sha256(endpoint.encode()).hexdigest()[:6]
+        self._mark = "" if table.startswith(endpoint) else sha256(endpoint.encode()).hexdigest()[:6]
+        self.name = database.table(self.table)
+
+    @classmethod
+    def names(cls, database: Database, table: Table) -> Mapping[str, str]:
+        return database.outbox_names(table)
 
     @classmethod
     def of_sink(cls, connection: Connection, options: SinkOptions) -> Self:
@@ -80,21 +85,32 @@ class OutboxTable:
 
     def keeps_ids_once(self) -> bool | None:
         """Whether a unique index has the message id alone as its key; None if there is no table."""
-        found = self._execute("exists", "looking for", schema=self.schema, name=self.table)
+        wanted = {"schema": self.table.schema or None, "name": self.table.table}
+        found = self.execute("outbox_exists", "looking for", **wanted)
         return bool(found[0][1]) if found else None
 
     def create(self) -> None:
-        """Create the table and its indexes. The caller holds the lock of its creation."""
-        for statement in create_statements(self._connection.dialect, self._names):
-            self._connection.execute(statement, doing=f"creating {self.name}")
+        """As for any table.
+
+        :raises QueueError: the name belongs to something else than a table.
+        """
+        try:
+            super().create()
+        except QueueError as error:
+            raise QueueError(
+                f"Something else than a table is called {self.name} (a view, say), so the outbox table was "
+                "not created; choose another endpoint."
+            ) from error
 
     def seen(self, ids: Iterable[str]) -> set[str]:
-        return {each for chunk in self._chunks(ids) for each in self._answer("seen", chunk)}
+        return {each for chunk in self._chunks(ids) for each in self._answer("outbox_seen", chunk)}
 
     def seen_of(self, ids: Iterable[str], version: str) -> set[str]:
         """Which of these ids this version of the package has remembered."""
-        ids = filter(self._connection.holds, ids)
-        return {each for chunk in self._chunks(ids) for each in self._answer("seen_of", chunk, version)}
+        ids = filter(self.connection.holds, ids)
+        return {
+            each for chunk in self._chunks(ids) for each in self._answer("outbox_seen_of", chunk, version)
+        }
 
     def may_hold(self, version: str) -> bool:
         """Whether rows of an earlier version of this package may be there, by one short look.
@@ -102,7 +118,7 @@ class OutboxTable:
         It reads only the oldest rows. Versions follow each other in time. So rows of that version may stand
         behind these only where all of these are a .NET endpoint's, or of a version before.
         """
-        written: dict[str | None, int] = dict(self._execute("oldest", "looking at"))
+        written: dict[str | None, int] = dict(self.execute("outbox_oldest"))
         ours = {name for name in written if name is not None and name.startswith(_OURS)}
         behind = sum(written.values()) >= _OLDEST and all(each < version for each in ours)
         return version in ours or behind
@@ -112,13 +128,13 @@ class OutboxTable:
 
         ``Shop.Spark`` and ``Shop_Spark`` mean one table.
         """
-        writers = [writer for writer, _ in self._execute("oldest", "looking at") if writer is not None]
+        writers = [writer for writer, _ in self.execute("outbox_oldest") if writer is not None]
         ours = (writer.removeprefix(_OURS).partition(" ") for writer in writers if writer.startswith(_OURS))
         return any(mark != self._mark for version, _, mark in ours if version not in _WITHOUT_MARKS)
 
     def has_ids(self) -> bool:
         """Whether any id is remembered, of work that is done; one short look."""
-        return bool(self._execute("oldest", "looking at"))
+        return bool(self.execute("outbox_oldest"))
 
     def add(self, ids: Iterable[str]) -> None:
         """Remember these ids.
@@ -127,7 +143,7 @@ class OutboxTable:
             waited, has added it.
         """
         for chunk in self._chunks(ids):
-            took = self._modify("add", "adding ids to", ids=self._bound(chunk), version=self._writer())
+            took = self.modify("outbox_add", "adding ids to", ids=self._bound(chunk), version=self._writer())
             check_went_in(took, len(chunk), self.name)
 
     def add_new(self, ids: Iterable[str]) -> set[str]:
@@ -144,23 +160,23 @@ class OutboxTable:
 
         :returns: how many ids it has forgotten.
         """
-        return self._modify("clean", "cleaning", seconds=-(-keep // timedelta(seconds=1)))
+        return self.modify("outbox_clean", "cleaning", seconds=-(-keep // timedelta(seconds=1)))
 
     def report(self) -> OutboxReport:
         """What the table holds; waits for no lock."""
-        rows, undispatched, oldest, now = self._execute("report", "looking at")[0]
+        rows, undispatched, oldest, now = self.execute("outbox_report")[0]
         oldest = oldest and oldest.replace(tzinfo=UTC)
         return OutboxReport(rows, undispatched, oldest, oldest and now.replace(tzinfo=UTC) - oldest)
 
     def _add_new(self, chunk: Sequence[str]) -> set[str]:
-        if not self._connection.dialect.statement("outbox_added"):
-            new = self._answer("add_new", chunk, self._writer())
-            if self._connection.dialect.drops_rows and (old := [each for each in chunk if each not in new]):
-                check_went_in(len(new), len(chunk) - len(self._answer("seen", old)), self.name)
+        if not self.connection.dialect.statement("outbox_added"):
+            new = self._answer("outbox_add_new", chunk, self._writer())
+            if self.connection.dialect.drops_rows and (old := [each for each in chunk if each not in new]):
+                check_went_in(len(new), len(chunk) - len(self._answer("outbox_seen", old)), self.name)
             return new
         mark = f"{_OURS}{secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
-        self._modify("add_new", "adding ids to", ids=self._bound(chunk), version=mark)
-        return self._answer("added", chunk, mark)
+        self.modify("outbox_add_new", "adding ids to", ids=self._bound(chunk), version=mark)
+        return self._answer("outbox_added", chunk, mark)
 
     def _writer(self) -> str:
         """Who writes, for the column PersistenceVersion, which takes 23 characters: version and mark."""
@@ -174,7 +190,7 @@ class OutboxTable:
 
         :raises ConfigurationError: one of them does not fit into the column.
         """
-        once, most = set(ids), self._connection.dialect.written
+        once, most = set(ids), self.connection.dialect.written
         # Most are of this kind, and then no id need be looked at by itself.
         if set(map(type, once)) != {str} or "" in once or 2 * max(map(len, once)) > LONGEST_ID:
             for each in once:
@@ -183,12 +199,12 @@ class OutboxTable:
         return (everything[start : start + most] for start in range(0, len(everything), most))
 
     def _bound(self, chunk: Sequence[str]) -> object:
-        return self._connection.dialect.bind_texts(chunk)
+        return self.connection.dialect.bind_texts(chunk)
 
     def _answer(self, statement: str, asked: Sequence[str], version: str = "") -> set[str]:
         """The ids that a statement returns, all of them asked for. A mangled id would be lost."""
-        doing = "adding ids to" if statement == "add_new" else "looking up ids in"
-        found = {each for (each,) in self._execute(statement, doing, ids=self._bound(asked), version=version)}
+        doing = "adding ids to" if statement == "outbox_add_new" else "looking up ids in"
+        found = {each for (each,) in self.execute(statement, doing, ids=self._bound(asked), version=version)}
         if strange := found.difference(asked):
             raise ConfigurationError(
                 f"The outbox table {self.name} was asked for some message ids and answered with "
@@ -197,34 +213,25 @@ class OutboxTable:
             )
         return found
 
-    def _execute(self, statement: str, doing: str, /, **parameters: object) -> list[tuple[Any, ...]]:
-        with self._explained():
-            return self._connection.execute(self._render(statement), parameters, doing=f"{doing} {self.name}")
-
-    def _modify(self, statement: str, doing: str, /, **parameters: object) -> int:
-        with self._explained():
-            return self._connection.modify(self._render(statement), parameters, doing=f"{doing} {self.name}")
-
-    def _render(self, statement: str) -> Statement:
-        return self._connection.dialect.render(f"outbox_{statement}", **self._names)
+    def needed(self, *, writing: bool) -> str:  # noqa: ARG002 -- who uses an outbox does both
+        return (
+            "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its "
+            f"table; {remedy_command(self.connection.dialect, SENDER, '--endpoint', self._endpoint)} writes "
+            "the statements."
+        )
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Name the remedy for a missing outbox table, which is not that for a missing queue."""
-        try:
-            yield
-        except NoRight as error:
-            raise error.needing(
-                "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its "
-                f"table; {remedy_command(self._connection.dialect, SENDER, '--endpoint', self._endpoint)} "
-                "writes the statements."
-            ) from error.__cause__
-        except QueueError as error:
-            said = (str(error.__cause__ or error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
-            raise QueueError(
-                f"The outbox table {self.name} cannot be used ({said}); if it is not there, create it with: "
-                f"sqlqueue outbox create {for_shell(self._endpoint)}."
-            ) from error
+    def _rights_explained(self, *, writing: bool) -> Iterator[None]:
+        """Name the remedy for a missing outbox table, too, which is not that for a missing queue."""
+        with super()._rights_explained(writing=writing):
+            try:
+                yield
+            except QueueError as error:
+                lines = str(error.__cause__ or error).strip().splitlines() or ["no reason given"]
+                raise QueueError(
+                    f"The outbox table {self.name} cannot be used ({lines[0].rstrip('.')}); if it is not "
+                    f"there, create it with: sqlqueue outbox create {for_shell(self._endpoint)}."
+                ) from error
 
 
 @dataclass(frozen=True)
@@ -302,8 +309,3 @@ class Outbox:
         known = outbox.seen(filter(may_stand_as_it_is, keys.values()))
         new = outbox.add_new(key for key, each in keys.items() if each not in known)
         return [each for key, each in keys.items() if key in new]
-
-
-def create_statements(database: Database, names: Mapping[str, str]) -> list[Statement]:
-    """The statements that create an outbox table and its indexes, by ``Database.outbox_names``."""
-    return [statement for each in _CREATE if (statement := database.render(each, **names))]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from sqlqueue_spark.engines.open_connection import Connection, Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.options import NO_OUTBOX, SinkOptions
 from sqlqueue_spark.plain_text import logger
@@ -16,12 +16,7 @@ from sqlqueue_spark.tables.outbox import OutboxTable
 log = logger(__name__)
 
 
-def forget(
-    connection: Connection,
-    outbox: OutboxTable,
-    keep: timedelta,
-    progress: Callable[[int], object] = lambda _: None,
-) -> int:
+def forget(outbox: OutboxTable, keep: timedelta, progress: Callable[[int], object] = lambda _: None) -> int:
     """Forget the ids that are older than ``keep``, a chunk in each transaction.
 
     Rows that others hold stay, and so do rows that are not dispatched.
@@ -30,11 +25,11 @@ def forget(
     """
     forgotten = 0
     while True:
-        with connection.transaction():
+        with outbox.connection.transaction():
             batch = outbox.clean(keep)
         forgotten += batch
         progress(batch)
-        if batch < connection.dialect.written:
+        if batch < outbox.connection.dialect.written:
             return forgotten
 
 
@@ -82,7 +77,6 @@ class OutboxCleaner:
             try:
                 with connect(target, again=True) as connection:
                     outbox = OutboxTable.of_sink(connection, self._at(target))
-                    forgotten = forget(connection, outbox, keep)
-                    log.info("cleaned outbox=%s forgotten=%d", outbox.name, forgotten)
+                    log.info("cleaned outbox=%s forgotten=%d", outbox.name, forget(outbox, keep))
             except SqlQueueError as error:
                 log.warning("cleanup_failed endpoint=%s: %s", self._options.sender, error)

@@ -74,7 +74,7 @@ def rendered(name: str) -> Statement:
         attempt="attempt",
         columns="id, expires, headers, body",
         values="id, expires, headers, body",
-        **POSTGRESQL.outbox_names("public", "Sales_OutboxData"),
+        **POSTGRESQL.outbox_names(Table(table="Sales_OutboxData", schema="public")),
     )
 
 

@@ -285,7 +285,7 @@ def test_ids_are_looked_up_in_an_index(postgresql, name):
     with opened(postgresql) as (connection, outbox), connection.transaction():
         ids = connection.dialect.bind_texts([str(number) for number in range(4_000)])
         parameters = {"ids": ids, "version": "x", "seconds": WEEK.total_seconds()}
-        names = connection.dialect.outbox_names(outbox.schema, outbox.table)
+        names = outbox.names(connection.dialect, outbox.table)
         statement = connection.dialect.render(f"outbox_{name}", **names)
         plan = connection.execute(Statement.parse(f"EXPLAIN {statement}"), parameters)
     said = "\n".join(row[0] for row in plan)

@@ -82,7 +82,9 @@ def rendered(engine: str, name: str) -> Statement:
         CorrelationId="NULL",
         ReplyToAddress="NULL",
         Recoverable=quote("Recoverable"),
-        **dialect.outbox_names(dialect.default_schema, dialect.outbox_table("Sales.Orders")),
+        **dialect.outbox_names(
+            Table(table=dialect.outbox_table("Sales.Orders"), schema=dialect.default_schema or "")
+        ),
     )
 
 

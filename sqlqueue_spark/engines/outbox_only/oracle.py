@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Table
 
 
 class Oracle(Database):
@@ -36,9 +38,9 @@ class Oracle(Database):
             )
         return super().outbox_table(endpoint.upper())
 
-    def outbox_names(self, schema: str | None, table: str) -> dict[str, str]:
+    def outbox_names(self, table: Table) -> dict[str, str]:
         return {
-            "outbox": self.quoted(schema, table),
-            "primary_key": self.quote(f"{table}_PK"),
-            "dispatched_at": self.quoted(schema, f"{table}_IX"),
+            "outbox": self.table(table),
+            "primary_key": self.quote(f"{table.table}_PK"),
+            "dispatched_at": self.table(replace(table, table=f"{table.table}_IX")),
         }
