@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from sqlqueue_spark.engines.database import Database
@@ -68,6 +68,10 @@ class Dialect(Database):
     @abstractmethod
     def speaks(self, url: str) -> bool:
         """Whether a URL or connection string is one of this engine's."""
+
+    def has_queue_columns(self, columns: Iterable[str]) -> bool:
+        """Whether a table with these columns is a queue's; it may have others, also one named ``due``."""
+        return {name.lower() for name in columns} >= {name.lower() for name in self.queue_columns}
 
     @abstractmethod
     def row_version_index(self, table: str) -> str:

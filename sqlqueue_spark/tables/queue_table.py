@@ -42,6 +42,8 @@ class QueueTable:
     database: str
     #: In their order; empty where they were not asked for.
     columns: tuple[Column, ...] = ()
+    #: The column that tells when a message is due; None for the table of a queue.
+    due: str | None = None
     #: Whether that database is read-only here: a readable copy, or one on a standby server.
     read_only: bool = False
     #: Whether policies decide which rows this login may insert. Then :attr:`Dialect.bind_messages` has no way
@@ -64,11 +66,6 @@ class QueueTable:
     def spelled(self) -> Mapping[str, str]:
         """The columns as the table spells them, by their names in lower case."""
         return {column.name.lower(): column.name for column in self.columns}
-
-    @property
-    def due(self) -> str | None:
-        """The column that tells when a message is due; None for the table of a queue."""
-        return self.spelled.get("due")
 
     @property
     def identified(self) -> Parameters:
@@ -106,7 +103,9 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
     if not found:
         return None
     schema, name, object_id, _, row_security = found[0]
-    columns = connection.execute(dialect.render("columns", **in_catalog), names, doing=doing)
+    rows = connection.execute(dialect.render("columns", **in_catalog), names, doing=doing)
+    columns = tuple(Column(*row) for row in rows)
+    dues = [column.name for column in columns if column.name.lower() == "due"]
     spelled = database
     if catalog != database:
         spelled = connection.execute(dialect.statement("catalog"), {"database": catalog})[0][0] or catalog
@@ -115,7 +114,8 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         name=str(Table(table=name, schema=schema, catalog=catalog)),
         object_id=object_id,
         identity=identity_of(found[0]),
-        columns=tuple(Column(*column) for column in columns),
+        columns=columns,
+        due=dues[0] if dues and not dialect.has_queue_columns(each.name for each in columns) else None,
         database=catalog,
         read_only=bool(read_only),
         row_security=bool(row_security),

@@ -104,9 +104,11 @@ def unidentified(connection: Connection) -> dict[Table, tuple[str, ...]]:
 def kind_of(dialect: Dialect, columns: Iterable[str]) -> str | None:
     """Which kind of table has these columns; None where it is no queue's."""
     names = {name.lower() for name in columns}
-    queue = {name.lower() for name in dialect.queue_columns}
-    kinds = (*((STAGE, each) for each in _STAGES), (QUEUE, queue), (OUTBOX, _OUTBOX), (DELAYED, _DELAYED))
-    return next((kind for kind, its in kinds if names >= its), None)
+    if any(names >= each for each in _STAGES):
+        return STAGE
+    if dialect.has_queue_columns(names):
+        return QUEUE
+    return OUTBOX if names >= _OUTBOX else DELAYED if names >= _DELAYED else None
 
 
 def rows(connection: Connection, found: FoundTable, *, exact: bool = False) -> int | None:

@@ -13,6 +13,7 @@ from sqlqueue_spark.administration import (
     queue_restore,
     queue_tables,
 )
+from sqlqueue_spark.administration.database_overview import overview
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.message_selection import MessageSelection
@@ -207,3 +208,15 @@ def test_a_table_of_delayed_messages_is_no_queue(engine):
         f"{made.table} is a table of delayed messages; name its queue, or look at it with: sqlqueue delayed "
         "length QUEUE."
     )
+
+
+def test_a_queue_that_has_a_further_column_named_due_is_a_queue(engine):
+    """By its name, by a pattern, in the list of tables, and to a sender, who leaves that column alone."""
+    queue = engine.create_queue()
+    queue.execute("ALTER TABLE {table} ADD due int")
+    queue_tables.send(options(engine), "orders", queue_tables.Draft(message_type="T"))
+    named = received(Receiver(source(engine)))
+    found = received(Receiver(SourceOptions.parse({"url": engine.url, "queuePattern": "orders"})))
+    assert (named is None, found is None) == (False, False)
+    (listed,) = overview(options(engine))
+    assert (listed.kind, listed.rows) == ("queue", 1)

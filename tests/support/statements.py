@@ -478,7 +478,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "delayed_create": (lambda c: delayed(c).create(), [], None),
     "delayed_index": (lambda c: delayed(c).create(), [], None),
     "delayed_insert": (
-        lambda c: Inserter(c, replace(QUEUE, columns=tuple(DELAYED_COLUMNS))).insert(
+        lambda c: Inserter(c, replace(QUEUE, columns=tuple(DELAYED_COLUMNS), due="Due")).insert(
             outgoing_rows([MESSAGE._replace(due=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))])
         ),
         [Answer("INSERT INTO", changed=1)],
