@@ -66,7 +66,7 @@ def _names(options: ConnectionOptions, *, endpoints: bool) -> list[str]:
 
     kind = table_kinds.OUTBOX if endpoints else table_kinds.QUEUE
     with contextlib.closing(connect(Target.of(options), again=True)) as connection:
-        there = [each.table.table for each in table_kinds.find(connection) if each.kind == kind]
+        there = [each.table for each in table_kinds.find(connection) if each.kind == kind]
     schema = options.naming(connection.dialect).default_schema
     if not endpoints:
         tables = [each for each in there if "@" not in each.table]

@@ -54,7 +54,7 @@ def _overview_of(connection: Connection, found: FoundTable, *, exact: bool) -> T
     counted = oldest = problem = None
     try:
         with connection.transaction():
-            if found.stranger and (why := left_alone(connection, found.table.table, looking=True)):
+            if found.stranger and (why := left_alone(connection, found.table, looking=True)):
                 raise QueueError(f"not looked at: {why}")
             counted = table_kinds.rows(connection, found, exact=exact)
             oldest = table_kinds.oldest(connection, found)
@@ -65,7 +65,7 @@ def _overview_of(connection: Connection, found: FoundTable, *, exact: bool) -> T
     sent = time_sent(oldest.headers) if oldest else None
     return TableOverview(
         kind=found.kind,
-        table=found.table.name,
+        table=found.name,
         rows=found.estimate if counted is None else counted,
         exact=counted is not None,
         oldest_sent=sent,

@@ -16,8 +16,12 @@ _TEXTS = {"text", "character varying", "character", "varchar", "nvarchar", "char
 _DOCUMENTS = {"json", "jsonb", "xml"}
 #: What a message is made of, and types with which each is never what it should be: the server converts them.
 CONTENT = {"headers": _BYTES | _DOCUMENTS, "body": _TEXTS | _DOCUMENTS}
-#: What to do with a table that is misshapen.
+#: What to do with a misshapen table.
 _ANEW = "create a table of another name with sqlqueue create and move the rows, or correct the queue name"
+
+
+class Misshapen(QueueError):
+    """A table is no queue: it has not all the columns of one, or some of other types."""
 
 
 class Misfit(NamedTuple):
@@ -47,21 +51,21 @@ def misfits(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> Iterator[
 
 
 def check_shape(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> None:
-    """:raises QueueError: the table is of no use, also while it is empty: the first such :func:`misfits`."""
+    """:raises Misshapen: the table is of no use, also while it is empty: the first such :func:`misfits`."""
     for each in misfits(table, wanted):
         if each.unusable:
-            raise QueueError(each.message)
+            raise Misshapen(each.message)
 
 
 def find_queue(connection: Connection, table: Table) -> QueueTable | None:
     """As :func:`queue_table.find`, for a queue.
 
-    :raises QueueError: the table is of no use as one.
+    :raises Misshapen: the table is of no use as one.
     """
     found = queue_table.find(connection, table)
     if found is not None:
         if found.due:
-            raise QueueError(
+            raise Misshapen(
                 f"{found.name} is a table of delayed messages; name its queue, or look at it with: sqlqueue "
                 "delayed length QUEUE."
             )

@@ -1,7 +1,4 @@
-"""Which table an address means: finds it in the catalogue, and tells what is there instead.
-
-Every function runs inside the connection's open transaction and never commits.
-"""
+"""Which table an address means: finds it in the catalogue, and tells what is there instead."""
 
 from __future__ import annotations
 
@@ -40,8 +37,8 @@ class QueueTable:
     identity: str
     #: The database the table lies in.
     database: str
-    #: In their order; empty where they were not asked for.
-    columns: tuple[Column, ...] = ()
+    #: In their order.
+    columns: tuple[Column, ...]
     #: The column that tells when a message is due; None for the table of a queue.
     due: str | None = None
     #: Whether that database is read-only here: a readable copy, or one on a standby server.

@@ -1,26 +1,21 @@
-"""The tables of a database that belong to queues: recognised by their columns, counted, with their age.
-
-Every function runs inside the connection's open transaction and never commits. This module is the only caller
-of these statements.
-"""
+"""The tables of a database that belong to queues: recognised by their columns, counted, with their age."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from math import isfinite
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.dialect import Dialect
+from sqlqueue_spark.engines.driver_errors import Doing
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.database_facts import database, now
 from sqlqueue_spark.tables.delayed import DelayedTable
-from sqlqueue_spark.tables.queue_table import QueueTable
-from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.subscriptions import readable_tables
 
 QUEUE, DELAYED, OUTBOX, STAGE = "queue", "delayed", "outbox", "stage"
@@ -46,11 +41,14 @@ _DELAYED = {"headers", "body", "due"}
 class FoundTable:
     """A table, which kind it is, and how many rows it has by the catalogue or the statistics.
 
+    :ivar name: as :attr:`QueueTable.name`.
     :ivar stranger: the owner, if that is neither this login nor an administrator; else empty.
     """
 
     kind: str
-    table: QueueTable
+    table: Table
+    name: str
+    object_id: int
     estimate: int
     stranger: str = ""
 
@@ -71,19 +69,20 @@ def find(connection: Connection, schema: str = "") -> list[FoundTable]:
     here = database(connection)
     statement = connection.dialect.statement("tables")
     rows = connection.execute(statement, {"schema": schema}, doing="looking for tables of queues")
-    found = []
-    for (its_schema, name, object_id, *more), columns in groupby(rows, lambda row: (*row[:3], *row[4:])):
-        if kind := kind_of(connection.dialect, (row[3] for row in columns)):
-            table = QueueTable(
-                table=Table(table=name, schema=its_schema),
-                name=str(Table(table=name, schema=its_schema, catalog=here)),
-                object_id=object_id,
-                identity=str(object_id),
-                database=here,
-            )
-            estimate, stranger = more
-            found.append(FoundTable(kind=kind, table=table, estimate=estimate, stranger=stranger))
-    return found
+    return [
+        FoundTable(
+            kind=kind,
+            table=Table(table=name, schema=its_schema),
+            name=str(Table(table=name, schema=its_schema, catalog=here)),
+            object_id=object_id,
+            estimate=estimate,
+            stranger=stranger,
+        )
+        for (its_schema, name, object_id, estimate, stranger), columns in groupby(
+            rows, lambda row: (*row[:3], *row[4:])
+        )
+        if (kind := kind_of(connection.dialect, (row[3] for row in columns)))
+    ]
 
 
 def unidentified(connection: Connection) -> dict[Table, tuple[str, ...]]:
@@ -95,7 +94,7 @@ def unidentified(connection: Connection) -> dict[Table, tuple[str, ...]]:
     rows = connection.execute(statement, doing="looking for published tables") if statement else []
     if not rows:
         return {}
-    keys = {each.table.table: _KEYS[each.kind] for each in find(connection)}
+    keys = {each.table: _KEYS[each.kind] for each in find(connection)}
     keys |= dict.fromkeys(readable_tables(connection), _KEYS[_SUBSCRIPTIONS])
     published = {Table(table=name, schema=schema) for schema, name in rows}
     return {table: key for table, key in keys.items() if table in published}
@@ -119,20 +118,21 @@ def rows(connection: Connection, found: FoundTable, *, exact: bool = False) -> i
     statement = connection.dialect.statement("count_rows")
     if not statement:
         return found.estimate
-    bound = {**found.table.identified, "too_many": HIGHEST if exact else TOO_LARGE}
-    rendered = statement.render(queue=connection.dialect.table(found.table.table))
-    counted: int | None = connection.execute(rendered, bound, doing=f"counting {found.table.name}")[0][0]
+    bound = {"object_id": found.object_id, "too_many": HIGHEST if exact else TOO_LARGE}
+    rendered = statement.render(queue=connection.dialect.table(found.table))
+    counted: int | None = connection.execute(rendered, bound, doing=f"counting {found.name}")[0][0]
     return counted
 
 
 def oldest(connection: Connection, found: FoundTable) -> Oldest | None:
     """What is known of a table's oldest message; None where there is none, or no index finds it."""
     if found.kind == QUEUE:
-        waiting = Queue(connection, found.table).waiting(LOWEST)
-        return None if waiting is None else Oldest(waiting.headers, None, waiting.now)
+        statement = connection.dialect.render("waiting", queue=connection.dialect.table(found.table))
+        first = connection.execute(statement, {"after": LOWEST}, doing=Doing("looking at", found.name))
+        return Oldest(first[0][2], None, first[0][3].replace(tzinfo=UTC)) if first else None
     if found.kind != DELAYED:
         return None
-    seconds = DelayedTable(connection, found.table.table).first_due_in()
+    seconds = DelayedTable(connection, found.table).first_due_in()
     if seconds is None:
         return None
     moment = now(connection)

@@ -80,7 +80,9 @@ QUEUE = QueueTable(
     columns=tuple(COLUMNS),
     database="shop",
 )
-DELAYED = table_kinds.FoundTable(kind=table_kinds.DELAYED, table=QUEUE, estimate=3)
+DELAYED = table_kinds.FoundTable(
+    kind=table_kinds.DELAYED, table=TABLE, name=QUEUE.name, object_id=77, estimate=3
+)
 MESSAGE = Outgoing(
     id=bytes(range(16)), headers='{"a":"주문"}', body=b"{}", correlation_id="c", reply_to="Sales"
 )
@@ -417,7 +419,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "tables": (
         lambda c: [
-            (each.kind, each.table.name, each.estimate, each.stranger) for each in table_kinds.find(c, "dbo")
+            (each.kind, each.name, each.estimate, each.stranger) for each in table_kinds.find(c, "dbo")
         ],
         [
             DATABASE,

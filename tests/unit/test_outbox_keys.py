@@ -19,7 +19,7 @@ def of(*ids, address="orders@[public]"):
 def table(catalog, foreign):
     return QueueTable(
         table=Table(table="orders", schema="dbo", catalog=catalog), name=f"orders@[dbo]@[{catalog}]",
-        object_id=1, identity="1", database=catalog, foreign=foreign,
+        object_id=1, identity="1", columns=(), database=catalog, foreign=foreign,
     )  # fmt: skip
 
 

@@ -185,7 +185,8 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
     yield admin.stopping_row
     yield lambda: admin.messages(LOWEST, 10)
     yield lambda: admin.envelopes(LOWEST, HIGHEST, 500)
-    found = FoundTable(kind="queue", table=tables.queue, estimate=0)
+    its = tables.queue
+    found = FoundTable(kind="queue", table=its.table, name=its.name, object_id=its.object_id, estimate=0)
     yield lambda: table_kinds.rows(connection, found, exact=True)
     yield lambda: admin.purge(LOWEST, HIGHEST, expired=False)
     yield lambda: admin.purge(LOWEST, HIGHEST, expired=True)

@@ -14,11 +14,12 @@ import sys
 from collections.abc import Iterator
 
 from sqlqueue_spark.engines.open_connection import Connection
-from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError
+from sqlqueue_spark.errors import ConfigurationError, LockTimeout
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.tables import queue_shape, queue_table, queues, table_kinds
+from sqlqueue_spark.tables import queue_table, queues, table_kinds
+from sqlqueue_spark.tables.queue_shape import Misshapen
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.table_kinds import FoundTable
 
@@ -40,7 +41,7 @@ def tables_of(connection: Connection, options: SourceOptions) -> list[Table]:
     naming = options.naming(connection.dialect)
     if options.queue_pattern is None:
         return [naming.table(address) for address in _listed(options)]
-    return [each.table.table for each in _matching(connection, options, options.queue_pattern)]
+    return [each.table for each in _matching(connection, options, options.queue_pattern)]
 
 
 @functools.lru_cache(maxsize=100)
@@ -80,15 +81,12 @@ def opened(connection: Connection, options: SourceOptions, *, looking: bool = Fa
         found = []
         for each in _matching(connection, options, options.queue_pattern, looking=looking):
             guarded = bool(each.stranger) and not looking
-            queue = queues.at(connection, each.table.table, guarded=guarded, shaped=False)
-            if queue is None:
-                continue  # it has gone between two statements
             try:
-                queue_shape.check_shape(queue.table, connection.dialect.queue_columns)
-            except QueueError as error:
-                _tell(queue.name, str(error))
+                queue = queues.at(connection, each.table, guarded=guarded)
+            except Misshapen as error:
+                _tell(each.name, str(error))
             else:
-                found.append(queue)
+                found += [queue] if queue is not None else []  # it may go between two statements
         return found
     naming = options.naming(connection.dialect)
     listed: dict[str, Queue] = {}
@@ -107,16 +105,16 @@ def _matching(
 ) -> Iterator[FoundTable]:
     """The queue tables whose names a pattern matches, but for those that are left alone."""
     found = table_kinds.find(connection, options.naming(connection.dialect).default_schema)
-    names = tuple(each.table.table.table for each in found if each.kind == table_kinds.QUEUE)
+    names = tuple(each.table.table for each in found if each.kind == table_kinds.QUEUE)
     matching = of_pattern(pattern, names)
     for each in found:
-        if each.kind != table_kinds.QUEUE or each.table.table.table not in matching:
+        if each.kind != table_kinds.QUEUE or each.table.table not in matching:
             continue
         why = _left_alone(connection, options, each, looking=looking) if each.stranger else None
         if why is None:
             yield each
         else:
-            _tell(each.table.name, f"{why}; to receive from it, name it in queues")
+            _tell(each.name, f"{why}; to receive from it, name it in queues")
 
 
 def _left_alone(
@@ -127,7 +125,7 @@ def _left_alone(
     connection.hurry(LOCKED_MS)
     why = None
     with contextlib.suppress(LockTimeout):  # its queue looks again before it is received from
-        why = queue_table.left_alone(connection, found.table.table, looking=looking)
+        why = queue_table.left_alone(connection, found.table, looking=looking)
     connection.hurry(None)
     return why
 
