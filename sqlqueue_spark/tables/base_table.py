@@ -1,7 +1,4 @@
-"""A table beside the queues on an open connection: how it is created, how its statements run, what they need.
-
-Every method runs inside the connection's open transaction and never commits.
-"""
+"""A table beside the queues: how it is created, how its statements run, which rights they need."""
 
 from __future__ import annotations
 

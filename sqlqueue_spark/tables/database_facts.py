@@ -1,7 +1,4 @@
-"""What is known of a database apart from its tables: its name and clock, its server, its open transactions.
-
-Every function runs inside the connection's open transaction and never commits.
-"""
+"""What is known of a database apart from its tables: name and clock, its server, open transactions."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Format: the tables of the .NET transports, which endpoints of the same name read and write too. The header
 ``NServiceBus.SqlServer.ForwardDestination`` of a message names its queue. Delays count by the database's
 clock. On PostgreSQL ``due`` is the wall clock of UTC, read in the default time zone of the database.
-
-Everything here runs inside the connection's open transaction and never commits.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _INSERTED = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
 
 
 class Inserter:
-    """Inserts messages into one table, inside the connection's open transaction; never commits."""
+    """Inserts messages into one table."""
 
     def __init__(self, connection: Connection, table: QueueTable) -> None:
         dialect = connection.dialect

@@ -1,8 +1,4 @@
-"""Administers a queue table: tells how it is made, looks into it and empties it.
-
-A :class:`QueueAdmin` works inside the connection's open transaction and never commits. This module is the
-only caller of these statements.
-"""
+"""Administers a queue table: tells how it is made, looks into it and empties it."""
 
 from __future__ import annotations
 

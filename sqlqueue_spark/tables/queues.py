@@ -1,7 +1,4 @@
-"""The statements that receivers run on one queue table.
-
-Every method runs inside the connection's open transaction and never commits.
-"""
+"""The statements that receivers run on one queue table."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Rights:
 
 
 def held(connection: Connection, table: QueueTable) -> Rights:
-    """What the connected user may do with a queue; works inside the open transaction and waits for no lock.
+    """What the connected user may do with a queue; waits for no lock.
 
     A right counts as held if the server says nothing of it.
     """

@@ -3,8 +3,6 @@
 Format: the table ``SubscriptionRouting`` of the NServiceBus SQL transports, one a schema, with a row for an
 endpoint and type. A type is its full name, without its assembly. An address stands in the transport's full
 form (:meth:`Table.full_address`).
-
-Every function runs inside the connection's open transaction and never commits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Triggers, rules and functions of a table: those of strangers do not run, and none drops rows unnoticed.
 
 No code of strangers runs as this login in a table that no option names: :func:`found` finds it, and
-:func:`keep_out` keeps more of it out. Both run inside the connection's open transaction and never commit.
+:func:`keep_out` keeps more of it out.
 
 The server reports no error for a row that a trigger or a rule drops. So every insert of this package passes
 its count through :func:`check_went_in`. On SQL Server a trigger INSTEAD OF the insert stays unseen, because

@@ -536,9 +536,9 @@ def test_a_creator_takes_the_lock_of_the_transport_s_installer_too():
     created, scripted = (
         re.sub(r"\s+", " ", str(SQLSERVER.statement(each))) for each in ("create_lock", "script_begin")
     )
-    name = "LEFT( CONCAT(CASE WHEN PARSENAME({0}, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, {0}, N'_lock'), 255 )"
-    for text, variable in ((created, "@name"), (scripted, "@queue")):
-        assert f"DECLARE @transports nvarchar(255) = {name.format(variable)}" in text
+    name = "LEFT( CONCAT(CASE WHEN PARSENAME(@name, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @name, N'_lock'), 255 )"
+    for text in (created, scripted):
+        assert f"DECLARE @transports nvarchar(255) = {name}" in text
         assert re.findall(r"@Resource = (@\w+)", text) == ["@resource", "@transports"]
 
 

@@ -5,8 +5,6 @@ tasks, the sink seals the stage: it writes into the mark which tasks' rows count
 Settling the claim moves these rows into their destinations in the claim's own transaction. So a message is at
 its source or at its destination, never at both or at neither. Rows of other tasks are void, and stay until
 the stage is cleared.
-
-Every method runs inside the connection's open transaction and never commits.
 """
 
 from __future__ import annotations

@@ -27,14 +27,12 @@ CREATE TABLE IF NOT EXISTS {outbox} (
 )
 
 -- name: outbox_index_dispatched_at
--- Creates the index that the cleanup goes by.
--- The index's name carries the table's, because names of indexes are per schema. Under a plain name, the
--- second outbox table of a schema would go without the index.
+-- Creates the index that the cleanup goes by. Names of indexes are per schema: under a plain name, the second
+-- outbox table of a schema would go without it.
 CREATE INDEX IF NOT EXISTS {dispatched_at} ON {outbox} ("DispatchedAt")
 
 -- name: outbox_index_dispatched
 -- Creates the index that finds rows that are not dispatched.
--- The index's name carries the table's, as in outbox_index_dispatched_at.
 CREATE INDEX IF NOT EXISTS {dispatched} ON {outbox} ("Dispatched")
 
 -- name: outbox_seen

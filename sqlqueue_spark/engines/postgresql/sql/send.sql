@@ -28,8 +28,7 @@ COPY {queue} (id, expires, headers, body) FROM STDIN (FORMAT binary)
 -- name: insert_by_policy
 -- Sends messages to a queue, or stores them in a table of delayed messages, where row security is active.
 -- in: arrays of Ids, times of expiry or delivery, headers, bodies     out: number of rows
--- The server refuses COPY there. {columns} are those of the table, and {values} what they get: the columns of
--- the same names, but the time of expiry where a table of delayed messages has due.
+-- The server refuses COPY there. Columns and values as in stage_move.
 INSERT INTO {queue} ({columns})
 SELECT {values}
 FROM unnest(:ids::uuid[], :expires::timestamp[], :headers::text[], :bodies::bytea[]) WITH ORDINALITY

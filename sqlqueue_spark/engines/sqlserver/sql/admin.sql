@@ -22,23 +22,27 @@ SELECT name FROM {catalog}.sys.schemas WHERE name = :schema
 -- A remedy for people: creates the schema that an address names.
 CREATE SCHEMA {schema}
 
+-- shared: creation_locks
+-- The server frees the locks when the transaction ends. The second lock is that of the transport's own
+-- installer, which calls it after the table's full name, with that of its database, so that the two of us do
+-- not create one table at once (CreateQueueText in https://github.com/Particular/NServiceBus.SqlServer,
+-- SqlServerConstants.cs). sp_getapplock reports a refused lock as a return code, and THROW makes it an error.
+DECLARE @name nvarchar(776) = CAST(:name AS nvarchar(776)), @got int;
+DECLARE @resource nvarchar(255) = LEFT(@name, 255);
+DECLARE @transports nvarchar(255) = LEFT(
+    CONCAT(CASE WHEN PARSENAME(@name, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @name, N'_lock'), 255
+);
+EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
+IF @got >= 0
+    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive',
+        @LockOwner = 'Transaction';
+
 -- name: create_lock
 -- Makes installers of the same table wait for one another.
 -- in: the table's full name, quoted
--- The server frees the locks when the transaction ends. A transaction must be open already; the caller has
--- opened it by looking for the table (a SELECT begins one, EXEC does not). The second lock is that of the
--- transport's own installer, which calls it after the table's full name, with that of its database, so that
--- the two of us do not create one table at once (CreateQueueText in
--- https://github.com/Particular/NServiceBus.SqlServer, SqlServerConstants.cs). sp_getapplock reports a
--- refused lock as a return code, and THROW makes it an error; -1 means that it has waited for LOCK_TIMEOUT.
-DECLARE @name nvarchar(776) = CAST(:name AS nvarchar(776)), @got int
-DECLARE @resource nvarchar(255) = LEFT(@name, 255)
-DECLARE @transports nvarchar(255) = LEFT(
-    CONCAT(CASE WHEN PARSENAME(@name, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @name, N'_lock'), 255
-)
-EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction'
-IF @got >= 0
-    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive', @LockOwner = 'Transaction'
+-- A transaction must be open already; the caller has opened it by looking for the table (a SELECT begins one,
+-- EXEC does not). -1 means that it has waited for LOCK_TIMEOUT.
+{creation_locks}
 IF @got = -1
 BEGIN;
     THROW 51001, N'another session has been creating this table for longer than lockTimeout', 1;
@@ -91,20 +95,12 @@ CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVer
 SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
-DECLARE @queue nvarchar(776) = :name, @got int;
-DECLARE @resource nvarchar(255) = LEFT(@queue, 255);
-DECLARE @transports nvarchar(255) = LEFT(
-    CONCAT(CASE WHEN PARSENAME(@queue, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @queue, N'_lock'), 255
-);
-EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
-IF @got >= 0
-    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive',
-        @LockOwner = 'Transaction';
+{creation_locks}
 IF @got < 0
 BEGIN;
     THROW 51000, N'Another session is creating this table; run the script again.', 1;
 END;
-IF OBJECT_ID(@queue, N'U') IS NULL
+IF OBJECT_ID(@name, N'U') IS NULL
 BEGIN
 
 -- name: script_end
@@ -129,8 +125,7 @@ FROM {queue} WITH (READUNCOMMITTED)
 -- name: count_up_to
 -- Counts the rows of a queue, and stops at a number.
 -- in: where to stop     out: rows
--- A full count reads the whole table; a probe that only asks whether there are more rows than a number reads
--- no more than that. READUNCOMMITTED as in length.
+-- READUNCOMMITTED as in length.
 SELECT COUNT_BIG(*)
 FROM (SELECT TOP (:most) 1 AS one FROM {queue} WITH (READUNCOMMITTED)) AS counted
 

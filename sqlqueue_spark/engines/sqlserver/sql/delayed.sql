@@ -46,29 +46,34 @@ SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed}
 -- Nothing to say: what one statement deletes it cannot insert elsewhere in an order, so delayed_due and
 -- delayed_send move all.
 
+-- shared: locked_with_origin
+-- READPAST steps over rows that another mover holds, and no session waits. FORCESEEK goes by the index on
+-- Due, whatever its name is: a scan would lock every row that waits. The id is the Id that a message's header
+-- of the origin names; NULL without one.
+{delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+CROSS APPLY (
+    SELECT CHARINDEX(N',"sqlqueue.Origin":"', d.Headers COLLATE Latin1_General_BIN2) AS place
+) AS p
+CROSS APPLY (
+    SELECT CASE WHEN p.place > 0 THEN LOWER(CAST(
+        TRY_CAST(SUBSTRING(d.Headers, p.place + 20, 36) AS uniqueidentifier) AS varchar(36))) END AS id
+) AS o
+
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
 -- in: how many, at most 2,400
 -- out: which row, how many characters of its headers stand before the one that says where it goes, the rest
 --     of them, due, the Id that its header of the origin names
--- READPAST steps over rows that another mover holds, and no session waits. The statement reads Headers, so on
--- a heap it locks the row itself. FORCESEEK goes by the index on Due, whatever its name is: a scan would lock
--- every row that waits. FAST 1 and MAXDOP 1 as in claim. GETUTCDATE() has the column's own type. Due comes as
--- a text, which the statements below get back as it is: a driver's time would not be the same datetime. What
--- style 126 writes (with a T) is read alike whatever language and DATEFORMAT a login has. The headers as in
--- the twin.
+-- The statement reads Headers, so on a heap it locks the row itself. FAST 1 and MAXDOP 1 as in claim.
+-- GETUTCDATE() has the column's own type. Due comes as a text, which the statements below get back as it is:
+-- a driver's time would not be the same datetime. What style 126 writes (with a T) is read alike whatever
+-- language and DATEFORMAT a login has. The headers as in the twin.
 SELECT CAST(d.RowVersion AS varchar(20)),
        CASE WHEN w.place = 0 THEN 0 ELSE w.place - 1 END,
        SUBSTRING(d.Headers, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),
        CONVERT(varchar(23), d.Due, 126),
-       CASE WHEN o.place > 0
-           THEN LOWER(CAST(
-               TRY_CAST(SUBSTRING(d.Headers, o.place + 20, 36) AS uniqueidentifier) AS varchar(36)))
-       END
-FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-CROSS APPLY (
-    SELECT CHARINDEX(N',"sqlqueue.Origin":"', d.Headers COLLATE Latin1_General_BIN2) AS place
-) AS o
+       o.id
+FROM {locked_with_origin}
 CROSS APPLY (
     SELECT CHARINDEX(N',"NServiceBus.SqlServer.ForwardDestination":', d.Headers COLLATE Latin1_General_BIN2)
         AS place
@@ -155,20 +160,13 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- in: how the last of their headers begin; the Due of the last one so far, an early time at first;
 --     how many, at most 2,400
 -- out: which row, how many characters of its headers stand before that end, due, the Id as above
--- It walks the index on Due and looks at each row's headers, once for each time that the database comes back.
 -- Rows that are not wanted stay locked only while the statement looks at them, which is why a portion ends at
--- 2,400. Hints as in delayed_due.
+-- 2,400.
 SELECT CAST(d.RowVersion AS varchar(20)),
        w.place - 1,
        CONVERT(varchar(23), d.Due, 126),
-       CASE WHEN o.place > 0
-           THEN LOWER(CAST(
-               TRY_CAST(SUBSTRING(d.Headers, o.place + 20, 36) AS uniqueidentifier) AS varchar(36)))
-       END
-FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-CROSS APPLY (
-    SELECT CHARINDEX(N',"sqlqueue.Origin":"', d.Headers COLLATE Latin1_General_BIN2) AS place
-) AS o
+       o.id
+FROM {locked_with_origin}
 CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), d.Headers COLLATE Latin1_General_BIN2) AS place)
     AS w
 WHERE d.Due >= CAST(:since AS datetime) AND w.place > 0

@@ -4,8 +4,7 @@
 -- Returns the columns of every table that may be a queue, an outbox, a delayed table or a stage.
 -- in: schema, or '' for all of them
 -- out: schema, table, object id, column, rows by the catalogue, the owner if that is a stranger (else '')
--- The client recognises a table by all its columns. One that has neither headers nor operations is none of
--- these. The catalogue counts the rows of a table as they come and go, so the statement does not read them.
+-- The catalogue counts the rows of a table as they come and go, so the statement does not read them.
 SELECT s.name, t.name, CAST(t.object_id AS bigint), c.name, COALESCE(p.counted, 0),
     CASE WHEN o.id IN (1, DATABASE_PRINCIPAL_ID(), DATABASE_PRINCIPAL_ID(N'db_owner')) THEN N''
         ELSE COALESCE(USER_NAME(o.id), N'?') END

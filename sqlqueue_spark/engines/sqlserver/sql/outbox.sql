@@ -3,8 +3,7 @@
 -- name: outbox_exists
 -- Returns whether an outbox table is there.
 -- in: schema, table     out: its name, whether a unique index has the message id alone as its key
--- A partitioned table may have a primary key of two columns, which would take one id twice. With
--- IGNORE_DUP_KEY the server drops a second row of an id without an error.
+-- With IGNORE_DUP_KEY the server drops a second row of an id without an error.
 SELECT t.name, CAST(CASE WHEN EXISTS (
     SELECT 1
     FROM sys.indexes AS i
@@ -62,8 +61,7 @@ OPTION (FAST 1)
 -- name: outbox_seen_of
 -- Returns which of some message ids are there, written by one version.
 -- in: message ids as JSON, the version of their writer     out: message id, as it was asked for
--- Rows of other writers say nothing here: we did not send what a .NET endpoint has handled. All else is as in
--- outbox_seen, but the server reads the version in the row, behind the key.
+-- All else is as in outbox_seen, but the server reads the version in the row, behind the key.
 SELECT j.MessageId
 FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
 INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
@@ -139,8 +137,8 @@ SELECT MessageId FROM @added
 -- name: outbox_oldest
 -- Returns who wrote the oldest rows that are dispatched.
 -- out: version of the writer, number of its rows among the 1,000 oldest ones
--- The index on DispatchedAt finds these rows, however many rows there are. READUNCOMMITTED: the statement
--- must neither wait for anyone nor make anyone wait; a row that is not committed yet is none of the oldest.
+-- The index on DispatchedAt finds these rows, however many rows there are. READUNCOMMITTED as in length: a
+-- row that is not committed yet is none of the oldest.
 SELECT o.PersistenceVersion, COUNT(*)
 FROM (
     SELECT TOP (1000) PersistenceVersion
@@ -153,7 +151,6 @@ GROUP BY o.PersistenceVersion
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.
 -- in: seconds that an id is kept     out: number of rows
--- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold.
 -- The length of Operations and the hints are as that of Headers and those in take; 2,400 rows as in
 -- outbox_add. GETUTCDATE() has the column's own type and is the database's clock. DEADLOCK_PRIORITY LOW lasts
 -- until the batch ends. An endpoint that looks up an id goes from the key to the row, and the cleanup goes
@@ -173,7 +170,7 @@ OPTION (MAXDOP 1)
 -- name: outbox_report
 -- Returns what an outbox table holds.
 -- out: rows, rows not dispatched, when the oldest row was dispatched, the database's clock in UTC
--- READUNCOMMITTED: the statement must neither wait for anyone nor make anyone wait.
+-- READUNCOMMITTED as in length.
 SELECT COUNT_BIG(*),
        COALESCE(SUM(CASE WHEN Dispatched = 0 THEN CAST(1 AS bigint) ELSE CAST(0 AS bigint) END), 0),
        MIN(CASE WHEN Dispatched = 1 THEN DispatchedAt END),

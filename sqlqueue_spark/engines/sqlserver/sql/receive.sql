@@ -4,9 +4,7 @@
 -- Returns the lowest and the highest RowVersion that are in the queue now.
 -- out: lowest RowVersion, highest RowVersion; NULL when the queue is empty
 -- The statement is two probes of the index. As one query over the table, MIN and MAX together would scan the
--- whole index. A row that is sent between the two probes gets a higher RowVersion than the rows that are
--- looked at. So no old row is left out because of it. READUNCOMMITTED: both values are only bounds, and the
--- statement must not wait for anyone.
+-- whole index. READUNCOMMITTED: both values are only bounds, and the statement must not wait for anyone.
 SELECT (SELECT MIN(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
        (SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED))
 
@@ -118,9 +116,9 @@ OPTION (MAXDOP 1)
 -- Returns the next rows in RowVersion order, and locks each row only while it is read.
 -- in: after which RowVersion, up to which, how many     out: RowVersion, 0, bytes, whether it may be a
 --     message in transit
--- This is for workers that take rows without a claim. The statement also returns rows under an update lock;
--- the statement take steps over them later. Only take judges which rows have expired. READPAST steps over
--- rows that others are just sending or deleting. READCOMMITTEDLOCK as in oldest, FAST 1 as in claim.
+-- The statement also returns rows under an update lock; the statement take steps over them later. READPAST
+-- steps over rows that others are just sending or deleting. READCOMMITTEDLOCK as in oldest, FAST 1 as in
+-- claim.
 SELECT RowVersion,
        CAST(0 AS bit) AS expired,
        COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes,
@@ -192,10 +190,8 @@ OPTION (FAST 1)
 -- while the statement looks for rows, because the delete itself would wait. So the statement asks for the
 -- length of Headers: that condition is always true, and makes the server look at the row and not only at an
 -- index key. FORCESEEK as in claim; the hint may stand in a FROM clause, but not beside DELETE (error 10724).
--- The statement deletes at most as many rows as were planned, because other rows may have appeared in the
--- range since. Messages in transit stay, but for those that the plan has counted among the others. Columns as
--- in read; OUTPUT may name a column of the common table expression only where it is a plain expression (error
--- 4186 forbids subqueries). MAXDOP 1 as in claim.
+-- Columns as in read; OUTPUT may name a column of the common table expression only where it is a plain
+-- expression (error 4186 forbids subqueries). MAXDOP 1 as in claim.
 WITH batch AS (
     SELECT TOP (:count)
            Id,
@@ -295,8 +291,7 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- name: lock_range
 -- Locks again what is left of one run of a claim, and waits for rows that others hold.
 -- in: first RowVersion, last RowVersion     out: RowVersion, bytes, Expires
--- It does what lock does, for the usual claim, which is a single run. The index has its order, so that
--- nothing is sorted.
+-- The index has its order, so that nothing is sorted.
 SELECT q.RowVersion, COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes, q.Expires
 FROM {queue} AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE q.RowVersion BETWEEN :first AND :last
@@ -332,8 +327,7 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- name: delete_range
 -- Deletes one run of a claim that this transaction has locked.
 -- in: first RowVersion, last RowVersion     out: number of rows
--- It does what delete does, for the usual claim, which is a single run: consecutive numbers that were all
--- claimed, so that no other row can stand between its ends. At most 2,400 rows a statement.
+-- At most 2,400 rows a statement.
 DELETE q
 FROM {queue} AS q WITH (ROWLOCK, FORCESEEK)
 WHERE q.RowVersion BETWEEN :first AND :last
@@ -343,11 +337,9 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- Returns what waits behind a row, by two probes of the index.
 -- in: after which RowVersion
 -- out: the first RowVersion that waits, the highest, headers of the oldest, the database's clock in UTC
--- The caller counts from the first number to the highest. This is the most that can wait, because it also
--- counts numbers of rows that were taken out of order; an exact count would read the whole backlog. The
--- statement does not count: the two numbers can be further apart than a bigint can say (error 8115). Headers
--- are not read under READUNCOMMITTED: a value that lies off its row may be moved meanwhile, and error 7105
--- ends the connection, which holds a claim. Hints as in read.
+-- It does not count: the two numbers can be further apart than a bigint can say (error 8115). Headers are not
+-- read under READUNCOMMITTED: a value that lies off its row may be moved meanwhile, and error 7105 ends the
+-- connection, which holds a claim. Hints as in read.
 SELECT TOP (1) q.RowVersion, (SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
        CAST(q.Headers AS nvarchar(max)), SYSUTCDATETIME()
 FROM {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)

@@ -58,9 +58,8 @@ GRANT INSERT ON {outbox} TO {user};
 GRANT DELETE ON {outbox} TO {user};
 
 -- name: grants_stage
--- For people: gives all the rights that an atomic pipeline needs to its stage, one a line. Source and sink
--- get them together, because they are one login. UPDATE is needed to change the mark, which stands in
--- Headers. TRUNCATE needs ALTER.
+-- For people: gives all the rights that an atomic pipeline needs to its stage, one a line. UPDATE is needed
+-- to change the mark, which stands in Headers. TRUNCATE needs ALTER.
 GRANT SELECT ON {stage} TO {user};
 GRANT INSERT ON {stage} TO {user};
 GRANT UPDATE (Headers) ON {stage} TO {user};
@@ -72,7 +71,6 @@ GRANT SELECT ON {subscriptions} TO {user};
 
 -- name: grants_subscriber
 -- For people: gives all the rights that a subscriber needs to the table of subscriptions, one a line.
--- UPDATE: another address takes the place of the one that is there.
 GRANT SELECT ON {subscriptions} TO {user};
 GRANT INSERT ON {subscriptions} TO {user};
 GRANT UPDATE ON {subscriptions} TO {user};

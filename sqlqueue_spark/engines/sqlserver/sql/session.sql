@@ -56,7 +56,6 @@ SET XACT_ABORT ON
 SELECT CAST(XACT_STATE() AS int)
 
 -- name: attempt_undo
--- Undoes an attempt that failed.
--- Rows that were locked before the attempt stay locked. XACT_ABORT is on again for what follows.
+-- Undoes an attempt that failed. XACT_ABORT is on again for what follows.
 ROLLBACK TRANSACTION {attempt};
 SET XACT_ABORT ON

@@ -2,10 +2,9 @@
 
 -- name: stage_create
 -- Creates the table in which an atomic pipeline puts what it sends, until the batch is settled. The caller
--- has seen, under the lock, that the table is not there. One row, the mark, has no task. Its headers say
--- which claim the stage belongs to and whose rows count. Latin1_General_BIN2 tells every two names apart.
--- There is no primary key, as queues and tables of delayed messages have none here: a publication names each
--- of its tables, so that it never has this one.
+-- has seen, under the lock, that the table is not there. The mark stands in Headers. Latin1_General_BIN2
+-- tells every two names apart. There is no primary key, as queues and tables of delayed messages have none
+-- here: a publication names each of its tables, so that it never has this one.
 CREATE TABLE {stage} (
     Task varchar(36) COLLATE Latin1_General_BIN2 NOT NULL,
     Destination nvarchar(776) COLLATE Latin1_General_BIN2 NOT NULL,
@@ -30,9 +29,7 @@ CREATE UNIQUE NONCLUSTERED INDEX Index_Mark ON {stage} (Task) WHERE Task = ''
 -- name: stage_hold
 -- Takes a stage for a source, for as long as the session lives.
 -- in: the stage's full name, quoted
--- The lock belongs to the session, not to the transaction: a sink wants to know that a source lives also
--- while it holds no batch. The statement waits for LOCK_TIMEOUT, because the session of a process that has
--- just died may not have ended yet. THROW as in create_lock; the words in front keep the two names apart.
+-- It waits for LOCK_TIMEOUT. THROW as in create_lock; the words in front keep the two names apart.
 DECLARE @resource nvarchar(255) = LEFT(N'source of ' + CAST(:name AS nvarchar(max)), 255), @got int
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Session'
 IF @got = -1
@@ -153,10 +150,8 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- name: stage_move
 -- Sends staged messages to their destination, in the order of the stage.
 -- in: destination, tasks as JSON, after which RowVersion, up to which     out: number of rows
--- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have
--- left other rows. {columns} are those of the destination, and {values} what they get: the columns of the
--- same names, but the time of expiry where a table of delayed messages has due. At most 2,400 rows a
--- statement, as in delete. ORDER BY makes the identity follow the stage. MAX_GRANT_PERCENT as in stage_count.
+-- At most 2,400 rows a statement, as in delete. ORDER BY makes the identity follow the stage.
+-- MAX_GRANT_PERCENT as in stage_count.
 INSERT INTO {queue} ({columns})
 SELECT {values}
 FROM {stage}
@@ -181,8 +176,7 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
 -- in: destination, tasks as JSON     out: number of rows
--- So we find before the batch is done what a destination refuses: a missing right, a column that must be
--- filled, a trigger. Any message will do, so there is no order, and nothing to sort.
+-- Any message will do, so there is no order, and nothing to sort.
 INSERT INTO {queue} ({columns})
 SELECT TOP (1) {values}
 FROM {stage}
@@ -190,8 +184,5 @@ WHERE Destination = CAST(:destination AS nvarchar(776))
   AND {of_tasks}
 
 -- name: stage_clear
--- Empties a stage.
--- TRUNCATE takes no lock for each row. It waits for every session that has the table open, even only to read.
--- So we run it where nothing depends on it, and under a lock_timeout that keeps it from waiting. It needs
--- ALTER on the table.
+-- Empties a stage. TRUNCATE takes no lock for each row. It needs ALTER on the table.
 TRUNCATE TABLE {stage}

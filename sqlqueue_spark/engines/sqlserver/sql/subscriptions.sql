@@ -13,10 +13,8 @@ CREATE TABLE {subscriptions} (
 -- name: subscribers
 -- Returns who has subscribed to some types.
 -- in: types as JSON     out: type, as it was asked for, address
--- One look for all types of a chunk. The table has a row for an endpoint and type, and no index that begins
--- with the type: the transport's own publishers read it whole, too. nvarchar(4000): a type of more than 200
--- characters has no subscriber, and must not be cut to one that is. BIN2 compares code by code, whatever the
--- two collations are; trailing blanks it leaves out of account.
+-- nvarchar(4000): a type of more than 200 characters has no subscriber, and must not be cut to one that is.
+-- BIN2 compares code by code, whatever the two collations are; trailing blanks it leaves out of account.
 SELECT j.Topic, s.QueueAddress
 FROM {subscriptions} AS s
 JOIN OPENJSON(CAST(:topics AS nvarchar(max))) WITH (Topic nvarchar(4000) '$') AS j
@@ -35,9 +33,8 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- name: subscribe
 -- Lets a queue have the events of some types, for an endpoint.
 -- in: address, endpoint, types as JSON     out: number of rows
--- An endpoint has one queue a type, so another address takes the place of the one that is there, as with the
--- transport. TABLOCK and HOLDLOCK, as the transport's own statement has them: each session that subscribes
--- waits for the others, and no other one inserts in between. BIN2 as in subscribers.
+-- TABLOCK and HOLDLOCK, as the transport's own statement has them: each session that subscribes waits for the
+-- others, and no other one inserts in between. BIN2 as in subscribers.
 MERGE {subscriptions} WITH (HOLDLOCK, TABLOCK) AS s
 USING (
     SELECT CAST(:address AS nvarchar(200)) AS QueueAddress, CAST(:endpoint AS nvarchar(200)) AS Endpoint,
@@ -65,8 +62,7 @@ WHERE s.Endpoint = CAST(:endpoint AS nvarchar(200)) COLLATE Latin1_General_BIN2
 -- name: subscription_tables
 -- Returns the tables of subscriptions that this login may read.
 -- out: schema, table
--- Endpoints may call their table as they like, so its columns tell it. COLLATE: the catalogue's columns have
--- collations of their own.
+-- COLLATE: the catalogue's columns have collations of their own.
 SELECT s.name, t.name
 FROM sys.tables AS t
 JOIN sys.schemas AS s ON s.schema_id = t.schema_id

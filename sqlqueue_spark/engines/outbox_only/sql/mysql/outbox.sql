@@ -72,8 +72,7 @@ ORDER BY i.id
 -- in: a mark of this call, message ids as JSON     out: nothing
 -- The statement waits for an id that another transaction has inserted and not committed. A duplicate changes
 -- nothing. INSERT IGNORE will not do: where the column cannot keep an id, it makes that a mere warning too,
--- and so stores a wrong id. ORDER BY: twins insert in the same order, so they do not deadlock. Character sets
--- as in outbox_seen.
+-- and so stores a wrong id. ORDER BY as in outbox_add, character sets as in outbox_seen.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT i.id, 1, UTC_TIMESTAMP(), :version, '[]'
 FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$'))
@@ -98,9 +97,7 @@ WHERE o.PersistenceVersion = :version
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.
 -- in: seconds that an id is kept     out: number of rows
--- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold.
--- SKIP LOCKED steps over rows that others hold, so that no session waits. The database's clock says what is
--- old.
+-- SKIP LOCKED steps over rows that others hold, so that no session waits.
 DELETE o
 FROM (
     SELECT MessageId

@@ -73,8 +73,7 @@ ORDER BY j.id
 -- Remembers those of some message ids that are not there; outbox_added returns which.
 -- in: a mark of this call, message ids as JSON     out: nothing
 -- The statement waits for an id that another transaction has inserted and not committed. The hint is no
--- advice but an order: the server passes over a duplicate. ORDER BY: twins insert in one order, so they do
--- not deadlock.
+-- advice but an order: the server passes over a duplicate. ORDER BY as in outbox_add.
 INSERT /*+ IGNORE_ROW_ON_DUPKEY_INDEX(o (MessageId)) */ INTO {outbox} o
     (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), :version, TO_CLOB('[]')
@@ -96,9 +95,8 @@ WHERE o.PersistenceVersion = :version
 -- name: outbox_clean
 -- Forgets some message ids that are old enough.
 -- in: seconds that an id is kept     out: number of rows
--- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold.
--- The database's clock decides what is old. No DELETE steps over locked rows here, so a second cleanup waits
--- for the first. Senders insert other rows and wait for neither.
+-- No DELETE steps over locked rows here, so a second cleanup waits for the first. Senders insert other rows
+-- and wait for neither.
 DELETE FROM {outbox}
 WHERE Dispatched = 1
   AND DispatchedAt < SYS_EXTRACT_UTC(SYSTIMESTAMP) - NUMTODSINTERVAL(:seconds, 'SECOND')
