@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from sqlqueue_spark.engines.engine_of_url import DIALECTS
 from sqlqueue_spark.engines.open_connection import Target, connect
-from sqlqueue_spark.messages.addresses import Naming, Table
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl, delayed
 from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.delayed import DelayedTable, Waiting
-from sqlqueue_spark.tables.scripts import script_of
+from sqlqueue_spark.tables.scripts import naming_of, script_of
 
 if TYPE_CHECKING:
     from sqlqueue_spark.send import Sent
@@ -47,18 +47,15 @@ def create(options: ConnectionOptions, owner: str) -> Created:
     """
     with connect(Target.of(options)) as connection:
         table = delayed.table_of(owner_at(options, owner))
-        return ddl.created(connection, table, new=ddl.create_beside(DelayedTable(connection, table)))
+        return ddl.created(connection, table, new=ddl.create_if_missing(DelayedTable(connection, table)))
 
 
 def script(engine: str, owner: str, *, default_schema: str | None = None) -> str:
     """Return the SQL script that creates the table. It needs no connection and may be run several times."""
     dialect = DIALECTS[engine]
-    naming = Naming(
-        default_schema=default_schema or dialect.default_schema, quoted_addresses=dialect.quoted_addresses
-    )
-    table = delayed.table_of(naming.table(owner))
+    table = delayed.table_of(naming_of(dialect, default_schema).table(owner))
     ddl.check_name(dialect, table)
-    return script_of(dialect, dialect.table(table), DelayedTable.create_statements(dialect, table))
+    return script_of(DelayedTable, dialect, table)
 
 
 def length(options: ConnectionOptions, owner: str) -> Length:

@@ -109,7 +109,7 @@ def subscriptions(
 def create(options: ConnectionOptions) -> Created:
     """Create the table of subscriptions in the default schema, unless it exists."""
     with _opened(options) as (connection, subscribed):
-        return ddl.created(connection, subscribed.table, new=ddl.create_beside(subscribed))
+        return ddl.created(connection, subscribed.table, new=ddl.create_if_missing(subscribed))
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def _opened(
     with connect(Target.of(options)) as connection:
         table = SubscriptionTable(connection, table_of(options.naming(connection.dialect).default_schema))
         if create:
-            ddl.create_beside(table)
+            ddl.create_if_missing(table)
         yield connection, table
 
 

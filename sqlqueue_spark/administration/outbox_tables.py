@@ -9,7 +9,6 @@ from datetime import timedelta
 
 from sqlqueue_spark.engines.engine_of_url import OUTBOX_DATABASES
 from sqlqueue_spark.engines.open_connection import Target, connect
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl
 from sqlqueue_spark.tables.database_facts import database
@@ -33,7 +32,7 @@ def create(options: ConnectionOptions, endpoint: str) -> Created:
     :raises QueueError: an object of this name exists and is no table.
     """
     with _opened(options, endpoint) as outbox:
-        return Created(outbox.name, ddl.create_beside(outbox, "the outbox table"))
+        return Created(outbox.name, ddl.create_if_missing(outbox))
 
 
 def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> str:
@@ -44,9 +43,7 @@ def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> 
     :param engine: one of the four engines that keep outbox tables.
     """
     writer = OUTBOX_DATABASES[engine]
-    schema = default_schema or writer.default_schema or ""
-    table = Table(table=writer.outbox_table(endpoint), schema=schema)
-    return script_of(writer, writer.table(table), OutboxTable.create_statements(writer, table))
+    return script_of(OutboxTable, writer, writer.outbox_table(endpoint, default_schema))
 
 
 def cleanup(

@@ -120,7 +120,7 @@ def create(
             made[table] = ddl.create_stage(connection, table)
         if subscriptions:
             table = table_of(naming.default_schema)
-            made[table] = ddl.create_beside(SubscriptionTable(connection, table))
+            made[table] = ddl.create_if_missing(SubscriptionTable(connection, table))
         return [ddl.created(connection, table, new=new) for table, new in made.items()]
 
 

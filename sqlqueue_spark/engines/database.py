@@ -14,6 +14,11 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 
 
+def length_in(unit: str, name: str) -> int:
+    """How many ``characters`` or ``bytes`` a name has."""
+    return len(name.encode() if unit == "bytes" else name)
+
+
 class Database(ABC):
     """One database engine, as far as the outbox needs it."""
 
@@ -24,10 +29,9 @@ class Database(ABC):
     #: None where a name needs no schema.
     default_schema: ClassVar[str | None] = None
     outbox_suffix: ClassVar[str] = "OutboxData"
-    #: How long the prefix of an outbox table's name may be, how long the name, and whether its bytes count.
+    #: How long the prefix of an outbox table's name may be; and the name, with the unit in which it counts.
     longest_prefix: ClassVar[int | None] = None
-    longest_outbox: ClassVar[int]
-    counts_bytes: ClassVar[bool] = False
+    longest_outbox: ClassVar[tuple[int, str]]
     #: Whether a trigger or a rule may drop rows, which what an insert returns then leaves out.
     drops_rows: ClassVar[bool] = False
     #: Most rows that one statement writes, and most message ids that it looks up.
@@ -53,11 +57,12 @@ class Database(ABC):
         """A full name, quoted; parts that are None are left out."""
         return ".".join(self.quote(part) for part in parts if part is not None)
 
-    def outbox_table(self, endpoint: str) -> str:
-        """The name of an endpoint's outbox table.
+    def outbox_table(self, endpoint: str, schema: str | None = None) -> Table:
+        """An endpoint's outbox table.
 
         Format: the tables of the .NET persistence, https://docs.particular.net/persistence/sql/.
 
+        :param schema: by default the engine's.
         :raises ConfigurationError: the engine has no table of this name.
         """
         prefix = endpoint.replace(".", "_") + "_"
@@ -73,13 +78,13 @@ class Database(ABC):
                 f"characters long, but on {self.title} it has at most {limit}; choose a shorter name for the "
                 "endpoint."
             )
-        length, unit = (len(table.encode()), "bytes") if self.counts_bytes else (len(table), "characters")
-        if length > self.longest_outbox:
+        longest, unit = self.longest_outbox
+        if (length := length_in(unit, table)) > longest:
             raise ConfigurationError(
                 f"The endpoint {endpoint!r} calls its outbox table {table!r}, {length} {unit} long, but on "
-                f"{self.title} it has at most {self.longest_outbox}; choose a shorter name for the endpoint."
+                f"{self.title} it has at most {longest}; choose a shorter name for the endpoint."
             )
-        return table
+        return Table(table=table, schema=schema or self.default_schema or "")
 
     def outbox_names(self, table: Table) -> dict[str, str]:
         """The quoted names of an outbox table and its indexes, by the words for them in its statements."""

@@ -43,7 +43,7 @@ class Dialect(Database):
     row_version: ClassVar[str]
     #: The column whose own index finds expired rows; None where the classic table has no such index.
     expires_with_index: ClassVar[str | None] = None
-    #: How long a queue table's name may be, and in which unit that is counted.
+    #: How long a queue table's name may be, and the unit in which it counts.
     longest_queue: ClassVar[tuple[int, str]]
     #: Whether the engine keeps a table without a clustered index as a heap, which does not give back the room
     #: of deleted rows.

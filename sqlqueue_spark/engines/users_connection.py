@@ -51,12 +51,9 @@ class UsersConnection:
             )
         self.dialect: Database = OUTBOX_DATABASES[name]
         self._raw = raw
+        self._package = package
         self._driver = _driver(package)
         self._paramstyle: str = getattr(self._driver, "paramstyle", _PARAMSTYLES[name])
-
-    def holds(self, text: str) -> bool:  # noqa: ARG002 -- the user's driver says so itself
-        """As :meth:`Connection.holds`."""
-        return True
 
     def execute(
         self,
@@ -104,7 +101,7 @@ class UsersConnection:
             yield cursor
 
     def _cursor(self) -> Any:
-        if self._driver is not None and self._driver.__name__ == "psycopg":
+        if self._package == "psycopg":
             # The user may have chosen another kind of rows; a scalar row would be taken for a tuple.
             return self._raw.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row)
         return self._raw.cursor()
@@ -114,9 +111,9 @@ class UsersConnection:
 
         pyodbc sends a long text as ntext, which some collations refuse (``sqlserver/connection.py``).
         """
-        pyodbc = self._driver if self._driver is not None and self._driver.__name__ == "pyodbc" else None
-        if pyodbc is None or not isinstance(parameter, str) or len(parameter) <= 2_000:
+        if self._package != "pyodbc" or not isinstance(parameter, str) or len(parameter) <= 2_000:
             return None
+        pyodbc: Any = self._driver
         freetds = "tdsodbc" in self._raw.getinfo(pyodbc.SQL_DRIVER_NAME)
         return None if freetds else (pyodbc.SQL_WVARCHAR, 0, 0)
 

@@ -17,7 +17,8 @@ from sqlqueue_spark.tables import queue_table
 class BaseTable:
     """One kind of table on an open connection."""
 
-    #: What the statements call a table of this kind, and what they do by default, for error messages.
+    #: What errors call a table of this kind, what its statements call it, and what they do by default.
+    called: ClassVar[str] = "the table"
     word: ClassVar[str]
     doing: ClassVar[str] = ""
     #: The statements that create it.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
+from sqlqueue_spark.engines.database import length_in
 from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.engines.statements import Statement
@@ -38,28 +38,33 @@ def created(connection: Connection, table: Table, *, new: bool) -> Created:
     return Created(found.name if found else str(table), new)
 
 
-def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> bool:
-    """Create a queue table, in its own transaction; True if it is new. Errors as :func:`create_if_missing`.
+class _Queue(BaseTable):
+    called = "the queue"
 
-    :param shape: one of :data:`SHAPES`.
-    :raises ConfigurationError: also where the name is too long, or the engine does not know the shape.
-    :raises QueueError: the name belongs to something else than a table.
-    """
-    check_name(connection.dialect, table)
-    statement = creation(connection.dialect, table, shape)
+    def __init__(self, connection: Connection, table: Table, shape: str) -> None:
+        super().__init__(connection, table)
+        self._statement = creation(connection.dialect, table, shape)
 
-    def exists() -> bool:
-        return queue_shape.find_queue(connection, table) is not None
+    def exists(self) -> bool:
+        return queue_shape.find_queue(self.connection, self.table) is not None
 
-    def create() -> None:
-        connection.execute(statement, doing=f"creating {table}")
-        if not exists():
+    def create(self) -> None:
+        """:raises QueueError: the name belongs to something else than a table."""
+        self.connection.execute(self._statement, doing=f"creating {self.table}")
+        if not self.exists():
             raise QueueError(
-                f"Something else than a table is called {table} (a view, say), so the queue was not created; "
-                "choose another name."
+                f"Something else than a table is called {self.table} (a view, say), so the queue was not "
+                "created; choose another name."
             )
 
-    return create_if_missing(connection, table, exists, create, called=f"the queue {table}")
+
+def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> bool:
+    """As :func:`create_if_missing`, for a queue.
+
+    :param shape: one of :data:`SHAPES`.
+    :raises ConfigurationError: also where the engine does not know the shape.
+    """
+    return create_if_missing(_Queue(connection, table, shape))
 
 
 def creation(dialect: Dialect, table: Table, shape: str) -> Statement:
@@ -85,42 +90,27 @@ def lock_creation(connection: Connection, table: Table) -> None:
 
 
 def create_stage(connection: Connection, table: Table) -> bool:
-    """As :func:`create_beside`, for a stage."""
-    new = create_beside(Stage(connection, table), "the stage")
+    """As :func:`create_if_missing`, for a stage."""
+    new = create_if_missing(Stage(connection, table))
     if new:
         log.info("created stage=%s", table)
     return new
 
 
-def create_beside(new: BaseTable, called: str = "the table") -> bool:
-    """Create a table beside the queues, in its own transaction; True if it is new.
-
-    Errors as :func:`create_if_missing`.
-
-    :raises ConfigurationError: also where the name is too long.
-    """
-    check_name(new.connection.dialect, new.table)
-    return create_if_missing(new.connection, new.table, new.exists, new.create, called=f"{called} {new.name}")
-
-
-def create_if_missing(
-    connection: Connection,
-    table: Table,
-    exists: Callable[[], bool],
-    create: Callable[[], None],
-    *,
-    called: str,
-) -> bool:
+def create_if_missing(new: BaseTable) -> bool:
     """Create a table in a transaction of its own; True if it was not there.
 
     It is safe in a race: all who create the same table wait for one another, and "already there" is no error.
 
-    :raises ConfigurationError: its schema is not there.
+    :raises ConfigurationError: its name is too long, or its schema is not there.
+    :raises QueueError: a table of another kind has its name, or something else than a table.
     """
+    connection, table, called = new.connection, new.table, f"{new.called} {new.name}"
     dialect = connection.dialect
+    check_name(dialect, table)
     try:
         with connection.transaction():
-            if exists():
+            if new.exists():
                 return False
             if not schema_exists(connection, table, database(connection)):
                 remedy = dialect.render("create_schema", schema=dialect.quote(table.schema))
@@ -129,9 +119,9 @@ def create_if_missing(
                     "the schema."
                 )
             lock_creation(connection, table)
-            if exists():
+            if new.exists():
                 return False
-            create()
+            new.create()
             return True
     except NoRight as error:
         grants = str(dialect.render("grants_installer", schema=dialect.quote(table.schema), user="USER"))
@@ -145,7 +135,7 @@ def create_if_missing(
             raise
         # A session that takes no lock, or another lock, may have created the table meanwhile.
         with connection.transaction():
-            if exists():
+            if new.exists():
                 return False
         raise
 
@@ -156,7 +146,7 @@ def check_name(dialect: Dialect, table: Table) -> None:
     :raises ConfigurationError: it is too long.
     """
     longest, unit = dialect.longest_queue
-    length = len(table.table.encode()) if unit == "bytes" else len(table.table)
+    length = length_in(unit, table.table)
     if length > longest:
         raise ConfigurationError(
             f"The queue name {table.table!r} is {length} {unit} long, but a queue table on {dialect.title} "

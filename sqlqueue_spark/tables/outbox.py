@@ -55,6 +55,7 @@ class OutboxTable(BaseTable):
     An id that is no text of 1 to 200 characters raises a :class:`ConfigurationError`.
     """
 
+    called = "the outbox table"
     doing = "looking at"
     creating = ("outbox_create", "outbox_index_dispatched_at", "outbox_index_dispatched")
 
@@ -63,12 +64,12 @@ class OutboxTable(BaseTable):
     ) -> None:
         """:raises ConfigurationError: the engine has no table of this name."""
         database: Database = connection.dialect
-        table = database.outbox_table(endpoint)
-        of_schema = Table(table=table, schema=schema or database.default_schema or "")
-        super().__init__(cast("Connection", connection), of_schema)
+        super().__init__(cast("Connection", connection), database.outbox_table(endpoint, schema))
         self._endpoint = endpoint
         #: Tells endpoints of one table apart; empty for the one whose name is as in the table's.
-        self._mark = "" if table.startswith(endpoint) else sha256(endpoint.encode()).hexdigest()[:6]
+        self._mark = (
+            "" if self.table.table.startswith(endpoint) else sha256(endpoint.encode()).hexdigest()[:6]
+        )
         self.name = database.table(self.table)
 
     @classmethod

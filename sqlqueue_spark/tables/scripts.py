@@ -10,6 +10,7 @@ from sqlqueue_spark.engines.engine_of_url import DIALECTS
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.tables import rights
+from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.ddl import CLASSIC, check_name, creation
 from sqlqueue_spark.tables.stages.stage_table import StageTable, table_named
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
@@ -35,27 +36,27 @@ def create(
     :raises ConfigurationError: a name is too long.
     """
     dialect = DIALECTS[engine]
-    naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
+    naming = naming_of(dialect, default_schema, legacy_addresses=legacy_addresses)
     created = []
     for table in naming.tables(wanted, instances, companions):
         check_name(dialect, table)
-        created.append((table, [creation(dialect, table, shape)]))
+        created.append(_script(dialect, table, [creation(dialect, table, shape)]))
     if stream is not None:
-        table = table_named(stream, naming.default_schema)
-        created.append((table, StageTable.create_statements(dialect, table)))
+        created.append(script_of(StageTable, dialect, table_named(stream, naming.default_schema)))
     if subscriptions:
-        table = table_of(naming.default_schema)
-        created.append((table, SubscriptionTable.create_statements(dialect, table)))
-    return "".join(script_of(dialect, dialect.table(table), its) for table, its in created)
+        created.append(script_of(SubscriptionTable, dialect, table_of(naming.default_schema)))
+    return "".join(created)
 
 
-def script_of(database: Database, name: str, statements: Sequence[Statement]) -> str:
-    """These statements as a script that may be run any number of times.
+def script_of(kind: type[BaseTable], database: Database, table: Table) -> str:
+    """A script that creates a table of a kind, to run as it is, any number of times."""
+    return _script(database, table, kind.create_statements(database, table))
 
-    :param name: the quoted name of what they create. Where it is there already, some engines must be told to
-        skip the rest.
-    """
-    begin = database.statement("script_begin").written_out({"name": database.literal(name)})
+
+def _script(database: Database, table: Table, statements: Sequence[Statement]) -> str:
+    """Where the table is there already, some engines must be told to skip the rest."""
+    name = database.literal(database.table(table))
+    begin = database.statement("script_begin").written_out({"name": name})
     parts = (begin, ";\n".join(map(str, statements)), str(database.statement("script_end")))
     return "\n".join(part for part in parts if part) + "\n"
 
@@ -83,13 +84,13 @@ def grants(
     :raises ConfigurationError: a name is too long.
     """
     dialect = DIALECTS[engine]
-    naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
+    naming = naming_of(dialect, default_schema, legacy_addresses=legacy_addresses)
     tables = naming.tables(wanted, instances, companions)
     for table in tables:
         check_name(dialect, table)
     wanted_rights, beside = [(role, table) for table in tables], naming.default_schema
     if endpoint is not None:
-        wanted_rights.append(("outbox", Table(table=dialect.outbox_table(endpoint), schema=beside)))
+        wanted_rights.append(("outbox", dialect.outbox_table(endpoint, beside)))
     if stream is not None:
         wanted_rights.append(("stage", table_named(stream, beside)))
     if subscriptions:
@@ -97,7 +98,7 @@ def grants(
     return rights.script(dialect, user, wanted_rights)
 
 
-def _naming(dialect: Dialect, default_schema: str | None, *, legacy_addresses: bool) -> Naming:
+def naming_of(dialect: Dialect, default_schema: str | None, *, legacy_addresses: bool = False) -> Naming:
     """How addresses become tables without asking a database."""
     return Naming(
         default_schema=default_schema or dialect.default_schema,

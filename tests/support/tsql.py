@@ -45,7 +45,7 @@ def rendered(name: str, table: Table = HOSTILE) -> str:
         index=quote("Index]2"),
         columns=", ".join(map(quote, ("Id", "Recoverable", "Expires", "Headers", "Body"))),
         values=", ".join(map(quote, ("Id", "Recoverable", "Expires", "Headers", "Body"))),
-        **SQLSERVER.outbox_names(Table(table=SQLSERVER.outbox_table("Sales.]Orders"), schema="my schema")),
+        **SQLSERVER.outbox_names(SQLSERVER.outbox_table("Sales.]Orders", "my schema")),
     )
     return as_sent(statement)
 

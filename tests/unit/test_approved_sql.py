@@ -82,9 +82,7 @@ def rendered(engine: str, name: str) -> Statement:
         CorrelationId="NULL",
         ReplyToAddress="NULL",
         Recoverable=quote("Recoverable"),
-        **dialect.outbox_names(
-            Table(table=dialect.outbox_table("Sales.Orders"), schema=dialect.default_schema or "")
-        ),
+        **dialect.outbox_names(dialect.outbox_table("Sales.Orders")),
     )
 
 

@@ -10,7 +10,6 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.engine_of_url import OUTBOX_DATABASES
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables.outbox import Outbox
 
 APPROVED = Path(__file__).parent.parent / "approved" / "outbox_scripts"
@@ -18,8 +17,7 @@ APPROVED = Path(__file__).parent.parent / "approved" / "outbox_scripts"
 
 def name(engine, endpoint, schema=None):
     database = OUTBOX_DATABASES[engine]
-    table = Table(table=database.outbox_table(endpoint), schema=schema or database.default_schema or "")
-    return database.outbox_names(table)["outbox"]
+    return database.outbox_names(database.outbox_table(endpoint, schema))["outbox"]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +100,7 @@ def test_oracle_refuses_quotation_marks(mark):
 def test_postgresql_cuts_no_index_name():
     """Two of one table could become the same."""
     database = OUTBOX_DATABASES["postgresql"]
-    names = database.outbox_names(Table(table=database.outbox_table("ö" * 19), schema="public"))
+    names = database.outbox_names(database.outbox_table("ö" * 19))
     indexes = {names["dispatched"], names["dispatched_at"]}
     assert (len(indexes), max(len(each.strip('"').encode()) for each in indexes)) == (2, 62)
 

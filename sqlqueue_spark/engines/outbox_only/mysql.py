@@ -11,7 +11,7 @@ class MySql(Database):
     name = "mysql"
     title = "MySQL"
     sql = resources.files(__package__) / "sql" / "mysql"
-    longest_outbox = 64
+    longest_outbox = (64, "characters")
 
     def quote(self, name: str) -> str:
         return "`" + name.replace("`", "``") + "`"

@@ -17,7 +17,7 @@ class Oracle(Database):
     outbox_suffix = "OD"
     # Older versions know names of 30 characters, of which the primary key's takes five more.
     longest_prefix = 25
-    longest_outbox = 27
+    longest_outbox = (27, "characters")
 
     def quote(self, name: str) -> str:
         # No identifier may hold a double quotation mark; a single one would end the text in outbox_create.
@@ -30,13 +30,13 @@ class Oracle(Database):
     def literal(self, text: str) -> str:
         return "'" + text.replace("'", "''") + "'"
 
-    def outbox_table(self, endpoint: str) -> str:
+    def outbox_table(self, endpoint: str, schema: str | None = None) -> Table:
         if not endpoint.isascii():
             raise ConfigurationError(
                 f"The endpoint {endpoint!r} is not all ASCII, but names of outbox tables on {self.title} "
                 "are; choose another name for the endpoint."
             )
-        return super().outbox_table(endpoint.upper())
+        return super().outbox_table(endpoint.upper(), schema)
 
     def outbox_names(self, table: Table) -> dict[str, str]:
         return {

@@ -215,7 +215,7 @@ def _session(lock_timeout: int, statement_timeout: int, mark: int) -> str:
     return POSTGRESQL.statement("session").with_numbers(numbers)
 
 
-def _conninfo(target: Target, token: str | None = None) -> str:
+def _conninfo(target: Target, token: str | None) -> str:
     """libpq's connection string: what the options say wins over what the url says."""
     given: dict[str, Any] = {
         "user": target.user,
@@ -231,8 +231,11 @@ def _conninfo(target: Target, token: str | None = None) -> str:
         "keepalives_count": 3,
         "tcp_user_timeout": 60_000,
     }
+    authority = target.url.partition("://")[2].partition("?")[0].partition("/")[0]
     try:
-        _check_login_is_encoded(target.url)
+        # libpq would take a plain / or @ in a password for the end of it, and we would show the rest.
+        if splits_login(target.url) or authority.count("@") > 1:
+            raise psycopg.ProgrammingError("the login is not percent-encoded")
         parts = conninfo_to_dict(target.url)
         if target.by_token and parts.get("password"):
             raise ConfigurationError(
@@ -246,16 +249,6 @@ def _conninfo(target: Target, token: str | None = None) -> str:
             "The option url cannot be read as postgresql://user@host:port/database; correct it "
             "(special characters in a password are percent-encoded, or it goes into the option password)."
         ) from None  # the driver's text repeats the url
-
-
-def _check_login_is_encoded(url: str) -> None:
-    """Refuse a login that is not percent-encoded.
-
-    libpq would take a plain / or @ in a password for the end of it, and we would show the rest.
-    """
-    authority = url.partition("://")[2].partition("?")[0].partition("/")[0]
-    if splits_login(url) or authority.count("@") > 1:
-        raise psycopg.ProgrammingError("the login is not percent-encoded")
 
 
 @contextlib.contextmanager

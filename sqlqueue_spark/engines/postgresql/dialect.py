@@ -119,8 +119,7 @@ class PostgreSQL(Dialect):
     keeps_nul = False
     longest_prefix = 20
     # 63 less what index names add: PostgreSQL cuts longer names, and then they are the same.
-    longest_outbox = 50
-    counts_bytes = True
+    longest_outbox = (50, "bytes")
     drops_rows = True
     entra_scope = "https://ossrdbms-aad.database.windows.net/.default"
 

@@ -122,7 +122,7 @@ class SqlServer(Dialect):
     reaches_other_databases = True
     staged_due = "Expires"
     written = 2_400
-    longest_outbox = 128
+    longest_outbox = (128, "characters")
     # So the headers have at most 8,000 characters: a varchar has a byte for each.
     small_row = 8_000
     entra_scope = "https://database.windows.net/.default"

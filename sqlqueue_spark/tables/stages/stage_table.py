@@ -63,6 +63,7 @@ class Gone(QueueError):
 
 
 class StageTable(BaseTable):
+    called = "the stage"
     word = "stage"
     doing = "staging in"
     creating = ("stage_create", "stage_storage", "stage_index")
