@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
 
-from sqlqueue_spark.administration.queue_peek import Looked, QueueLook
+from sqlqueue_spark.administration.queue_peek import Looked, Page, QueueLook
 from sqlqueue_spark.engines.database_retry import FIRST_PAUSE, LONGEST_PAUSE
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import TryAgain
@@ -65,20 +65,19 @@ def follow(
     queue: str,
     selection: MessageSelection,
     *,
-    begun: Callable[[], object] = lambda: None,
     note: Callable[[str], object] = lambda _: None,
     looked: Callable[[Looked], object] = lambda _: None,
 ) -> Iterator[Message]:
     """Yield the selected messages that arrive in a queue from now on. The iterator does not end by itself.
 
-    :param begun: is called once; messages that arrive after this call are yielded.
     :param note: is called with a sentence when the database is lost and when it is back.
-    :param looked: is called after each look with the number of rows so far.
+    :param looked: is called with the number of rows so far: at the beginning, and after each look. Messages
+        that arrive after its first call are yielded.
     :raises SqlQueueError: the database cannot be reached at the beginning, or the table does not exist.
     """
     target = Target.of(options)
     naming = options.naming(target.dialect)
-    watch = _Watch(selection, begun, looked)
+    watch = _Watch(selection, looked)
     away, pause = False, FIRST_PAUSE
     while True:
         try:
@@ -106,14 +105,8 @@ class _Watch:
     A row counts as seen just before it is yielded. So a lost connection repeats no row and skips none.
     """
 
-    def __init__(
-        self,
-        selection: MessageSelection,
-        begun: Callable[[], object],
-        looked: Callable[[Looked], object],
-    ) -> None:
+    def __init__(self, selection: MessageSelection, looked: Callable[[Looked], object]) -> None:
         self._selection = selection
-        self._told_begun = begun
         self._looked = looked
         self._told = Looked(queue="")
         self._identity: str | None = None
@@ -135,7 +128,6 @@ class _Watch:
                 self._check_identity(queue)
             else:
                 self._begin(queue)
-                self._told_begun()
         look = QueueLook(queue, self._selection)
         from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 
@@ -166,6 +158,7 @@ class _Watch:
             self._top = highest
         self._told.queue = queue.name
         self._identity = queue.identity()
+        self._looked(self._told)
 
     def _check_identity(self, queue: QueueAdmin) -> None:
         """Start anew if the table was dropped and created again: then all its rows are new."""
@@ -175,11 +168,10 @@ class _Watch:
 
     def _new(self, look: QueueLook) -> Iterator[Message]:
         for page in look.pages(self._top, HIGHEST, lambda: HIGHEST):
-            for message in page.messages:
+            for message in self._told.through(page):
                 self._advance(page.row_versions, message.row_version)
                 yield message
             self._advance(page.row_versions, page.row_versions[-1])
-            self._told.rows += len(page.row_versions)
 
     def _late(self, queue: QueueAdmin, look: QueueLook) -> Iterator[Message]:
         there: list[int] = []
@@ -187,11 +179,10 @@ class _Watch:
             with queue.connection.transaction():
                 there += sorted(queue.headers_of(list(runs.rows())))
         if there:
-            for message in look.messages(there):
+            for message in self._told.through(Page(there, look.messages(there))):
                 self._gaps.appeared([message.row_version])
                 yield message
             self._gaps.appeared(there)
-            self._told.rows += len(there)
 
     def _advance(self, seen: Sequence[int], to: int) -> None:
         if to > self._top:

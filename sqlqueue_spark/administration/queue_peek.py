@@ -6,6 +6,7 @@ the selected rows only. At most one page is held in memory.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -25,6 +26,13 @@ _BYTES, _PASSED_OVER = 16 << 20, 64 << 10
 _ALL = MessageSelection()
 
 
+class Page(NamedTuple):
+    """Rows that were read together. The selected messages are fetched while they are iterated over."""
+
+    row_versions: Sequence[int]
+    messages: Iterator[Message]
+
+
 @dataclass(kw_only=True)
 class Looked:
     """How far a look has come.
@@ -40,12 +48,14 @@ class Looked:
     last: int | None = None
     more: bool = False
 
-
-class Page(NamedTuple):
-    """Rows that were read together. The selected messages are fetched while they are iterated over."""
-
-    row_versions: Sequence[int]
-    messages: Iterator[Message]
+    def through(self, page: Page) -> Iterator[Message]:
+        """Yield the selected messages of a page, and count its rows up to each, at the end all of them."""
+        before = self.rows
+        for message in page.messages:
+            self.meant, self.last = self.meant + 1, message.row_version
+            self.rows = before + bisect_right(page.row_versions, message.row_version)
+            yield message
+        self.rows, self.last = before + len(page.row_versions), page.row_versions[-1]
 
 
 class QueueLook:
@@ -132,16 +142,11 @@ def look(
 
         looked(told)
         for page in QueueLook(admin, selection).pages(after, LOWEST if up_to is None else up_to, left):
-            seen = page.row_versions
-            for message in page.messages:
+            for message in told.through(page):
                 yield message
-                told.meant += 1
                 if told.meant == count:
-                    seen = [each for each in seen if each <= message.row_version]
                     break
-            told.rows += len(seen)
-            told.last = seen[-1]
-            told.more = up_to is not None and told.last < up_to
+            told.more = told.last != up_to
             looked(told)
 
 

@@ -145,15 +145,11 @@ class _View:
     def follow(self, options: ConnectionOptions, count: int | None) -> None:
 
         def looked(found: Looked) -> None:
+            if found is not self._looked and sys.stderr.isatty():  # it begins
+                _note(f"watching {self._queue}; Ctrl-C ends it")
             self._looked = found
 
-        def begun() -> None:
-            if sys.stderr.isatty():
-                _note(f"watching {self._queue}; Ctrl-C ends it")
-
-        messages = queue_follow.follow(
-            options, self._queue, self._selection, begun=begun, note=_note, looked=looked
-        )
+        messages = queue_follow.follow(options, self._queue, self._selection, note=_note, looked=looked)
         try:
             self._print(islice(messages, count), 1)
         except KeyboardInterrupt:

@@ -147,6 +147,16 @@ def test_a_watch_ends_with_its_count(postgresql):
         assert (shown.end(), lines.read()) == (0, b"")
 
 
+def test_a_watch_says_at_its_end_how_many_rows_fit(postgresql):
+    queue = postgresql.create_queue()
+    with terminal("peek", "orders", "--follow", "--count", "1", "--header", "tenant=north", "--url", postgresql.url) as shown:  # fmt: skip
+        shown.until("watching orders; Ctrl-C ends it")
+        for number, tenant in enumerate(["south", "north"]):
+            queue.insert_row(id=row_id(number), headers=json.dumps({"tenant": tenant}), body=b"")
+        assert shown.end() == 0
+    assert "looked at 2 rows of orders, of which 1 fits" in shown.shown
+
+
 def test_ctrl_c_in_a_look_is_exit_code_130(postgresql):
     """A look changes nothing, so it ends at once."""
     queue = postgresql.create_queue()
