@@ -1,7 +1,7 @@
 """Moves failed messages out of an error queue into a file; no message is deleted before it is on the disk.
 
-A batch is one transaction. It locks the rows that are free, writes them to the file, syncs the file, deletes
-the rows and commits. After an interruption each message is in the file, in the queue, or in both.
+A batch is written to the file, and the file is synced, in the transaction that deletes its rows. After an
+interruption each message is in the file, in the queue, or in both.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ import base64
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.administration.error_queue import BATCH_ROWS, opened
+from sqlqueue_spark.administration.error_queue import opened
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.error_row import Selection
+from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.own_file import opened as opened_file
 from sqlqueue_spark.tables.queues import InTransit
@@ -28,7 +26,7 @@ from sqlqueue_spark.tables.queues import InTransit
 
 @dataclass(frozen=True, kw_only=True)
 class Discarded:
-    """How many messages were discarded from a queue.
+    """How many messages of a queue were discarded, or would be.
 
     :ivar held: how many selected rows were locked or taken by other sessions.
     """
@@ -38,19 +36,20 @@ class Discarded:
     held: int
 
 
-def meant(
+def plan(
     options: ConnectionOptions,
     queue: str,
     selection: Selection,
     *,
     looked: Callable[[int], object] = lambda _: None,
-) -> tuple[str, int]:
-    """Return the name of the error queue, and how many messages :func:`discard` would take out now.
+) -> Discarded:
+    """Return what :func:`discard` would do now.
 
     :param looked: is called with the number of rows read since its last call.
     """
     with opened(options, queue, selection, looked=looked) as error_queue:
-        return error_queue.admin.name, sum(row.is_failure for row in error_queue.rows())
+        count = sum(row.is_failure for row in error_queue.rows())
+        return Discarded(queue=error_queue.admin.name, discarded=count, held=0)
 
 
 def discard(
@@ -68,20 +67,20 @@ def discard(
     :raises ConfigurationError: the file cannot be written.
     """
     with opened(options, queue, selection) as error_queue, _appended(file) as out:
-        count = held = 0
-        for batch in error_queue.batches(BATCH_ROWS):
-            with queue_tables.changing(options, error_queue.admin, deleting=True):
-                rows = [each for each, _ in error_queue.lock(batch)]
-                fail_points.step(fail_points.DISCARD_LOCKED)
-                _write(file, out, error_queue.admin.name, rows)
-                fail_points.step(fail_points.DISCARD_WRITTEN)
-                error_queue.delete(rows)
-                fail_points.step(fail_points.DISCARD_DELETED)
-            fail_points.step(fail_points.DISCARD_COMMITTED)
-            count += len(rows)
-            held += len(batch) - len(rows)
-            progress(len(rows))
-        return Discarded(queue=error_queue.admin.name, discarded=count, held=held)
+        name = error_queue.admin.name
+
+        def keep(locked: list[tuple[InTransit, ErrorRow]]) -> list[InTransit]:
+            rows = [each for each, _ in locked]
+            lines = "".join(f"{json.dumps(_line(name, row))}\n" for row in rows).encode("ascii")
+            with _told(file):
+                left = memoryview(lines)
+                while left:
+                    left = left[out.write(left) :]
+                os.fsync(out.fileno())
+            return rows
+
+        count, held = error_queue.take_out(keep, progress)
+        return Discarded(queue=name, discarded=count, held=held)
 
 
 @contextlib.contextmanager
@@ -99,15 +98,6 @@ def _appended(file: Path) -> Iterator[BinaryIO]:
             else:
                 _keep_name(file)
         yield out
-
-
-def _write(file: Path, out: BinaryIO, queue: str, rows: Sequence[InTransit]) -> None:
-    lines = "".join(f"{json.dumps(_line(queue, row))}\n" for row in rows).encode("ascii")
-    with _told(file):
-        left = memoryview(lines)
-        while left:
-            left = left[out.write(left) :]
-        os.fsync(out.fileno())
 
 
 def _line(queue: str, row: InTransit) -> dict[str, object]:

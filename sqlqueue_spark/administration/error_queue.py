@@ -1,15 +1,17 @@
 """Reads an error queue: which messages failed, where and why, and which rows stop ServiceControl.
 
-:func:`look` and :func:`show` lock nothing and change nothing. Retry and discard use :class:`ErrorQueue` to
-lock and delete rows, one batch and transaction at a time.
+:func:`look` and :func:`show` lock nothing and change nothing. Retry and discard take rows out by
+:meth:`ErrorQueue.take_out`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.errors import QueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming
@@ -17,7 +19,6 @@ from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import LOWEST, RowSet, portions
 from sqlqueue_spark.tables import database_facts
-from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import InTransit
 
@@ -27,25 +28,18 @@ ERROR = "error"
 #: Rows of one page. Headers of failed messages hold stack traces, of up to a megabyte.
 _LOOK = 500
 #: Maximum rows and bytes of one batch. A larger row is a batch of its own.
-BATCH_ROWS, _BATCH_BYTES = 250, 32 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """One row in full, and what its headers tell about the failure."""
-
-    message: Message
-    row: ErrorRow
+_BATCH_ROWS, _BATCH_BYTES = 250, 32 << 20
+#: Batches a second at a steady rate.
+_BATCHES_A_SECOND = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorQueue:
     """An error queue on an open connection, and the selection of its rows."""
 
+    options: ConnectionOptions
     admin: QueueAdmin
     naming: Naming
-    #: Where its messages may be put back.
-    allowed: AllowedDestinations
     #: Whether a row is selected.
     meant: Callable[[ErrorRow], bool]
     #: The highest RowVersion at the beginning; later rows are left alone. None if the queue was empty.
@@ -66,36 +60,68 @@ class ErrorQueue:
             self.looked(len(found))
             for each in found:
                 after = each.row_version
-                row = self.judged(each)
+                row = self.judged(each, each.body_bytes, expired=each.expired)
                 if self.meant(row):
                     yield row
 
-    def judged(self, row: Envelope) -> ErrorRow:
+    def judged(
+        self, row: Envelope | InTransit | Message, size: int | None, *, expired: bool = False
+    ) -> ErrorRow:
+        """Return what a row's headers tell; ``size`` is that of its body, None if it is NULL."""
         return ErrorRow.of(
             row.row_version,
             row.id,
-            expired=row.expired,
+            expired=expired,
             headers=row.headers,
-            size=row.body_bytes or 0,
-            unreadable_body=row.body_bytes is None and self.admin.connection.dialect.null_body_stops,
+            size=size or 0,
+            unreadable_body=size is None and self.admin.connection.dialect.null_body_stops,
         )
 
-    def batches(self, most: int) -> Iterator[list[ErrorRow]]:
-        """Yield the selected failed messages, in batches of limited rows and bytes."""
-        failures = (row for row in self.rows() if row.is_failure)
-        yield from portions(failures, lambda row: row.bytes, most, _BATCH_BYTES)
+    def take_out(
+        self,
+        put: Callable[[list[tuple[InTransit, ErrorRow]]], list[InTransit]],
+        progress: Callable[[int], object],
+        rate: int | None = None,
+    ) -> tuple[int, int]:
+        """Take the selected failed messages out of the queue, each batch in its own transaction.
 
-    def lock(self, batch: list[ErrorRow]) -> list[tuple[InTransit, ErrorRow]]:
+        It locks the rows that are free, has them put elsewhere, deletes them and commits.
+
+        :param put: puts locked rows elsewhere; it returns those that are to be deleted.
+        :param progress: is called after each commit with the number of rows that it has deleted.
+        :param rate: rows a second, steadily; None is as fast as possible.
+        :returns: how many rows it has deleted, and how many others held, or have taken meanwhile.
+        """
+        most = _BATCH_ROWS if rate is None else max(1, min(_BATCH_ROWS, rate // _BATCHES_A_SECOND))
+        began, count, held = time.monotonic(), 0, 0
+        failures = (row for row in self.rows() if row.is_failure)
+        for batch in portions(failures, lambda row: row.bytes, most, _BATCH_BYTES):
+            if rate is not None:
+                time.sleep(max(0.0, began + count / rate - time.monotonic()))
+            with queue_tables.changing(self.options, self.admin, deleting=True):
+                locked = self._lock(batch)
+                fail_points.step(fail_points.FAILED_LOCKED)
+                gone = put(locked)
+                fail_points.step(fail_points.FAILED_PUT)
+                self._delete(gone)
+                fail_points.step(fail_points.FAILED_DELETED)
+            fail_points.step(fail_points.FAILED_COMMITTED)
+            count += len(gone)
+            held += len(batch) - len(locked)
+            progress(len(gone))
+        return count, held
+
+    def _lock(self, batch: list[ErrorRow]) -> list[tuple[InTransit, ErrorRow]]:
         """Lock the rows of a batch that are free, and read them whole.
 
         The rows are checked once more, because the table may have been emptied and filled again since the
         look.
         """
         found = self.admin.lock_in_transit([row.row_version for row in batch])
-        locked = [(each, self.judged(_without_body(each))) for each in found]
+        locked = [(each, self.judged(each, _size(each.body))) for each in found]
         return [(each, row) for each, row in locked if row.is_failure and self.meant(row)]
 
-    def delete(self, rows: list[InTransit]) -> None:
+    def _delete(self, rows: list[InTransit]) -> None:
         """Delete rows that this transaction has locked.
 
         :raises TryAgain: some rows were gone although they were locked; the batch must not be committed.
@@ -125,8 +151,7 @@ def opened(
         with admin.connection.transaction():
             meant = selection.test(naming, database_facts.now(admin.connection))
             up_to = admin.highest()
-        allowed = AllowedDestinations(options, (admin.table,))
-        yield ErrorQueue(admin=admin, naming=naming, allowed=allowed, meant=meant, up_to=up_to, looked=looked)
+        yield ErrorQueue(options=options, admin=admin, naming=naming, meant=meant, up_to=up_to, looked=looked)
 
 
 def look(
@@ -143,8 +168,8 @@ def look(
 
 def show(
     options: ConnectionOptions, queue: str, selection: Selection, *, row_version: int | None = None
-) -> Iterator[Shown]:
-    """Yield the selected rows in full, one at a time.
+) -> Iterator[tuple[Message, ErrorRow]]:
+    """Yield the selected rows in full, and what their headers tell, one at a time.
 
     :raises QueueError: no row was found.
     """
@@ -156,8 +181,7 @@ def show(
                 message = error_queue.admin.message(each)
             if message is not None:
                 found = True
-                row = error_queue.judged(_without_body(message, expired=message.expired))
-                yield Shown(message=message, row=row)
+                yield message, error_queue.judged(message, _size(message.body), expired=message.expired)
         if not found:
             raise QueueError(
                 f"There is no such message in {error_queue.admin.name}, or another session is taking it; "
@@ -165,6 +189,5 @@ def show(
             )
 
 
-def _without_body(row: InTransit | Message, *, expired: bool = False) -> Envelope:
-    size = None if row.body is None else len(row.body)
-    return Envelope(row.row_version, row.id, expired, row.headers, size)
+def _size(body: bytes | None) -> int | None:
+    return None if body is None else len(body)

@@ -1,34 +1,30 @@
 """Puts failed messages back into the queues that they failed for, each once, whenever this is interrupted.
 
-A batch is one transaction: it locks the free rows, inserts them at their destinations with new row ids,
-deletes them and commits. A destination that takes nothing (a table that is missing, in another database,
-without the right) keeps its own rows in the error queue; the others go.
+A batch is inserted at its destinations, with new row ids, in the transaction that deletes its rows. A
+destination that takes nothing (a table that is missing, in another database, without the right) keeps its own
+rows in the error queue; the others go.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.administration.error_queue import BATCH_ROWS, ErrorQueue, opened
+from sqlqueue_spark.administration.error_queue import ErrorQueue, opened
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.error_row import Selection
+from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.messages.failure_headers import put_back_headers
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queue_shape, queue_table
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.insert import Inserter, moved
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import InTransit
 
-#: The batches a second of a retry with a steady rate.
-_PORTIONS = 10
 _UNKNOWN = (
     "They say in no header NServiceBus.FailedQ for which queue they have failed; name one with --to QUEUE, "
     "or look at them with: sqlqueue errors list."
@@ -53,6 +49,13 @@ class Retried:
     def count(self) -> int:
         return self.went.total()
 
+    def add(self, result: str | SqlQueueError, count: int) -> None:
+        """Count messages, by what :func:`_put_back` has returned for them."""
+        if isinstance(result, str):
+            self.went[result] += count
+        else:
+            self.stayed[str(result)] += count
+
 
 def plan(
     options: ConnectionOptions,
@@ -64,22 +67,16 @@ def plan(
 ) -> Retried:
     """What :func:`retry` would do now. It changes nothing and locks no row.
 
+    It looks at the destinations as a retry does, so for a moment it keeps new code out of each.
+
     :param looked: is told how many more rows were looked at.
     """
     with opened(options, queue, selection, looked=looked) as error_queue:
         counted = Counter(row.failed_queue or to for row in error_queue.rows() if row.is_failure)
         found = Retried(queue=error_queue.admin.name)
         for address, count in counted.items():
-            try:
-                with (
-                    error_queue.admin.connection.transaction(),
-                    _destination(error_queue, address, chosen=address == to) as destination,
-                ):
-                    found.went[destination.name] += count
-            except ConnectionLost:
-                raise
-            except SqlQueueError as error:
-                found.stayed[str(error)] += count
+            with error_queue.admin.connection.transaction():
+                found.add(_put_back(error_queue, address, to), count)
         return found
 
 
@@ -98,59 +95,41 @@ def retry(
     :param rate: messages a second, steadily; None is as fast as it goes.
     :param progress: is told how many more messages are put back and committed.
     """
-    most = BATCH_ROWS if rate is None else max(1, min(BATCH_ROWS, rate // _PORTIONS))
     with opened(options, queue, selection) as error_queue:
         done = Retried(queue=error_queue.admin.name)
-        refusals: dict[str | None, str] = {}
-        began = time.monotonic()
-        for batch in error_queue.batches(most):
-            if rate is not None:
-                time.sleep(max(0.0, began + done.count / rate - time.monotonic()))
-            went: Counter[str] = Counter()
-            with queue_tables.changing(options, error_queue.admin, deleting=True):
-                locked = error_queue.lock(batch)
-                fail_points.step(fail_points.RETRY_LOCKED)
-                by_address: dict[str | None, list[InTransit]] = {}
-                for each, row in locked:
-                    by_address.setdefault(row.failed_queue or to, []).append(each)
-                gone: list[InTransit] = []
-                for address, rows in by_address.items():
-                    if address not in refusals and (
-                        name := _delivered(error_queue, address, rows, refusals, chosen=address == to)
-                    ):
-                        went[name] += len(rows)
-                        gone += rows
-                    else:
-                        done.stayed[refusals[address]] += len(rows)
-                fail_points.step(fail_points.RETRY_INSERTED)
-                error_queue.delete(gone)
-                fail_points.step(fail_points.RETRY_DELETED)
-            fail_points.step(fail_points.RETRY_COMMITTED)
-            done.went += went
-            done.held += len(batch) - len(locked)
-            progress(went.total())
+        refused: dict[str | None, SqlQueueError] = {}
+
+        def put_back(locked: list[tuple[InTransit, ErrorRow]]) -> list[InTransit]:
+            by_address: dict[str | None, list[InTransit]] = {}
+            for each, row in locked:
+                by_address.setdefault(row.failed_queue or to, []).append(each)
+            gone: list[InTransit] = []
+            for address, rows in by_address.items():
+                result = refused.get(address) or _put_back(error_queue, address, to, rows)
+                done.add(result, len(rows))
+                if isinstance(result, str):
+                    gone += rows
+                else:
+                    refused[address] = result
+            return gone
+
+        _, done.held = error_queue.take_out(put_back, progress, rate)
         return done
 
 
-def _delivered(
-    error_queue: ErrorQueue,
-    address: str | None,
-    rows: Sequence[InTransit],
-    refusals: dict[str | None, str],
-    *,
-    chosen: bool,
-) -> str | None:
-    """Insert rows where they are to go; the name of that queue, or None with the reason in ``refusals``."""
+def _put_back(
+    error_queue: ErrorQueue, address: str | None, to: str | None, rows: Sequence[InTransit] = ()
+) -> str | SqlQueueError:
+    """Insert rows where they are to go; return the name of that queue, or why it takes nothing."""
     connection = error_queue.admin.connection
     try:
-        with connection.attempt(), _destination(error_queue, address, chosen=chosen) as found:
+        with connection.attempt(), _destination(error_queue, address, chosen=address == to) as found:
             back = [row._replace(headers=put_back_headers(row.headers), expires=None) for row in rows]
             Inserter(connection, found).insert(moved(back))
     except ConnectionLost:
         raise
     except SqlQueueError as error:
-        refusals[address] = str(error)
-        return None
+        return error
     return found.name
 
 
@@ -163,19 +142,19 @@ def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) 
     """
     if address is None:
         raise QueueError(_UNKNOWN)
+    connection, own = error_queue.admin.connection, error_queue.admin.table
     table = error_queue.naming.table(address)
     find = queue_shape.find_queue if chosen else queue_table.find  # else `allowed` looks at its shape
-    found = find(error_queue.admin.connection, table)
+    found = find(connection, table)
     if found is None:
         raise QueueError(
             f"There is no queue table {table}, for which they have failed; create it with: sqlqueue create "
             f"{for_shell(address)}{_machine(address, table)}."
         )
-    if found.address == error_queue.admin.table.address:
+    if found.address == own.address:
         raise ConfigurationError(f"They have failed for {found.name}, which is the error queue itself.")
-    with (
-        contextlib.nullcontext() if chosen else error_queue.allowed.into(error_queue.admin.connection, found)
-    ):
+    allowed = AllowedDestinations(error_queue.options, (own,))
+    with contextlib.nullcontext() if chosen else allowed.into(connection, found):
         yield found
 
 

@@ -139,7 +139,7 @@ def show(
         raise click.UsageError("Say which message: by --message-id, or by --row-version.")
     selection = Selection(message_ids=frozenset() if message_id is None else frozenset({message_id}))
     for shown in error_queue.show(options, queue, selection, row_version=row_version):
-        output.show(json_, failed_output.shown_json(shown), failed_output.shown_text(shown))
+        output.show(json_, failed_output.shown_json(*shown), failed_output.shown_text(*shown))
 
 
 @errors.command()
@@ -216,18 +216,16 @@ def discard(
     bodies, so only its owner may read it.
     """
     with progress.bar(None, " rows") as bar:
-        name, count = error_discard.meant(options, queue, selection, looked=bar.update)
-    if not count:
-        found = error_discard.Discarded(queue=name, discarded=0, held=0)
-        output.show(json_, output.told(found), [failed_output.nothing(name)])
-        return
-    if not yes:
-        parameters.confirmed(
-            f"{output.counted(count, 'message')} of the queue {name}{parameters.place(options)} will be "
-            f"taken out and kept only in the file {str(file)!r}; to go on, type the queue's name",
-            queue,
-            "nothing was discarded",
-        )
-    with progress.interruptible(count, "message", "discarded") as more:
-        done = error_discard.discard(options, queue, selection, file, progress=more)
-    output.show(json_, output.told(done), failed_output.discarded_text(done, str(file)))
+        found = error_discard.plan(options, queue, selection, looked=bar.update)
+    if found.discarded:
+        if not yes:
+            parameters.confirmed(
+                f"{output.counted(found.discarded, 'message')} of the queue {found.queue}"
+                f"{parameters.place(options)} will be taken out and kept only in the file {str(file)!r}; to "
+                "go on, type the queue's name",
+                queue,
+                "nothing was discarded",
+            )
+        with progress.interruptible(found.discarded, "message", "discarded") as more:
+            found = error_discard.discard(options, queue, selection, file, progress=more)
+    output.show(json_, output.told(found), failed_output.discarded_text(found, str(file)))

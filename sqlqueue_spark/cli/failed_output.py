@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sqlqueue_spark.administration.error_discard import Discarded
-from sqlqueue_spark.administration.error_queue import Shown
 from sqlqueue_spark.administration.failed_retry import Retried
 from sqlqueue_spark.administration.message_lines import iso, to_json
 from sqlqueue_spark.cli.output import counted, indented
 from sqlqueue_spark.cli.text_table import table
 from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
 from sqlqueue_spark.messages.message import parse_headers
-from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Verdict
+from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Ingestion, Verdict
 from sqlqueue_spark.plain_text import moment
+from sqlqueue_spark.tables.queue_admin import Message
 
 #: Shown in place of a failed queue or an exception's type that the row does not tell.
 NONE = "-"
@@ -79,8 +79,7 @@ def row_json(row: ErrorRow) -> dict[str, Any]:
         "exceptionMessage": row.exception_message,
         "timeOfFailure": iso(row.time_of_failure),
         "bytes": row.bytes,
-        "serviceControl": row.ingestion.verdict.value,
-        "why": row.ingestion.why or None,
+        **_of_servicecontrol(row.ingestion),
     }
 
 
@@ -89,19 +88,12 @@ def rows_text(rows: Iterable[ErrorRow]) -> Iterator[str]:
     yield from table(heads, [_row(row) for row in rows])
 
 
-def shown_json(shown: Shown) -> dict[str, Any]:
-    found = shown.row.ingestion
-    return {
-        **to_json(shown.message),
-        "kind": shown.row.kind,
-        "serviceControl": found.verdict.value,
-        "why": found.why or None,
-    }
+def shown_json(message: Message, row: ErrorRow) -> dict[str, Any]:
+    return {**to_json(message), "kind": row.kind, **_of_servicecontrol(row.ingestion)}
 
 
-def shown_text(shown: Shown) -> Iterator[str]:
+def shown_text(message: Message, row: ErrorRow) -> Iterator[str]:
     """Yield the lines of a message in full; a long body is cut."""
-    row, message = shown.row, shown.message
     yield f"row {row.row_version}, message {row.message_id}"
     if mark := _mark(row):
         yield f"  {mark}"
@@ -141,8 +133,11 @@ def retried_json(retried: Retried) -> dict[str, Any]:
 
 
 def discarded_text(found: Discarded, file: str) -> Iterator[str]:
-    messages = counted(found.discarded, "message")
-    yield f"discarded {messages} from {found.queue}; they stand in {file}"
+    if found.discarded or found.held:
+        messages = counted(found.discarded, "message")
+        yield f"discarded {messages} from {found.queue}; they stand in {file}"
+    else:
+        yield nothing(found.queue)
     yield from _held(found.held)
 
 
@@ -155,6 +150,10 @@ def destinations(plan: Retried) -> str:
     named = [f"{count:,} into {queue}" for queue, count in plan.went.most_common(_NAMED)]
     more = len(plan.went) - len(named)
     return ", ".join([*named, f"the others into {counted(more, 'more queue')}"] if more else named)
+
+
+def _of_servicecontrol(found: Ingestion) -> dict[str, str | None]:
+    return {"serviceControl": found.verdict.value, "why": found.why or None}
 
 
 def _held(count: int) -> Iterator[str]:

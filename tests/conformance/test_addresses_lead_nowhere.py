@@ -228,7 +228,7 @@ def test_a_mover_that_goes_the_quick_way_looks_again(scene, plain):
 def test_a_retry_looks_again_in_each_of_its_transactions(scene, plain):
     fail(scene.queue("error"), range(1, 4), plain)
     given = ConnectionOptions.parse({"url": scene.job.url})
-    with steps(), at_step(fail_points.RETRY_COMMITTED, lambda: scene.stranger.arm("plain")):
+    with steps(), at_step(fail_points.FAILED_COMMITTED, lambda: scene.stranger.arm("plain")):
         done = failed_retry.retry(given, "error", Selection(), rate=10)
     assert (scene.stranger.ran(), scene.stranger.took("plain"), done.count) == (False, 1, 1)
     assert sent_to(scene.queue("error")) == [2, 3]

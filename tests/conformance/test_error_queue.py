@@ -247,7 +247,7 @@ def test_a_destination_that_is_given_is_only_for_those_that_have_none(engine, er
 
 @pytest.mark.parametrize("batch", [2, 250])
 def test_the_messages_of_a_missing_queue_stay_and_the_others_go(engine, error, monkeypatch, batch):
-    monkeypatch.setattr(failed_retry, "BATCH_ROWS", batch)
+    monkeypatch.setattr(error_queue, "_BATCH_ROWS", batch)
     orders = engine.create_queue()
     fail(error, range(3), full(engine, "gone"))
     fail(error, range(3, 6), full(engine))
@@ -334,7 +334,7 @@ def test_what_comes_later_is_left_alone(engine, error):
 def test_a_rate_is_kept(engine, error, monkeypatch):
     engine.create_queue()
     slept: list[float] = []
-    monkeypatch.setattr(failed_retry, "time", SimpleNamespace(sleep=slept.append, monotonic=lambda: 0.0))
+    monkeypatch.setattr(error_queue, "time", SimpleNamespace(sleep=slept.append, monotonic=lambda: 0.0))
     fail(error, range(6), full(engine))
     told: list[int] = []
     retry(engine, rate=20, progress=told.append)
@@ -362,14 +362,12 @@ def test_columns_of_before_go_along(sqlserver):
 
 def test_one_message_is_shown_in_full(engine, error):
     fail(error, range(3), full(engine))
-    (shown,) = error_queue.show(options(engine), "error", Selection(message_ids=frozenset({message_id(1)})))
-    assert (shown.message.row_version, shown.message.body, shown.row.message_id) == (
-        2,
-        body(1),
-        message_id(1),
+    ((message, row),) = error_queue.show(
+        options(engine), "error", Selection(message_ids=frozenset({message_id(1)}))
     )
+    assert (message.row_version, message.body, row.message_id) == (2, body(1), message_id(1))
     (again,) = error_queue.show(options(engine), "error", ALL, row_version=2)
-    assert again == shown
+    assert again == (message, row)
     for missing in (0, 9):
         with pytest.raises(QueueError, match="There is no such message in error@"):
             next(error_queue.show(options(engine), "error", ALL, row_version=missing))

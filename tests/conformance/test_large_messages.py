@@ -127,7 +127,7 @@ def steps(  # noqa: C901 -- it is a list
         lambda: [
             line
             for each in error_queue.show(own, "error", Selection(), row_version=error.rows()[0].row_version)
-            for line in failed_output.shown_text(each)
+            for line in failed_output.shown_text(*each)
         ],
     )
     yield "errors retry", lambda: failed_retry.retry(own, "error", Selection(), to="orders")

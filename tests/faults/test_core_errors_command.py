@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration import error_discard, failed_retry
+from sqlqueue_spark.administration import error_discard, error_queue, failed_retry
 from sqlqueue_spark.errors import ConnectionLost
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
@@ -74,7 +74,7 @@ def kept(file):
     return [json.loads(line)["rowVersion"] for line in lines if line.endswith(b"}")]
 
 
-@pytest.mark.parametrize("step", death_steps.RETRY_STEPS)
+@pytest.mark.parametrize("step", death_steps.FAILED_STEPS)
 @pytest.mark.parametrize("cut", [False, True], ids=["killed", "cut"])
 def test_each_message_is_in_one_place_whatever_the_crash(engine, error, orders, billing, step, cut):
     happens = engine.cut_connections if cut else crash
@@ -87,7 +87,7 @@ def test_each_message_is_in_one_place_whatever_the_crash(engine, error, orders, 
     assert (everywhere(orders, billing), error.count()) == (ALL, 0)
 
 
-@pytest.mark.parametrize("step", death_steps.RETRY_STEPS)
+@pytest.mark.parametrize("step", death_steps.FAILED_STEPS)
 @pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
 def test_another_retry_at_each_step_takes_nothing_twice(engine, error, orders, billing, step, dies):
     def meanwhile():
@@ -102,10 +102,10 @@ def test_another_retry_at_each_step_takes_nothing_twice(engine, error, orders, b
     assert (everywhere(orders, billing), error.count()) == (ALL, 0)
 
 
-@pytest.mark.parametrize("step", death_steps.DISCARD_STEPS)
+@pytest.mark.parametrize("step", death_steps.FAILED_STEPS)
 @pytest.mark.parametrize("cut", [False, True], ids=["killed", "cut"])
 def test_nothing_is_gone_that_is_not_in_the_file(engine, error, tmp_path, monkeypatch, step, cut):
-    monkeypatch.setattr(error_discard, "BATCH_ROWS", 10)
+    monkeypatch.setattr(error_queue, "_BATCH_ROWS", 10)
     file = tmp_path / "kept.jsonl"
     happens = engine.cut_connections if cut else crash
     with steps(), at_step(step, happens, on=(2,)) as times, contextlib.suppress(Crash, ConnectionLost):
@@ -134,8 +134,8 @@ def ended(engine, *children):
 @pytest.mark.parametrize(
     "where",
     [
-        (fail_points.RETRY_LOCKED, fail_points.RETRY_DELETED),
-        (fail_points.RETRY_INSERTED, fail_points.RETRY_COMMITTED),
+        (fail_points.FAILED_LOCKED, fail_points.FAILED_DELETED),
+        (fail_points.FAILED_PUT, fail_points.FAILED_COMMITTED),
     ],
     ids=["locked, deleted", "inserted, committed"],
 )
@@ -154,7 +154,7 @@ def test_two_retries_at_once_are_killed(postgresql, tmp_path, where):
 
 def test_a_discard_is_killed_at_each_step(postgresql, tmp_path):
     """Of its second batch, each in a process of its own, on a queue of its own."""
-    queues = {step: postgresql.create_queue(f"error {n}") for n, step in enumerate(death_steps.DISCARD_STEPS)}
+    queues = {step: postgresql.create_queue(f"error {n}") for n, step in enumerate(death_steps.FAILED_STEPS)}
     children = []
     for number, (step, queue) in enumerate(queues.items()):
         queue.insert(260)
@@ -164,8 +164,8 @@ def test_a_discard_is_killed_at_each_step(postgresql, tmp_path):
     found = {step: (kept(tmp_path / step), queue.row_versions()) for step, queue in queues.items()}
     every, first, last = [*range(1, 261)], [*range(1, 251)], [*range(251, 261)]
     assert found == {
-        fail_points.DISCARD_LOCKED: (first, last),
-        fail_points.DISCARD_WRITTEN: (every, last),
-        fail_points.DISCARD_DELETED: (every, last),
-        fail_points.DISCARD_COMMITTED: (every, []),
+        fail_points.FAILED_LOCKED: (first, last),
+        fail_points.FAILED_PUT: (every, last),
+        fail_points.FAILED_DELETED: (every, last),
+        fail_points.FAILED_COMMITTED: (every, []),
     }

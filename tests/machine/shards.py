@@ -127,7 +127,7 @@ _LOOKS_BADLY: st.Chance[r.Step] = st.builds(
 #: A session that nobody has any more still holds what the driver was putting back.
 _HOLDS: st.Chance[r.Step] = st.just(f.Look(fail_points.WAITING_SENT, "cut that nobody notices"))
 _HELD: tuple[st.Chance[Any], ...] = (_SENDS, *_DOWN_ALL, _PLAIN, *_UP_ALL, _HOLDS, _LOOKS, _PLAIN)
-_RETRIED: st.Chance[r.Step] = st.builds(r.RetryErrors, st.sampled_from((None, *death_steps.RETRY_STEPS)))
+_RETRIED: st.Chance[r.Step] = st.builds(r.RetryErrors, st.sampled_from((None, *death_steps.FAILED_STEPS)))
 _WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS)
 _TASK_DIES = _faulty(_SENDING, "the task dies")
 _TASK_WAITS_AND_DIES = _faulty((fail_points.CHUNK_SENT,), "the task dies")

@@ -4,23 +4,19 @@ from sqlqueue_spark.fail_points import (
     COMMIT_LOGGED,
     COMMITTED,
     DELETED,
-    DISCARD_COMMITTED,
-    DISCARD_DELETED,
-    DISCARD_LOCKED,
-    DISCARD_WRITTEN,
     DUE_LOCKED,
     DUE_MOVED,
     DUE_SENT,
+    FAILED_COMMITTED,
+    FAILED_DELETED,
+    FAILED_LOCKED,
+    FAILED_PUT,
     HALF_READ,
     LEFT_COMMITTED,
     LEFT_DELETED,
     LINES_COMMITTED,
     LINES_INSERTED,
     OFFSET_LOGGED,
-    RETRY_COMMITTED,
-    RETRY_DELETED,
-    RETRY_INSERTED,
-    RETRY_LOCKED,
     ROWS_COPIED,
     ROWS_LOCKED,
     ROWS_LOOKED_AT,
@@ -43,9 +39,8 @@ TRANSIT_STEPS = (TRANSIT_LOCKED, TRANSIT_INSERTED, TRANSIT_DELETED, TRANSIT_MOVE
 DUE_STEPS = (DUE_LOCKED, DUE_SENT, DUE_MOVED)
 #: The steps of putting messages back that waited for a database.
 PUT_BACK_STEPS = (WAITING_SENT, WAITING_PUT_BACK)
-#: The steps of putting a batch of failed messages back, and of discarding one.
-RETRY_STEPS = (RETRY_LOCKED, RETRY_INSERTED, RETRY_DELETED, RETRY_COMMITTED)
-DISCARD_STEPS = (DISCARD_LOCKED, DISCARD_WRITTEN, DISCARD_DELETED, DISCARD_COMMITTED)
+#: The steps of taking a batch of failed messages out of an error queue.
+FAILED_STEPS = (FAILED_LOCKED, FAILED_PUT, FAILED_DELETED, FAILED_COMMITTED)
 #: The steps of sending a portion of a file.
 LINES_STEPS = (LINES_INSERTED, LINES_COMMITTED)
 #: The steps of a micro-batch in transaction mode ``none``.
