@@ -16,9 +16,30 @@ from click.core import ParameterSource
 from sqlqueue_spark.engines.hosts import same_server
 from sqlqueue_spark.plain_text import holds_password
 
+#: The ends of the names of options that are passwords, in lower case.
+_SECRETS = (".password", "-password", ".accesstoken")
+
+
+def refuse_password(name: str, value: str | None, variable: str) -> None:
+    """Refuse a password in the command line of a job, which Spark shows too.
+
+    :param name: the name of its option; and ``variable`` is where a password is taken from instead.
+    :raises click.UsageError: the option is a password, or a url that holds one.
+    """
+    if _is_secret(name, value):
+        raise click.UsageError(
+            f"The password in {name} would stand in the list of processes and in Spark's event log, which "
+            f"keeps the whole command line; give it in the environment ({variable}) or in the file of "
+            "--config."
+        )
+
+
+def _is_secret(name: str, value: str | None) -> bool:
+    return bool(value) and (name.lower().endswith(_SECRETS) or holds_password(value or ""))
+
 
 def checked(
-    ctx: click.Context, flag: click.Parameter, value: str | None, refusal: str | None = None
+    ctx: click.Context, flag: click.Parameter, value: str | None, *, refused: bool = False
 ) -> str | None:
     """Return the url or the password of an option, or None for the password of the environment if the url
     leads to another server than that of the environment.
@@ -26,17 +47,17 @@ def checked(
     Click parses the options that are typed before those of the environment, so a typed url is known here.
 
     :param flag: has a variable, of a name such as ``SQLQUEUE_URL`` or ``SQLQUEUE_PASSWORD``.
-    :param refusal: says why a typed password is refused; without it the list of processes forgets it.
+    :param refused: whether a typed password is refused; else the list of processes forgets it.
     """
     name, variable = flag.opts[0], str(flag.envvar)
-    is_password = name.endswith("password")
-    if ctx.get_parameter_source(flag.name or "") is ParameterSource.COMMANDLINE:
-        if value and (is_password or holds_password(value)):
-            if refusal is not None:
-                raise click.UsageError(refusal.format(name=name, variable=variable))
+    assert flag.name is not None, "an option has a name"
+    if ctx.get_parameter_source(flag.name) is ParameterSource.COMMANDLINE:
+        if refused:
+            refuse_password(name, value, variable)
+        elif value and _is_secret(name, value):
             _overwrite(value)
         return value
-    url = ctx.params.get((flag.name or "").replace("password", "url")) if is_password else None
+    url = ctx.params.get(flag.name.replace("password", "url")) if flag.name.endswith("password") else None
     kept = os.environ.get(variable.replace("PASSWORD", "URL"))
     return None if url and kept and not same_server(url, kept) else value
 

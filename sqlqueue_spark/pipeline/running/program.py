@@ -19,27 +19,19 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.administration.completion import queue_names
-from sqlqueue_spark.administration.typed_login import checked
+from sqlqueue_spark.administration.typed_login import checked, refuse_password
 from sqlqueue_spark.errors import SqlQueueError, why
 from sqlqueue_spark.options.environment import check_url
 from sqlqueue_spark.options.fields import Described, Options, said
 from sqlqueue_spark.pipeline.running.configuration import configuration
 from sqlqueue_spark.pipeline.running.session import check_machine, session
 from sqlqueue_spark.pipeline.running.spark_defaults import CONF
-from sqlqueue_spark.plain_text import holds_password
 
 #: The options of each section of a configuration.
 Sections = Mapping[str, Mapping[str, str]]
 
 #: To these PySpark logs a query that it refuses, with a stack trace, before it raises the error that we show.
 _LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-
-#: The ends of the names of options that are passwords, in lower case.
-_PASSWORDS = (".password", ".accesstoken")
-_ON_THE_COMMAND_LINE = (
-    "The password in {name} would stand in the list of processes and in Spark's event log, which keeps the "
-    "whole command line; give it in the environment ({variable}) or in the file of --config."
-)
 
 
 class Flag(click.Option):
@@ -63,7 +55,7 @@ class Flag(click.Option):
         **how: Any,
     ) -> None:
         if variable is not None:
-            how |= {"envvar": variable, "callback": partial(checked, refusal=_ON_THE_COMMAND_LINE)}
+            how |= {"envvar": variable, "callback": partial(checked, refused=True)}
         super().__init__(names.split(), help=help_, **how)
         self.keys = keys.split()
         self.needed = needed
@@ -231,8 +223,7 @@ def _common_params(own: str, example: str, checkpoint: str | None) -> list[click
 def _check_settings(_: click.Context, __: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:
     for setting in settings:
         name, _equals, value = setting.partition("=")
-        if value and (name.lower().endswith(_PASSWORDS) or holds_password(value)):
-            raise click.UsageError(_ON_THE_COMMAND_LINE.format(name=f"--set {name}", variable="SQLQUEUE_URL"))
+        refuse_password(f"--set {name}", value, "SQLQUEUE_URL")
     return settings
 
 
