@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
 from threading import Thread
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -32,6 +34,12 @@ CONNECTION = (
 )
 
 
+def connection_given(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options that lead to a database, of those of a command."""
+    given = {camel(name): params.get(name) for name in CONNECTION}
+    return {name: str(value) for name, value in given.items() if value not in (None, False)}
+
+
 def queue_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the queues whose addresses begin with this text. Does not ask for a password."""
     return _beginning(incomplete, ctx, endpoints=False)
@@ -47,9 +55,8 @@ def _beginning(incomplete: str, ctx: click.Context, *, endpoints: bool) -> list[
 
     def look() -> None:
         with contextlib.suppress(Exception):
-            given = {camel(name): ctx.params.get(name) for name in CONNECTION}
-            told = {name: str(value) for name, value in given.items() if value not in (None, False)}
-            options = ConnectionOptions.parse({**told, "lockTimeout": "1s", "commandTimeout": "1s"})
+            timeouts = {"lockTimeout": "1s", "commandTimeout": "1s"}
+            options = ConnectionOptions.parse(connection_given(ctx.params) | timeouts)
             found.extend(sorted(filter(_PLAIN.fullmatch, _names(options, endpoints=endpoints))))
 
     looking = Thread(target=look, daemon=True)

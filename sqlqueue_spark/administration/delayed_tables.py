@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -46,7 +47,7 @@ def create(options: ConnectionOptions, owner: str) -> Created:
     :raises QueueError: an object of this name exists and is no such table.
     """
     with connect(Target.of(options)) as connection:
-        table = delayed.table_of(owner_at(options, owner))
+        table = delayed.table_of(_owner_at(options, owner))
         return ddl.created(connection, table, new=ddl.create_if_missing(DelayedTable(connection, table)))
 
 
@@ -63,7 +64,7 @@ def length(options: ConnectionOptions, owner: str) -> Length:
 
     :raises QueueError: the table does not exist.
     """
-    table = owner_at(options, owner)
+    table = _owner_at(options, owner)
     with connect(Target.of(options)) as connection, connection.transaction():
         found = delayed.get(connection, table)
         parts = DelayedTable(connection, found.table).waiting()
@@ -93,19 +94,15 @@ def deliver(
     """
     from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 
-    mover = DelayedMover(options=options, owner=owner_at(options, owner), error_queue=error_queue)
-    if pause is not None:
-        return mover.run(pause, moved)
-    try:
-        return mover.move_due(moved)
-    finally:
-        mover.close()
+    mover = DelayedMover(options=options, owner=_owner_at(options, owner), error_queue=error_queue)
+    with contextlib.closing(mover):
+        return mover.move_due(moved) if pause is None else mover.run(pause, moved)
 
 
 def _first(parts: Iterable[Waiting]) -> timedelta | None:
     return min((each.first_due_in for each in parts if each.first_due_in is not None), default=None)
 
 
-def owner_at(options: ConnectionOptions, owner: str) -> Table:
+def _owner_at(options: ConnectionOptions, owner: str) -> Table:
     """Return the queue that owns the delayed messages. Its table need not exist."""
     return options.naming(Target.of(options).dialect).table(owner)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from sqlqueue_spark.administration.completion import CONNECTION, endpoint_names, queue_names
+from sqlqueue_spark.administration.completion import CONNECTION, connection_given, endpoint_names, queue_names
 from sqlqueue_spark.administration.typed_login import checked
 from sqlqueue_spark.cli import output
 from sqlqueue_spark.cli.exit_codes import DEBUG
@@ -21,7 +21,7 @@ from sqlqueue_spark.engines.hosts import hosts
 from sqlqueue_spark.errors import ConfigurationError, NoPassword
 from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.options.fields import camel, duration
+from sqlqueue_spark.options.fields import duration
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables.ddl import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
@@ -246,20 +246,19 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
     def connected(command: Command) -> Command:
         @functools.wraps(command)
         def with_options(**given: Any) -> Any:
-            told = {camel(name): given.pop(name, None) for name in CONNECTION}
-            if told["url"] is None:
-                return command(options=None, **given)
-            parsed = ConnectionOptions.parse(
-                {name: str(value) for name, value in told.items() if value is not None}
-            )
+            told = connection_given(given)
+            others = {name: value for name, value in given.items() if name not in CONNECTION}
+            if "url" not in told:
+                return command(options=None, **others)
+            parsed = ConnectionOptions.parse(told)
             try:
-                return command(options=parsed, **given)
+                return command(options=parsed, **others)
             except NoPassword:  # raised by the first connection, before anything was done
                 if not (sys.stdin.isatty() and sys.stderr.isatty()):  # there is no user to ask
                     raise
             who = f" of {parsed.user}" if parsed.user else ""
             password = click.prompt(plain(f"Password{who}{place(parsed)}"), hide_input=True, err=True)
-            return command(options=replace(parsed, password=password), **given)
+            return command(options=replace(parsed, password=password), **others)
 
         return options(with_options)
 

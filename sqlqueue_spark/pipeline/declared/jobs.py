@@ -19,8 +19,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import click
-
 from sqlqueue_spark.administration.completion import endpoint_names, queue_names
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
@@ -42,9 +40,8 @@ from sqlqueue_spark.pipeline.delta.delta_stream import (
 )
 from sqlqueue_spark.pipeline.running.program import Flag, Job, Run, Sections
 from sqlqueue_spark.pipeline.running.queue_stream import as_outgoing
-from sqlqueue_spark.pipeline.running.readiness import make_ready
+from sqlqueue_spark.pipeline.running.readiness import make_ready, tell
 from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
-from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.spark.sink import SqlQueueSink
 
 _ERROR_QUEUE = "Address of the queue where messages go that {}."
@@ -174,8 +171,7 @@ def handle(sections: Sections) -> Run:
     def ready(create: bool) -> None:
         retries = options.delayed_retries > 0
         make_ready(own, places, create=create, retries=retries, checkpoint=options.checkpoint)
-        for line in subscribe(own, places.home, options.subscribe, create=create):
-            click.echo(plain(line))
+        tell(subscribe(own, places.home, options.subscribe, create=create))
 
     return Run(
         title=f"handle {own.title}",

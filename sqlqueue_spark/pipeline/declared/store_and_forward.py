@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
@@ -24,9 +23,9 @@ from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled, subs
 from sqlqueue_spark.pipeline.declared.pipeline_options import sides
 from sqlqueue_spark.pipeline.declared.transform import function_name
 from sqlqueue_spark.pipeline.running.batch_report import Totals
-from sqlqueue_spark.pipeline.running.readiness import make_ready
+from sqlqueue_spark.pipeline.running.readiness import make_ready, tell
 from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
-from sqlqueue_spark.plain_text import logger, plain
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import RemoteDatabases
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.spark.sink import SqlQueueSink
@@ -98,8 +97,7 @@ class StoreAndForward:
         """
         places, checkpoint = self.places, self.options.checkpoint
         make_ready(self.own, places.home, create=create, retries=True, checkpoint=checkpoint)
-        for line in subscribe(self.own, places.home, self.options.subscribe, create=create):
-            click.echo(plain(line))
+        tell(subscribe(self.own, places.home, self.options.subscribe, create=create))
         for target in places.everywhere()[1:] if create else ():
             try:
                 made = outbox_tables.create(places.at(target), places.away.sender or "")
@@ -107,7 +105,7 @@ class StoreAndForward:
                 log.warning("not_created outbox=%s: %s", places.away.sender, error)
             else:
                 if made.new:
-                    click.echo(plain(f"created outbox={made.table}"))
+                    tell([f"created outbox={made.table}"])
         self.remote.look()
 
     def sink(self) -> SqlQueueSink:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
@@ -48,13 +48,17 @@ def make_ready(
     if create:
         with contextlib.suppress(QueueError):  # a queue that is missing is about to be created
             check_checkpoint(source, checkpoint)
-        for line in create_missing(source, sink, retries=retries):
-            click.echo(plain(line))
+        tell(create_missing(source, sink, retries=retries))
     if only_look:
         check_visible(source)
     else:
         check_ready(source, sink, retries=retries)
         check_checkpoint(source, checkpoint)
+
+
+def tell(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(plain(line))
 
 
 def check_checkpoint(source: SourceOptions, folder: str | None) -> None:
