@@ -24,36 +24,21 @@ ASKED = 20
 class Probe:
     """The result of a probe. ``rows`` or ``oldest_sent`` is None if its limit was not given.
 
+    :ivar beyond: which limits are exceeded: ``rows``, ``age``. If messages wait, and none of the first ones
+        tells when it was sent, the age counts as exceeded.
     :ivar rows: how many rows wait; counting stops at ``max_rows`` + 1.
     :ivar oldest_sent: when the oldest message was sent; None also if no row waits or none of the first rows
         tells.
     """
 
     queue: str
-    max_rows: int | None
+    within: bool
+    beyond: tuple[str, ...]
     rows: int | None
-    max_age: timedelta | None
+    max_rows: int | None
     oldest_sent: datetime | None
     oldest_age: timedelta | None
-    empty: bool
-
-    @property
-    def too_many(self) -> bool:
-        return self.max_rows is not None and self.rows is not None and self.rows > self.max_rows
-
-    @property
-    def too_old(self) -> bool:
-        return self.max_age is not None and self.oldest_age is not None and self.oldest_age > self.max_age
-
-    @property
-    def age_unknown(self) -> bool:
-        """Whether messages wait, but none of the first ones tells when it was sent."""
-        return self.max_age is not None and self.oldest_age is None and not self.empty
-
-    @property
-    def within(self) -> bool:
-        """Whether the queue is within both limits. An unknown age is not within."""
-        return not (self.too_many or self.too_old or self.age_unknown)
+    max_age: timedelta | None
 
 
 def probe(
@@ -66,31 +51,33 @@ def probe(
     """Check that at most ``max_rows`` messages wait, and none of them for longer than ``max_age``."""
     with opened(options, queue) as admin, admin.connection.transaction():
         rows = None if max_rows is None else admin.count_up_to(max_rows + 1)
-        sent = now = None
-        empty = rows == 0
-        if max_age is not None and not empty:
-            empty, sent, now = _oldest(admin)
+        oldest = None if max_age is None or rows == 0 else _oldest(admin)
+    sent, now = oldest or (None, None)
+    age = None if sent is None or now is None else max(timedelta(0), now - sent)
+    too_many = max_rows is not None and rows is not None and rows > max_rows
+    too_old = max_age is not None and oldest is not None and (age is None or age > max_age)
     return Probe(
         queue=admin.table.name,
-        max_rows=max_rows,
+        within=not (too_many or too_old),
+        beyond=(*(("rows",) if too_many else ()), *(("age",) if too_old else ())),
         rows=rows,
-        max_age=max_age,
+        max_rows=max_rows,
         oldest_sent=sent,
-        oldest_age=None if sent is None or now is None else max(timedelta(0), now - sent),
-        empty=empty,
+        oldest_age=age,
+        max_age=max_age,
     )
 
 
-def _oldest(admin: QueueAdmin) -> tuple[bool, datetime | None, datetime | None]:
-    """Return whether the queue is empty, when its oldest message was sent, and the database's time."""
+def _oldest(admin: QueueAdmin) -> tuple[datetime | None, datetime] | None:
+    """Return when the oldest message was sent, and the database's time; None if the queue is empty."""
     if not admin.seeks:
         found = admin.length()
-        return found.rows == 0, time_sent(found.oldest_headers), found.now
+        return (time_sent(found.oldest_headers), found.now) if found.rows else None
     waiting = admin.waiting(LOWEST)
     if waiting is None:
-        return True, None, None
+        return None
     sent = time_sent(waiting.headers)
     if sent is None:
         times = (time_sent(each.headers) for each in admin.envelopes(LOWEST, HIGHEST, ASKED))
         sent = next((each for each in times if each is not None), None)
-    return False, sent, waiting.now
+    return sent, waiting.now

@@ -59,7 +59,7 @@ for _name, _help in (
 def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> None:
     """Create queue tables that are not there yet."""
     for made in queue_tables.create(options, queues, **also):
-        output.created(made.table, new=made.new)
+        output.created(made)
 
 
 @main.command()
@@ -105,17 +105,14 @@ def script(
 @parameters.connected
 @parameters.role
 @parameters.as_json
-@click.pass_context
-def inspect(
-    ctx: click.Context, options: ConnectionOptions, queues: tuple[str, ...], role: str | None, json_: bool
-) -> None:
+def inspect(options: ConnectionOptions, queues: tuple[str, ...], role: str | None, json_: bool) -> bool:
     """Show columns, indexes, settings and rights, and what is wrong; exit code 1 when something is."""
     found = False
     for queue in queues:
         inspection = queue_tables.inspect(options, queue, role=role)
         found = found or bool(inspection.findings)
         output.show(json_, output.told(inspection), output.inspection_text(inspection))
-    ctx.exit(1 if found else 0)
+    return found
 
 
 @main.command("list")
@@ -169,19 +166,16 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
 @parameters.perhaps_connected
 @parameters.role
 @parameters.as_json
-@click.pass_context
-def doctor(
-    ctx: click.Context, options: ConnectionOptions | None, queue: str | None, role: str | None, json_: bool
-) -> None:
+def doctor(options: ConnectionOptions | None, queue: str | None, role: str | None, json_: bool) -> bool:
     """Check Python, Java, Spark and drivers, and, with a url, the way to the database and a queue.
 
     Each line is a check: what was found, or what to do. Exit code 1 when there is something to do.
     """
-    well = True
+    wrong = False
     for check in examine(options, queue, role=role):
         output.show_check(json_, check)
-        well = well and check.state is not State.WRONG
-    ctx.exit(0 if well else 1)
+        wrong = wrong or check.state is State.WRONG
+    return wrong
 
 
 @main.command()

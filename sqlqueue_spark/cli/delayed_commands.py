@@ -27,8 +27,7 @@ def delayed() -> None:
 @parameters.connected
 def create(options: ConnectionOptions, queue: str) -> None:
     """Create a table of delayed messages that is not there yet."""
-    made = delayed_tables.create(options, queue)
-    output.created(made.table, new=made.new)
+    output.created(delayed_tables.create(options, queue))
 
 
 @delayed.command()

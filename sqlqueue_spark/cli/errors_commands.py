@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -63,15 +64,15 @@ def _selecting(command: parameters.Command) -> parameters.Command:
             "Only the message of this id, or the row if its message has no id. May be repeated.",
             name="message_ids",
             multiple=True,
+            callback=lambda _, __, ids: frozenset(ids),
         ),
         click.option("--stopping", is_flag=True, help="Only rows that stop ServiceControl's reading."),
     )
 
     @functools.wraps(command)
-    def selecting(message_ids: tuple[str, ...], **given: Any) -> Any:
-        names = ("failed_queue", "exception_type", "older_than", "newer_than", "stopping")
-        told = {name: given.pop(name) for name in names}
-        return command(selection=Selection(message_ids=frozenset(message_ids), **told), **given)
+    def selecting(**given: Any) -> Any:
+        told = {each.name: given.pop(each.name) for each in fields(Selection)}
+        return command(selection=Selection(**told), **given)
 
     return options(selecting)
 
@@ -155,9 +156,7 @@ def show(
 @click.option("--dry-run", is_flag=True, help="Only say how many messages would go into which queue.")
 @parameters.yes
 @parameters.as_json
-@click.pass_context
 def retry(
-    ctx: click.Context,
     *,
     options: ConnectionOptions,
     queue: str,
@@ -167,7 +166,7 @@ def retry(
     dry_run: bool,
     yes: bool,
     json_: bool,
-) -> None:
+) -> bool:
     """Put failed messages back into the queues that they failed for (NServiceBus.FailedQ).
 
     Each message goes once, also if this is interrupted; type the command again to go on. A message gets a new
@@ -179,7 +178,7 @@ def retry(
         plan = failed_retry.plan(options, queue, selection, to=to, looked=bar.update)
     if dry_run:
         output.show(json_, failed_output.retried_json(plan), failed_output.retried_text(plan, planned=True))
-        ctx.exit(1 if plan.stayed else 0)
+        return bool(plan.stayed)
     if plan.count and not yes:
         parameters.confirmed(
             f"{output.counted(plan.count, 'message')} of the queue {plan.queue}{parameters.place(options)} "
@@ -190,7 +189,7 @@ def retry(
     with progress.interruptible(plan.count, "message", "put back") as more:
         done = failed_retry.retry(options, queue, selection, to=to, rate=rate, progress=more)
     output.show(json_, failed_output.retried_json(done), failed_output.retried_text(done))
-    ctx.exit(1 if done.stayed else 0)
+    return bool(done.stayed)
 
 
 @errors.command()

@@ -32,7 +32,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class CommandGroup(click.Group):
-    """A group of commands. A refused request ends with one sentence on stderr and exit code 1."""
+    """A group of commands. A refused request ends with one sentence on stderr and exit code 1.
+
+    A command that returns True has found something: it ends with exit code 1 too.
+    """
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command, or answer a shell that asks for completions; then errors are not shown."""
@@ -59,11 +62,11 @@ class CommandGroup(click.Group):
                 )
         return super().parse_args(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> None:
         if os.environ.get("NO_COLOR"):  # https://no-color.org
             ctx.color = False
         try:
-            return super().invoke(ctx)
+            ctx.exit(int(bool(super().invoke(ctx))))
         except SqlQueueError as error:
             if ctx.meta.get(DEBUG):
                 raise

@@ -22,16 +22,14 @@ from sqlqueue_spark.options import ConnectionOptions
     "Exit code 1 when the oldest message was sent longer ago, for example 10m.",
 )
 @parameters.as_json
-@click.pass_context
 def length(
-    ctx: click.Context,
     *,
     options: ConnectionOptions,
     queues: tuple[str, ...],
     max_rows: int | None,
     max_age: timedelta | None,
     json_: bool,
-) -> None:
+) -> bool:
     """Show how many messages wait, how many of them are expired, their bytes, and how old the oldest is.
 
     With --max-rows or --max-age it is a probe: it prints a line for each queue, with exit code 0 when all
@@ -48,10 +46,10 @@ def length(
             with counting(queue, json_):
                 found = queue_tables.length(options, queue)
             output.show(json_, output.told(found), output.length_text(found))
-        return
-    within = True
+        return False
+    beyond = False
     for queue in queues:
         probe = length_probe.probe(options, queue, max_rows=max_rows, max_age=max_age)
-        output.show(json_, output.probe_json(probe), [output.probe_text(probe)])
-        within = within and probe.within
-    ctx.exit(0 if within else 1)
+        output.show(json_, output.told(probe), [output.probe_text(probe)])
+        beyond = beyond or not probe.within
+    return beyond

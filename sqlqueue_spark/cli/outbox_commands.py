@@ -34,8 +34,7 @@ def outbox() -> None:
 @parameters.connected_to_outbox
 def create(options: ConnectionOptions, endpoint: str) -> None:
     """Create an outbox table that is not there yet."""
-    made = outbox_tables.create(options, endpoint)
-    output.created(made.table, new=made.new)
+    output.created(outbox_tables.create(options, endpoint))
 
 
 @outbox.command()
@@ -83,10 +82,9 @@ def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta, yes: boo
 @parameters.endpoint
 @parameters.connected_to_outbox
 @parameters.as_json
-@click.pass_context
-def report(ctx: click.Context, options: ConnectionOptions, endpoint: str, json_: bool) -> None:
+def report(options: ConnectionOptions, endpoint: str, json_: bool) -> bool:
     """Show how many message ids are remembered, and how many rows are not dispatched; 1 if any is."""
     found = outbox_tables.report(options, endpoint)
     told = {"outbox": found.outbox, **output.told(found.found)}
     output.show(json_, told, output.report_text(found))
-    ctx.exit(1 if found.found.undispatched else 0)
+    return found.found.undispatched > 0

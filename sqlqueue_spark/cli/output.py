@@ -22,6 +22,7 @@ from sqlqueue_spark.cli.text_table import Table, table
 from sqlqueue_spark.inspection.doctor import Check, State
 from sqlqueue_spark.options.fields import Described, camel
 from sqlqueue_spark.plain_text import age, moment, plain
+from sqlqueue_spark.tables.ddl import Created
 
 _MARKS = {
     State.FINE: click.style("✓", fg="green"),
@@ -31,6 +32,7 @@ _MARKS = {
 #: Fields that are spans of time, which JSON has in seconds.
 _SPANS = {
     "oldest_age": "oldest_seconds",
+    "max_age": "max_age_seconds",
     "overdue": "overdue_seconds",
     "first_due_in": "first_due_in_seconds",
     "first_given_up_in": "first_given_up_in_seconds",
@@ -47,11 +49,11 @@ def told(value: Any) -> Any:
     elif hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):
-        return {_name(name): told(each) for name, each in value.items()}
+        return {camel(_SPANS.get(name) or name): told(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [told(each) for each in value]
     if isinstance(value, timedelta):
-        return _seconds(value)
+        return round(value.total_seconds(), 3)
     if isinstance(value, State):
         return value.name.lower()
     return iso(value) if isinstance(value, datetime) else value
@@ -77,8 +79,8 @@ def show(json_: bool, value: dict[str, Any], text: Iterable[str]) -> None:
     lines([as_json(value)] if json_ else text)
 
 
-def created(table: str, *, new: bool) -> None:
-    say(f"created {table}" if new else f"{table} was there already")
+def created(made: Created) -> None:
+    say(f"created {made.table}" if made.new else f"{made.table} was there already")
 
 
 def counted(count: int, noun: str) -> str:
@@ -105,34 +107,20 @@ def length_text(length: Length) -> Iterator[str]:
         yield f"  oldest   sent {moment(length.oldest_sent)}, {age(length.oldest_age)} ago"
 
 
-def probe_json(probe: Probe) -> dict[str, Any]:
-    beyond = {"rows": probe.too_many, "age": probe.too_old or probe.age_unknown}
-    return {
-        "queue": probe.queue,
-        "within": probe.within,
-        "beyond": [name for name, is_so in beyond.items() if is_so],
-        "rows": probe.rows,
-        "maxRows": probe.max_rows,
-        "oldestSent": iso(probe.oldest_sent),
-        "oldestSeconds": _seconds(probe.oldest_age),
-        "maxAgeSeconds": _seconds(probe.max_age),
-    }
-
-
 def probe_text(probe: Probe) -> str:
     """Return one line: what was found, and whether it is beyond a limit."""
     said = []
     if probe.rows is not None:
         said.append(
             f"more than {probe.max_rows:,} messages wait"
-            if probe.too_many
+            if "rows" in probe.beyond
             else f"{counted(probe.rows, 'message')} wait{'s' if probe.rows == 1 else ''}"
         )
-    if probe.age_unknown:
-        said.append(f"none of the first {ASKED} messages tells when it was sent")
-    elif probe.oldest_age is not None and probe.max_age is not None:
-        over = f", more than {age(probe.max_age)}" if probe.too_old else ""
+    if probe.oldest_age is not None and probe.max_age is not None:
+        over = f", more than {age(probe.max_age)}" if "age" in probe.beyond else ""
         said.append(f"the oldest was sent {age(probe.oldest_age)} ago{over}")
+    elif "age" in probe.beyond:
+        said.append(f"none of the first {ASKED} messages tells when it was sent")
     elif probe.max_age is not None and probe.rows is None:
         said.append("no message waits")
     return f"{probe.queue}: {'ok' if probe.within else 'beyond'}: {'; '.join(said)}"
@@ -240,11 +228,3 @@ def _overview_row(found: TableOverview) -> tuple[str, ...]:
 def indented(texts: Iterable[str]) -> Iterator[str]:
     """Yield lines, indented by two spaces."""
     yield from (f"  {text}" for text in texts)
-
-
-def _name(name: str) -> str:
-    return camel(_SPANS.get(name, name))
-
-
-def _seconds(span: timedelta | None) -> float | None:
-    return None if span is None else round(span.total_seconds(), 3)

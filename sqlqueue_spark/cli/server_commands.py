@@ -94,8 +94,7 @@ def stop(kept: KeptServer, yes: bool) -> None:
 @server.command()
 @_kept
 @parameters.as_json
-@click.pass_context
-def status(ctx: click.Context, kept: KeptServer, json_: bool) -> None:
+def status(kept: KeptServer, json_: bool) -> bool:
     """Say whether it runs, where, who started it and who is connected; exit code 1 when it does not."""
     found = kept.status()
     if json_:
@@ -107,7 +106,7 @@ def status(ctx: click.Context, kept: KeptServer, json_: bool) -> None:
         at = "" if found.port is None else f" on port {found.port}"
         output.say(f"{found.state}{at}, with its data in {kept.folder}")
         output.lines(_told(found))
-    ctx.exit(0 if found.state is State.RUNNING else 1)
+    return found.state is not State.RUNNING
 
 
 @server.command()

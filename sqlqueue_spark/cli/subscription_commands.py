@@ -47,10 +47,9 @@ def subscribe(
 @_events
 @parameters.connected
 @_endpoint
-@click.pass_context
 def unsubscribe(
-    ctx: click.Context, options: ConnectionOptions, queue: str, events: tuple[str, ...], endpoint: str | None
-) -> None:
+    options: ConnectionOptions, queue: str, events: tuple[str, ...], endpoint: str | None
+) -> bool:
     """End subscriptions of a queue, which need not exist. Exit code 1 when another queue has one of them."""
     others = False
     for each, before, changed in event_subscriptions.unsubscribe(options, queue, events, endpoint):
@@ -63,7 +62,7 @@ def unsubscribe(
             output.say(
                 f"{each.endpoint} has subscribed to {each.topic} as {before}, not as {queue}: that stays"
             )
-    ctx.exit(1 if others else 0)
+    return others
 
 
 @click.command()

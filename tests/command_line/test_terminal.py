@@ -149,7 +149,8 @@ def test_a_watch_ends_with_its_count(postgresql):
 
 def test_a_watch_says_at_its_end_how_many_rows_fit(postgresql):
     queue = postgresql.create_queue()
-    with terminal("peek", "orders", "--follow", "--count", "1", "--header", "tenant=north", "--url", postgresql.url) as shown:  # fmt: skip
+    chosen = ("--count", "1", "--header", "tenant=north", "--url", postgresql.url)
+    with terminal("peek", "orders", "--follow", *chosen) as shown:
         shown.until("watching orders; Ctrl-C ends it")
         for number, tenant in enumerate(["south", "north"]):
             queue.insert_row(id=row_id(number), headers=json.dumps({"tenant": tenant}), body=b"")

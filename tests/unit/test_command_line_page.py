@@ -35,12 +35,13 @@ MESSAGE = Message(
 LENGTH = Length(queue="q", rows=1, expired=0, bytes=2, oldest_sent=NOW, oldest_age=timedelta(seconds=1))
 PROBE = Probe(
     queue="q",
-    max_rows=1,
+    within=False,
+    beyond=("rows", "age"),
     rows=2,
-    max_age=timedelta(seconds=1),
+    max_rows=1,
     oldest_sent=NOW,
     oldest_age=timedelta(seconds=2),
-    empty=False,
+    max_age=timedelta(seconds=1),
 )
 
 
@@ -75,7 +76,7 @@ def test_its_json_is_what_the_commands_print():
     peeked, length, probe = EXAMPLES
     assert list(peeked.items()) == list(to_json(MESSAGE).items())
     assert list(length) == list(output.told(LENGTH))
-    assert list(probe) == list(output.probe_json(PROBE))
+    assert list(probe) == list(output.told(PROBE))
     assert from_line(json.dumps(peeked).encode()).body == MESSAGE.body
 
 
