@@ -19,6 +19,8 @@ from sqlqueue_spark.send import Sent
         (Sent(failed=4, retried=8, handled=12), 0),
         (Sent(failed=100_000), 30),
         (Sent(repeated=100), 0),
+        (Sent(failed=40, sent=40), 0),
+        (Sent(failed=40, sent=30, handled=20), 30),
     ],
 )
 def test_it_pauses_a_second_for_each_failure_while_most_fail(sent, seconds):

@@ -65,6 +65,10 @@ class HandleOptions(SendingOptions):
         "How much longer each of these waits than the one before.", DELAYED_RETRIES_INCREASE
     )
 
+    @property
+    def calls_for_each_message(self) -> bool:
+        return bool(self.handler)  # a store-and-forward job may have none
+
 
 def check_handling(source: SourceOptions, sink: SinkOptions, options: HandleOptions) -> None:
     """:raises ConfigurationError: messages cannot be handled so, or there is no such handler."""

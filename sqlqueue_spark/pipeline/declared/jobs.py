@@ -156,14 +156,10 @@ def forward(sections: Sections) -> Run:
     )
 
 
-#: A function runs for each message, so that a row may take long.
-_FEW_AT_FIRST = {"firstMessagesPerTrigger": "300"}
-
-
 @partial(Job, options={"source": SourceOptions, "sink": SinkOptions, "handle": HandleOptions}, flags=_HANDLE)
 def handle(sections: Sections) -> Run:
     """Handle each message of a queue table by a Python function, and send what it answers, each once."""
-    source, sink = agreed({**_FEW_AT_FIRST, **sections["source"]}, sections["sink"])
+    source, sink = agreed(sections["source"], sections["sink"])
     options = HandleOptions.parse(sections["handle"])
     own, places = SourceOptions.parse(source), places_of(source, sink)
     check_handling(own, places.home, options)
@@ -183,7 +179,6 @@ def handle(sections: Sections) -> Run:
             lambda messages, queue: handled(messages, options, queue),
             options,
             doing="handling",
-            slows_down=True,
         ),
     )
 

@@ -33,6 +33,8 @@ def function_name(value: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardOptions(SendingOptions):
+    """How messages are transformed. A function is called once, with the stream, and not for each message."""
+
     sql: str | None = option("`SELECT … FROM messages`: what goes on, and where to.", None)
     function: str | None = option(
         "`module:function`, from DataFrame to DataFrame, in place of `sql`.", None, parse=function_name

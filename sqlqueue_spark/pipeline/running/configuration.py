@@ -23,6 +23,11 @@ class JobOptions(Options):
 class SendingOptions(JobOptions):
     checkpoint: str = option("Folder of the stream's checkpoint, its own alone.")
 
+    @property
+    def calls_for_each_message(self) -> bool:
+        """Whether a function is called for each message, so that a row may take long, and fail by itself."""
+        return False
+
 
 def configuration(
     names: Sequence[str],

@@ -20,6 +20,9 @@ from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.send import FrameColumns
 from sqlqueue_spark.spark.sink import SqlQueueSink
 
+#: The rows of the first batch where each may take long.
+_FEW = "300"
+
 
 def send_until_stopped(
     spark: SparkSession,
@@ -29,9 +32,11 @@ def send_until_stopped(
     options: SendingOptions,
     *,
     doing: str,
-    slows_down: bool = False,
 ) -> Totals:
     """Send what a transform makes of a queue's messages, and print how it goes.
+
+    Where a function is called for each message, the first batch is small, and the job slows down while most
+    messages fail.
 
     :param source: options of the source; ``queues`` is the sink, and ``options`` are those of the job.
     :param transform: makes of the stream what the sink sends. It is also given the queue's canonical address,
@@ -41,6 +46,9 @@ def send_until_stopped(
     home = queues.places.home
     if home.uses_outbox and said(source, "outboxEndpoint") is None:
         source = {**source, "outboxEndpoint": home.sender or ""}
+    calls = options.calls_for_each_message
+    if calls and said(source, "firstMessagesPerTrigger") is None:
+        source = {**source, "firstMessagesPerTrigger": _FEW}
     own = SourceOptions.parse(source)
     with stoppable(source) as (stopping, stop_file, done_file):
         queue = None if own.queue is None else str(own.naming(dialect_of(own.url)).table(own.queue))
@@ -51,7 +59,7 @@ def send_until_stopped(
             queues.databases = waiting_for(own, queues.places)
         queues.stopped = stop_file.exists
         with delivering(own, queues.places, queues.databases) as delivery:
-            sink_of_query = SlowDown(queues, stop_file) if slows_down else queues
+            sink_of_query = SlowDown(queues, stop_file) if calls else queues
             query = send(messages, sink_of_query, options.checkpoint, available_now=options.available_now)
             click.echo(plain(f"{doing} queue={own.title}"))
             totals = run_until_stopped(

@@ -48,5 +48,5 @@ class SlowDown:
 
 def pause_after(sent: Sent) -> int:
     """How many seconds a job pauses after a batch of which this became."""
-    failed = sent.failed + sent.retried
-    return min(failed, _LONGEST_SECONDS) if failed >= _LEAST and failed > sent.handled else 0
+    failed, went_well = sent.failed + sent.retried, max(sent.handled, sent.sent)  # some are only passed on
+    return min(failed, _LONGEST_SECONDS) if failed >= _LEAST and failed > went_well else 0

@@ -1,0 +1,52 @@
+"""A job begins with few messages, and slows down while most fail, where it calls a function for each message."""
+
+from contextlib import nullcontext
+from unittest import mock
+
+import pytest
+
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.pipeline import ForwardOptions, HandleOptions, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.running import sending_job
+from sqlqueue_spark.pipeline.running.slow_down import SlowDown
+from sqlqueue_spark.spark.sink import SqlQueueSink
+
+SOURCE = {"url": "postgresql://x", "queue": "orders"}
+SINK = SinkOptions.parse({"url": "postgresql://x", "endpoint": "E", "queue": "billing"})
+HANDLER = {"checkpoint": "c", "handler": "shop.orders:handle"}
+
+
+def started(monkeypatch, options, **more):
+    """The size of the first batch as the source is told it, and what sends a batch."""
+    read, send = mock.Mock(), mock.Mock()
+    read.return_value.dtypes = [("Body", "binary"), ("MessageId", "string")]
+    for name, other in (("read_queue", read), ("send", send), ("run_until_stopped", mock.Mock())):
+        monkeypatch.setattr(sending_job, name, other)
+    monkeypatch.setattr(sending_job, "waiting_for", lambda *_: None)
+    monkeypatch.setattr(sending_job, "delivering", lambda *_: nullcontext(mock.Mock()))
+    sink, source = SqlQueueSink.of(SINK), {**SOURCE, **more}
+    sending_job.send_until_stopped(mock.Mock(), source, sink, lambda rows, _: rows, options, doing="doing")
+    given = {name.lower(): value for name, value in read.call_args.args[1].items()}
+    return given.get("firstmessagespertrigger"), type(send.call_args.args[1])
+
+
+@pytest.mark.parametrize("kind", [HandleOptions, StoreAndForwardOptions])
+def test_a_job_with_a_handler_begins_with_few_messages_and_slows_down(monkeypatch, kind):
+    options = kind.parse(HANDLER)
+    assert started(monkeypatch, options) == ("300", SlowDown)
+    assert started(monkeypatch, options, FirstMessagesPerTrigger="7") == ("7", SlowDown)
+
+
+@pytest.mark.parametrize(
+    "kind, more",
+    [
+        (ForwardOptions, {}),
+        (ForwardOptions, {"sql": "SELECT * FROM messages"}),
+        (ForwardOptions, {"function": "shop.routing:route"}),
+        (StoreAndForwardOptions, {}),
+        (StoreAndForwardOptions, {"localQueue": "orders"}),
+    ],
+)
+def test_a_job_that_calls_no_function_for_each_message_does_neither(monkeypatch, kind, more):
+    options = kind.parse({"checkpoint": "c", **more})
+    assert started(monkeypatch, options) == (None, SqlQueueSink)
