@@ -211,6 +211,17 @@ def test_a_checkpoint_of_another_queue_is_told_before_spark_starts(postgresql, t
     assert told == dict.fromkeys([job.name for job in STREAMS], (1, "", said))
 
 
+@pytest.mark.parametrize("create", [[], ["--create"]], ids=["made before", "--create"])
+def test_a_copy_has_no_stream_and_so_reads_no_checkpoint(postgresql, tmp_path, monkeypatch, create):
+    monkeypatch.setattr(program, "session", mock.Mock())
+    monkeypatch.setattr(jobs, "archive_until_stopped", lambda *_: None)
+    folder = begun(tmp_path, with_catalog(postgresql, "other"))
+    postgresql.create_queue("orders")
+    command = ["orders", "--into", "x", "--checkpoint", folder, *create]
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(jobs.archive, command)
+    assert (result.exit_code, result.output) == (0, "")
+
+
 def test_a_checkpoint_that_does_not_tell_its_queue_is_left_to_spark(tmp_path):
     """Then no database is asked."""
     nowhere = SourceOptions.parse({"url": "postgresql://nowhere.invalid/shop", "queue": "orders"})

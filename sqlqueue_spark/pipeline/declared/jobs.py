@@ -204,7 +204,10 @@ def archive(sections: Sections) -> Run:
     return Run(
         title=f"archive {own.title}",
         make_ready=lambda create: make_ready(
-            own, create=create, only_look=not options.take, checkpoint=options.checkpoint
+            own,
+            create=create,
+            only_look=not options.take,
+            checkpoint=options.checkpoint if options.take else None,
         ),
         start=lambda spark: archive_until_stopped(spark, source, options),
     )
