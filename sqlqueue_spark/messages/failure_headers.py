@@ -1,6 +1,7 @@
 """The headers of a message that has failed, as a .NET endpoint writes them and ServiceControl reads them.
 
-They are taken off again, all of them and no others, when the message goes back into a queue.
+When the message goes back into a queue, those are taken off that ServiceControl takes off. The headers that
+name the host and the endpoint in which it failed stay, until it is processed again.
 
 Format: the failure headers of NServiceBus, FailedQ among them. ServiceControl refuses some rows, and others
 stop its reading of an error queue. Observed on its error instance 6.19: a value that is no string, a lone
@@ -57,8 +58,7 @@ FRAME = "   at "
 _MOST_DATA = 50
 #: Headers with which a message would expire, or be moved on, in the error queue; and those of hops before.
 _LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, WAITS_FOR, GIVE_UP_AT, ORIGIN, STORED}
-#: The beginnings of the names of headers that are taken off when a message goes back. ServiceControl takes
-#: off the same when it retries one.
+#: The beginnings of the names of headers that are taken off when a message goes back.
 _TAKEN_OFF = (RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, EXCEPTION_INFO, "ServiceControl.EditOf")
 
 
@@ -134,8 +134,7 @@ def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: 
 
 
 def put_back_headers(text: str | None) -> str:
-    """The headers with which a failed message goes back; all that its failure has not added stay byte for
-    byte.
+    """The headers with which a failed message goes back; those that are not taken off stay byte for byte.
 
     Those by which ServiceControl knows a message that it had retried stay, too. Where :data:`RAW_HEADERS`
     keeps the headers that the message had, those go back. Poison goes back as it was.

@@ -19,10 +19,13 @@ def as_failed(text, failure=None):
     return failed_headers(text, failure, queue='"public"."orders"', endpoint="orders", row_id="row id")
 
 
-def test_what_a_failure_adds_is_taken_off_and_nothing_else():
+def test_why_and_when_it_failed_is_taken_off_and_nothing_else():
     assert put_back_headers(OWN[:-1] + "," + ADDED + "}") == OWN
     assert put_back_headers(OWN) == OWN
-    kept = '{"NServiceBus.ExceptionInfoX":"kept","NServiceBus.ProcessingEndpoint":"e","NServiceBus.DeliverAt":"d"}'
+    kept = (
+        '{"NServiceBus.ExceptionInfoX":"kept","NServiceBus.ProcessingEndpoint":"e","NServiceBus.DeliverAt":"d",'
+        '"NServiceBus.ProcessingMachine":"m","$.diagnostics.hostid":"h","$.diagnostics.hostdisplayname":"m"}'
+    )
     assert put_back_headers(kept) == kept
 
 
