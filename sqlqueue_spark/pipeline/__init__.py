@@ -11,7 +11,7 @@
         run_until_stopped(spark, query, stop_file, done_file=done_file)
 """
 
-from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled, subscribe
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForwardOptions, store_and_forward
 from sqlqueue_spark.pipeline.declared.transform import ForwardOptions, transformed
@@ -19,7 +19,7 @@ from sqlqueue_spark.pipeline.delta.archive import ArchiveOptions, archived, copy
 from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, drain_to_delta, write_delta
 from sqlqueue_spark.pipeline.running.batch_report import Totals, progress_line
 from sqlqueue_spark.pipeline.running.queue_stream import as_outgoing, read_queue, send, with_message_columns
-from sqlqueue_spark.pipeline.running.readiness import check_ready, create_missing
+from sqlqueue_spark.pipeline.running.readiness import check_ready, create_missing, subscribe
 from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
 

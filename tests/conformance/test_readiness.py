@@ -17,6 +17,7 @@ from sqlqueue_spark.pipeline.running import program
 from sqlqueue_spark.pipeline.running.readiness import check_checkpoint
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.send.compose.places import Places
 from tests.support.engines import with_catalog
 
 
@@ -25,7 +26,8 @@ def source(engine, **more):
 
 
 def sink(engine, **more):
-    return SinkOptions.parse({"url": engine.url, "queue": "Billing", "endpoint": "Forward", **more})
+    options = SinkOptions.parse({"url": engine.url, "queue": "Billing", "endpoint": "Forward", **more})
+    return Places(options, options)
 
 
 @pytest.fixture
@@ -121,7 +123,7 @@ def test_a_login_that_may_not_receive_or_send_is_told_which_rights_it_lacks(post
     )
     postgresql.execute(f"GRANT SELECT, UPDATE, DELETE ON orders TO {GUARDED_ROLE}")
     check_ready(mine)
-    theirs = SinkOptions.parse({"url": guarded_url, "queue": "Billing", "endpoint": "Forward"})
+    theirs = sink(postgresql, url=guarded_url)
     assert refusal(lambda: check_ready(mine, theirs)).startswith(
         f"The user {GUARDED_ROLE!r} may not send to Billing@[public]@["
     )

@@ -485,7 +485,7 @@ def test_debug_lets_the_processes_of_spark_tell_their_stack_traces(monkeypatch):
     monkeypatch.setattr(program, "session", level_of)
 
     def job(_sections):
-        return program.Run(title="Job", make_ready=lambda _: None, start=lambda _: None)
+        return program.Run(title="Job", make_ready=lambda **_: None, start=lambda _: None)
 
     for arguments, level in ((["--debug"], "DEBUG"), ([], "INFO")):
         with pytest.raises(pytest.fail.Exception, match=f"level {level}"):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
 
-from sqlqueue_spark.administration import event_subscriptions
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling.delayed_retries import DELAYED_RETRIES, DELAYED_RETRIES_INCREASE, recoverability
 from sqlqueue_spark.handling.each_message import HANDLER_TIMEOUT, IMMEDIATE_RETRIES, each_message
@@ -17,6 +15,7 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import option
 from sqlqueue_spark.pipeline.declared.transform import RECEIVED, function_name, load_function
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
+from sqlqueue_spark.pipeline.running.readiness import check_subscriber
 from sqlqueue_spark.send import FrameColumns
 
 #: The columns of a handler's outcomes. Those of its messages are not known without Spark.
@@ -78,31 +77,8 @@ def check_handling(source: SourceOptions, sink: SinkOptions, options: HandleOpti
             "name a queue: --error-queue error."
         )
     FrameColumns.of(_OUTCOMES, sink)
-    _check_subscriber(source, options.subscribe)
+    check_subscriber(source, options.subscribe)
     load_function(options.handler)
-
-
-def _check_subscriber(source: SourceOptions, events: Sequence[str]) -> None:
-    if events and source.queue is None:
-        raise ConfigurationError(
-            "Events come to one queue, and the source has several; subscribe each with sqlqueue subscribe."
-        )
-
-
-def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *, create: bool) -> list[str]:
-    """Subscribe the source's queue to events of these types, under the sink's name; returns a line for each.
-
-    Subscriptions that the queue has to other types stay.
-
-    :raises QueueError: there is no such queue, or no such table.
-    """
-    _check_subscriber(source, events)
-    if source.queue is None or not events:
-        return []
-    changes = event_subscriptions.subscribe(source, source.queue, events, sink.sender, create=create)
-    return [
-        f"subscribed event={each.topic} endpoint={each.endpoint} queue={each.address}" for each, *_ in changes
-    ]
 
 
 def handled(messages: DataFrame, options: HandleOptions, queue: str | None) -> DataFrame:

@@ -16,13 +16,16 @@ source.stopFile appears. Exit codes: 0 done or stopped, 1 failed, 2 wrong usage.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+
+from pyspark.sql import DataFrame
 
 from sqlqueue_spark.administration.completion import endpoint_names, queue_names
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_handling, handled, subscribe
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_handling, handled
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
 from sqlqueue_spark.pipeline.declared.transform import (
@@ -38,10 +41,12 @@ from sqlqueue_spark.pipeline.delta.delta_stream import (
     drain_until_stopped,
     with_checkpoint,
 )
+from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.program import Flag, Job, Run, Sections
 from sqlqueue_spark.pipeline.running.queue_stream import as_outgoing
-from sqlqueue_spark.pipeline.running.readiness import make_ready, tell
+from sqlqueue_spark.pipeline.running.readiness import make_ready
 from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
+from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.spark.sink import SqlQueueSink
 
 _ERROR_QUEUE = "Address of the queue where messages go that {}."
@@ -126,8 +131,28 @@ def drain(sections: Sections, show: int) -> Run:
     own, options = SourceOptions.parse(source), DeltaOptions.parse(with_checkpoint(delta))
     return Run(
         title=f"drain {own.title} to Delta",
-        make_ready=lambda create: make_ready(own, create=create, checkpoint=options.checkpoint),
+        make_ready=partial(make_ready, own, checkpoint=options.checkpoint),
         start=lambda spark: drain_until_stopped(spark, source, options, show),
+    )
+
+
+def _sending(
+    name: str,
+    source: Mapping[str, str],
+    places: Places,
+    options: SendingOptions,
+    transform: Callable[[DataFrame, str | None], DataFrame],
+    *,
+    doing: str,
+    **needs: Any,
+) -> Run:
+    """The run of a job that sends; ``needs`` are further parameters of :func:`make_ready`."""
+    own = SourceOptions.parse(source)
+    sink = SqlQueueSink.of(places.home, places.away)
+    return Run(
+        title=f"{name} {own.title}",
+        make_ready=partial(make_ready, own, places, checkpoint=options.checkpoint, **needs),
+        start=lambda spark: send_until_stopped(spark, source, sink, transform, options, doing=doing),
     )
 
 
@@ -139,20 +164,15 @@ def forward(sections: Sections) -> Run:
     receiving.
     """
     source, sink = agreed(sections["source"], sections["sink"])
-    options = ForwardOptions.parse(sections["forward"])
-    own, places = SourceOptions.parse(source), places_of(source, sink)
+    options, places = ForwardOptions.parse(sections["forward"]), places_of(source, sink)
     check_transform(places.home, options)
-    return Run(
-        title=f"forward {own.title}",
-        make_ready=lambda create: make_ready(own, places, create=create, checkpoint=options.checkpoint),
-        start=lambda spark: send_until_stopped(
-            spark,
-            source,
-            SqlQueueSink.of(places.home, places.away),
-            lambda messages, queue: as_outgoing(transformed(messages, options), queue),
-            options,
-            doing="forwarding",
-        ),
+    return _sending(
+        "forward",
+        source,
+        places,
+        options,
+        lambda messages, queue: as_outgoing(transformed(messages, options), queue),
+        doing="forwarding",
     )
 
 
@@ -160,26 +180,17 @@ def forward(sections: Sections) -> Run:
 def handle(sections: Sections) -> Run:
     """Handle each message of a queue table by a Python function, and send what it answers, each once."""
     source, sink = agreed(sections["source"], sections["sink"])
-    options = HandleOptions.parse(sections["handle"])
-    own, places = SourceOptions.parse(source), places_of(source, sink)
-    check_handling(own, places.home, options)
-
-    def ready(create: bool) -> None:
-        retries = options.delayed_retries > 0
-        make_ready(own, places, create=create, retries=retries, checkpoint=options.checkpoint)
-        tell(subscribe(own, places.home, options.subscribe, create=create))
-
-    return Run(
-        title=f"handle {own.title}",
-        make_ready=ready,
-        start=lambda spark: send_until_stopped(
-            spark,
-            source,
-            SqlQueueSink.of(places.home, places.away),
-            lambda messages, queue: handled(messages, options, queue),
-            options,
-            doing="handling",
-        ),
+    options, places = HandleOptions.parse(sections["handle"]), places_of(source, sink)
+    check_handling(SourceOptions.parse(source), places.home, options)
+    return _sending(
+        "handle",
+        source,
+        places,
+        options,
+        lambda messages, queue: handled(messages, options, queue),
+        doing="handling",
+        retries=options.delayed_retries > 0,
+        events=options.subscribe,
     )
 
 
@@ -203,12 +214,7 @@ def archive(sections: Sections) -> Run:
         )
     return Run(
         title=f"archive {own.title}",
-        make_ready=lambda create: make_ready(
-            own,
-            create=create,
-            only_look=not options.take,
-            checkpoint=options.checkpoint if options.take else None,
-        ),
+        make_ready=partial(make_ready, own, checkpoint=options.checkpoint if options.take else None),
         start=lambda spark: archive_until_stopped(spark, source, options),
     )
 

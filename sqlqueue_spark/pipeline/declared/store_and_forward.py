@@ -19,7 +19,7 @@ from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import address, option, said
-from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled, subscribe
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
 from sqlqueue_spark.pipeline.declared.pipeline_options import sides
 from sqlqueue_spark.pipeline.declared.transform import function_name
 from sqlqueue_spark.pipeline.running.batch_report import Totals
@@ -95,9 +95,15 @@ class StoreAndForward:
         :param create: create what is missing first, and print a line for each; in the other databases the
             outbox, except in those that are down.
         """
-        places, checkpoint = self.places, self.options.checkpoint
-        make_ready(self.own, places.home, create=create, retries=True, checkpoint=checkpoint)
-        tell(subscribe(self.own, places.home, self.options.subscribe, create=create))
+        places, options = self.places, self.options
+        make_ready(
+            self.own,
+            Places(places.home, places.home),
+            create=create,
+            retries=True,
+            events=options.subscribe,
+            checkpoint=options.checkpoint,
+        )
         for target in places.everywhere()[1:] if create else ():
             try:
                 made = outbox_tables.create(places.at(target), places.away.sender or "")

@@ -66,11 +66,11 @@ class Flag(click.Option):
 class Run:
     """One run of a job, whose options have been understood; its Spark application has its title.
 
-    :param make_ready: looks for what the run needs in its databases; given True, creates it first.
+    :param make_ready: looks for what the run needs in its databases; with ``create=True`` creates it first.
     """
 
     title: str
-    make_ready: Callable[[bool], None]
+    make_ready: Callable[..., None]
     start: Callable[[SparkSession], Any]
 
 
@@ -174,7 +174,7 @@ class Job(click.Command):
             own = sections[self._own]
             folders = {each: path for each in ("path", "checkpoint") if (path := said(own, each))}
             check_machine(delta=self._delta, folders=folders)
-            run.make_ready(create)
+            run.make_ready(create=create)
             spark = session(run.title, delta=self._delta)
             run.start(spark)
             spark.stop()

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import click
 
 from sqlqueue_spark.administration import delayed_tables, event_subscriptions, outbox_tables, queue_tables
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect, one_each
-from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.inspection.queue_findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import plain
@@ -32,28 +32,54 @@ from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
 def make_ready(
     source: SourceOptions,
-    sink: SinkOptions | Places | None = None,
+    sink: Places | None = None,
     *,
     create: bool,
     retries: bool = False,
-    only_look: bool = False,
-    checkpoint: str | None = None,
+    events: Sequence[str] = (),
+    checkpoint: str | None,
 ) -> None:
     """Check that what a job needs is in its databases. Errors and ``retries`` as for :func:`check_ready`.
 
     :param create: create what is missing first, and print a line for each.
-    :param only_look: the job looks at the queue, and receives nothing.
-    :param checkpoint: the folder of the job's stream.
+    :param events: types of events to which the queue is then subscribed; a line is printed for each.
+    :param checkpoint: the folder of the job's stream; None where the job only looks at the queue.
     """
     if create:
         with contextlib.suppress(QueueError):  # a queue that is missing is about to be created
             check_checkpoint(source, checkpoint)
         tell(create_missing(source, sink, retries=retries))
-    if only_look:
+    if checkpoint is None:
         check_visible(source)
     else:
         check_ready(source, sink, retries=retries)
         check_checkpoint(source, checkpoint)
+    if sink is not None:
+        tell(subscribe(source, sink.home, events, create=create))
+
+
+def check_subscriber(source: SourceOptions, events: Sequence[str]) -> None:
+    """:raises ConfigurationError: there are events, and not one queue that they could come to."""
+    if events and source.queue is None:
+        raise ConfigurationError(
+            "Events come to one queue, and the source has several; subscribe each with sqlqueue subscribe."
+        )
+
+
+def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *, create: bool) -> list[str]:
+    """Subscribe the source's queue to events of these types, under the sink's name; returns a line for each.
+
+    Subscriptions that the queue has to other types stay.
+
+    :raises QueueError: there is no such queue, or no such table.
+    """
+    check_subscriber(source, events)
+    if not events:
+        return []
+    changes = event_subscriptions.subscribe(source, source.one_queue, events, sink.sender, create=create)
+    return [
+        f"subscribed event={each.topic} endpoint={each.endpoint} queue={each.address}" for each, *_ in changes
+    ]
 
 
 def tell(lines: Iterable[str]) -> None:
@@ -87,9 +113,7 @@ def _newest_end(checkpoint: Path) -> Offset | None:
         return None
 
 
-def check_ready(
-    source: SourceOptions, sink: SinkOptions | Places | None = None, *, retries: bool = False
-) -> None:
+def check_ready(source: SourceOptions, sink: Places | None = None, *, retries: bool = False) -> None:
     """Check that the queues and the outbox of the options are there, and that the login may use them.
 
     This changes nothing, and waits for no lock. A destination that only the messages name is not known yet.
@@ -97,7 +121,6 @@ def check_ready(
     :param retries: whether failed messages of the source's queue wait in a table to be tried again later.
     :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
     """
-    sink = _places(sink)
     with one_each() as connected:
         own = connected(Target.of(source))
         naming = source.naming(own.dialect)
@@ -115,11 +138,8 @@ def check_ready(
             _check_sink(sink, connected)
 
 
-def create_missing(
-    source: SourceOptions, sink: SinkOptions | Places | None = None, *, retries: bool = False
-) -> list[str]:
+def create_missing(source: SourceOptions, sink: Places | None = None, *, retries: bool = False) -> list[str]:
     """Create the missing tables of the options; returns a line for each. ``retries`` as above."""
-    sink = _places(sink)
     with one_each() as connected:  # each database answers, before anything is created in one
         connected(Target.of(source))
         if sink is not None:
@@ -152,11 +172,6 @@ def create_missing(
 def _matching(source: SourceOptions) -> list[str]:
     with connect(Target.of(source)) as connection, connection.transaction():
         return [shown(connection, table) for table in tables_of(connection, source)]
-
-
-def _places(sink: SinkOptions | Places | None) -> Places | None:
-    """Where a sink sends to whose rows are received in its own database."""
-    return Places(sink, sink) if isinstance(sink, SinkOptions) else sink
 
 
 def _named(sink: Places) -> list[tuple[str, Place]]:
