@@ -7,6 +7,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import ForwardOptions, agreed
 from sqlqueue_spark.pipeline.declared import jobs
+from sqlqueue_spark.pipeline.declared.pipeline_options import places_of
 from sqlqueue_spark.pipeline.running import program
 from sqlqueue_spark.pipeline.running.configuration import configuration
 from tests.support.jobs import ROOT
@@ -95,6 +96,15 @@ ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
 def test_a_wrong_configuration_is_one_sentence(refused, arguments, sentence):
     """And exit code 2."""
     assert refused(*arguments) == f"Error: {sentence}\n"
+
+
+def test_a_queue_of_that_name_in_another_database_is_not_the_sources():
+    there = {"queue": "orders", "errorQueue": "error", "endpoint": "E"}
+    there |= {f"endpoint.{name}.url": "postgresql://y" for name in ("orders", "error")}
+    source = {"url": "postgresql://x", "queues": '["orders", "error"]'}
+    assert places_of(*agreed(source, there)).destination("orders").target.url == "postgresql://y"
+    with pytest.raises(ConfigurationError, match=r"^Source and sink are the same queue orders@"):
+        places_of(*agreed(source, {**there, "endpoint.orders.url": "postgresql://x"}))
 
 
 def test_an_outbox_needs_a_name_of_its_own():

@@ -93,6 +93,13 @@ COMMON = ("--queue", "outgoing", "--checkpoint", "c", "--endpoint", "Shop.Forwar
             ),
         ),
         (
+            (*COMMON[:-1], "outgoing@public"),
+            (
+                "The option errorQueue of the sink names the queue of the source, outgoing@[public], so what goes there would be received "
+                "again, for ever; name another queue."
+            ),
+        ),
+        (
             (*COMMON, "--handler", "json:no_such"),
             "The module json has no function no_such; correct the name.",
         ),

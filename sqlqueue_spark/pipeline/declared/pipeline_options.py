@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import camel, said
 from sqlqueue_spark.receive.claiming.queue_list import of_pattern
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.places import Place, Places
 
 #: One of source and sink may say these for both.
 _SHARED = ("transactionMode", "stream", "allowedDestinations")
@@ -55,11 +53,12 @@ def sides(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str,
 
 
 def places_of(source: Mapping[str, str], sink: Mapping[str, str]) -> Places:
-    """Where a job sends to whose options are :func:`agreed`."""
-    there = SinkOptions.parse(sink)
-    if SourceOptions.parse(source).url == there.url:
-        return Places(there, there)
-    return Places(SinkOptions.parse(sides(source, sink)[0]), there)
+    """Where a job sends to whose options are :func:`agreed`. Errors as of :func:`check_ends`."""
+    own, there = SourceOptions.parse(source), SinkOptions.parse(sink)
+    home = there if own.url == there.url else SinkOptions.parse(sides(source, sink)[0])
+    places = Places(home, there)
+    check_ends(own, places)
+    return places
 
 
 def _names_a_place(name: str) -> bool:
@@ -82,34 +81,33 @@ def _check(source: SourceOptions, sink: SinkOptions) -> None:
                 "in the source's own transaction and so to its database alone; leave it out at the sink, or "
                 "take receiveOnly with an outbox."
             )
-    _check_ends(source, sink)
 
 
-def _check_ends(source: SourceOptions, sink: SinkOptions) -> None:
-    """Refuse a sink that leads back into a queue of the source."""
-    dialect = dialect_of(source.url)
-    naming = source.naming(dialect)
-    there = (sink if source.url == sink.url else source).naming(dialect).table
+def check_ends(source: SourceOptions, places: Places) -> None:
+    """Refuse places that lead back into a queue of the source.
+
+    :raises ConfigurationError: the text says which option.
+    """
+    naming, pattern = source.naming(places.at_home.dialect), source.queue_pattern
     named = [naming.table(each) for each in (source.queues if source.queue is None else (source.queue,))]
 
-    def own(queue: str | None) -> Table | None:
-        """The queue's table if it is one of the source's."""
-        pattern, to = source.queue_pattern, None if queue is None else there(queue)
-        if to is None or to in named:
-            return to
-        matches = pattern and to.schema == naming.default_schema and of_pattern(pattern, (to.table,))
-        return to if matches else None
+    def leads_back(place: Place) -> bool:
+        target, table = place
+        if target != places.at_home or pattern is None:
+            return target == places.at_home and table in named
+        return table.schema == naming.default_schema and bool(of_pattern(pattern, (table.table,)))
 
-    if source.url == sink.url and (to := own(sink.queue)):
+    to = places.away.queue
+    if to is not None and leads_back(place := places.destination(to)):
         raise ConfigurationError(
-            f"Source and sink are the same queue {to}, so its messages would go round for ever, or be "
-            "dropped as sent before; name another queue for the sink."
+            f"Source and sink are the same queue {place.table}, so its messages would go round for ever, or "
+            "be dropped as sent before; name another queue for the sink."
         )
-    for name, queue in (("errorQueue", sink.error_queue), ("auditQueue", sink.audit_queue)):
-        if to := own(queue):
+    for name, queue in (("errorQueue", places.home.error_queue), ("auditQueue", places.home.audit_queue)):
+        if queue is not None and leads_back(place := places.beside(queue)):
             raise ConfigurationError(
-                f"The option {name} of the sink names the queue of the source, {to}, so what goes there "
-                "would be received again, for ever; name another queue."
+                f"The option {name} of the sink names the queue of the source, {place.table}, so what goes "
+                "there would be received again, for ever; name another queue."
             )
 
 

@@ -20,7 +20,7 @@ from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import address, option, said
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
-from sqlqueue_spark.pipeline.declared.pipeline_options import sides
+from sqlqueue_spark.pipeline.declared.pipeline_options import check_ends, sides
 from sqlqueue_spark.pipeline.declared.transform import function_name
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.readiness import make_ready, tell
@@ -86,6 +86,7 @@ class StoreAndForward:
                 "the option queue, and start a job for each queue."
             )
         _check(own, own.queue, places.home, places.away)
+        check_ends(own, places)
         remote = RemoteDatabases(places, own.queue)
         return cls(source=source, options=options, own=own, places=places, remote=remote)
 
