@@ -13,6 +13,7 @@ from sqlqueue_spark.messages.message import CONTROL_MESSAGE, MESSAGE_ID, parse_h
 from sqlqueue_spark.messages.servicecontrol import (
     EXCEPTION_INFO,
     FAILED_QUEUE,
+    LONGEST_MESSAGE,
     RETRY_SUCCESSFUL,
     TIME_OF_FAILURE,
     Ingestion,
@@ -22,9 +23,8 @@ from sqlqueue_spark.messages.servicecontrol import (
 
 #: The kinds of rows. Only a failure is put back or discarded. An acknowledgement is for ServiceControl.
 FAILURE, ACKNOWLEDGEMENT, CONTROL = "failure", "acknowledgement", "control message"
-#: The most characters that are kept of a text: no address, and no id, is as long, and no message of an
-#: exception that a .NET endpoint or we write.
-_LONGEST, _LONGEST_MESSAGE = 2_000, 16_384
+#: The most characters that are kept of a text: no address, and no id, is as long.
+_LONGEST = 2_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class ErrorRow:
             message_id=read.get(MESSAGE_ID, "")[:_LONGEST] or row_id,
             failed_queue=read.get(FAILED_QUEUE, "")[:_LONGEST] or None,
             exception_type=read.get(f"{EXCEPTION_INFO}ExceptionType", "")[:_LONGEST] or None,
-            exception_message=message and message[:_LONGEST_MESSAGE],
+            exception_message=message and message[:LONGEST_MESSAGE],
             time_of_failure=parse_time(read.get(TIME_OF_FAILURE)),
             bytes=len(headers or "") + size,
             ingestion=ingestion(headers, unreadable_body=unreadable_body, expired=expired),
@@ -116,10 +116,16 @@ class Selection:
                 and (not self.stopping or row.stops)
                 and (self.exception_type is None or _is_type(row.exception_type, self.exception_type))
                 and (self.failed_queue is None or is_same_queue(naming, row.failed_queue, self.failed_queue))
-                and _is_of_age(row.time_of_failure, now, self.older_than, self.newer_than)
+                and self._is_of_age(row.time_of_failure, now)
             )
 
         return fits
+
+    def _is_of_age(self, time: datetime | None, now: datetime) -> bool:
+        older, newer = self.older_than, self.newer_than
+        if time is None:
+            return older is None and newer is None
+        return (older is None or now - time >= older) and (newer is None or now - time < newer)
 
 
 def is_same_queue(naming: Naming, one: str | None, other: str) -> bool:
@@ -142,13 +148,3 @@ def _kind(headers: dict[str, str]) -> str:
 
 def _is_type(name: str | None, wanted: str) -> bool:
     return name is not None and (name == wanted or name.endswith(f".{wanted}"))
-
-
-def _is_of_age(
-    time: datetime | None, now: datetime, older: timedelta | None, newer: timedelta | None
-) -> bool:
-    if older is None and newer is None:
-        return True
-    if time is None:
-        return False
-    return (older is None or now - time >= older) and (newer is None or now - time < newer)

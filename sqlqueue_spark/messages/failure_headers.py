@@ -26,7 +26,6 @@ from sqlqueue_spark.messages.message import (
     ORIGIN,
     RETRIES,
     STORED,
-    TIME_SENT,
     WAITS_FOR,
     changed_headers,
     format_headers,
@@ -34,25 +33,23 @@ from sqlqueue_spark.messages.message import (
     parse_headers,
     without_headers,
 )
-from sqlqueue_spark.messages.outgoing import CONVERSATION_ID, TIME_TO_BE_RECEIVED
+from sqlqueue_spark.messages.outgoing import TIME_TO_BE_RECEIVED
 from sqlqueue_spark.messages.servicecontrol import (
     EXCEPTION_INFO,
     FAILED_QUEUE,
     LONGEST_ID,
+    LONGEST_MESSAGE,
     LONGEST_NAME,
     PROCESSING_ENDPOINT,
-    RETRY_ID,
     TIME_OF_FAILURE,
-    is_guid,
-    is_wire_time,
+    refused,
 )
 
 #: The headers as they were, where they could not go to an error queue so.
 RAW_HEADERS = "sqlqueue.RawHeaders"
 
-#: The UTF-16 code units that a .NET endpoint writes of an exception's message, and that we write of other
-#: texts.
-_LONGEST_MESSAGE, _LONGEST_TEXT = 16_384, 65_536
+#: The UTF-16 code units that we write of other texts than an exception's message.
+_LONGEST_TEXT = 65_536
 #: How a line begins that tells a frame as .NET writes it.
 FRAME = "   at "
 _MOST_DATA = 50
@@ -103,7 +100,7 @@ class Failure:
         inner = error.__cause__
         return cls(
             exception_type=type_name(error),
-            message=_cut(said_by(error), _LONGEST_MESSAGE),
+            message=_cut(said_by(error), LONGEST_MESSAGE),
             inner_exception_type=None if inner is None else type_name(inner),
         )
 
@@ -160,13 +157,8 @@ def poison(text: str | None) -> Failure:
 def _readable(headers: Mapping[str, str]) -> dict[str, str]:
     """Those of the headers that ServiceControl can read, as it can read them."""
     made = {_clean(name): _clean(value) for name, value in headers.items()}
-    unreadable = {
-        MESSAGE_ID: len(made.get(MESSAGE_ID, "")) > LONGEST_ID,
-        TIME_SENT: TIME_SENT in made and not is_wire_time(made[TIME_SENT]),
-        CONVERSATION_ID: len(made.get(CONVERSATION_ID, "")) > LONGEST_NAME,
-        RETRY_ID: RETRY_ID in made and not is_guid(made[RETRY_ID]),
-    }
-    return {name: value for name, value in made.items() if not unreadable.get(name)}
+    lost = {*refused(made), *([MESSAGE_ID] if len(made.get(MESSAGE_ID, "")) > LONGEST_ID else [])}
+    return {name: value for name, value in made.items() if name not in lost}
 
 
 def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
@@ -175,7 +167,7 @@ def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
         "ExceptionType": failure.exception_type[:LONGEST_NAME],
         "InnerExceptionType": failure.inner_exception_type,
         "HelpLink": failure.help_link,
-        "Message": _cut(failure.message, _LONGEST_MESSAGE),
+        "Message": _cut(failure.message, LONGEST_MESSAGE),
         "Source": failure.source,
         "StackTrace": cut_stack_trace(failure.stack_trace),
     }

@@ -96,9 +96,7 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
         return {}
     if not isinstance(headers, dict):
         return None
-    if "\\u" in text and any(
-        _HALF.search(each) for member in headers.items() for each in member if isinstance(each, str)
-    ):
+    if "\\u" in text and holds_half(headers):
         return None
     types = set(map(type, headers.values()))
     if types <= _STRING:
@@ -106,6 +104,11 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
     if not types <= _SCALARS:
         return None
     return {name: _BOOLEANS.get(value) or value for name, value in headers.items() if value is not None}
+
+
+def holds_half(headers: Mapping[str, object]) -> bool:
+    """Whether a name or a value of decoded JSON holds half of an astral character."""
+    return any(_HALF.search(each) for member in headers.items() for each in member if isinstance(each, str))
 
 
 def _decoded(text: str) -> object:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from sqlqueue_spark.messages.message import MESSAGE_ID, TIME_SENT, parse_time
+from sqlqueue_spark.messages.message import MESSAGE_ID, TIME_SENT, holds_half, parse_time
 from sqlqueue_spark.messages.outgoing import CONVERSATION_ID
 
 FAILED_QUEUE = "NServiceBus.FailedQ"
@@ -28,9 +29,10 @@ RETRY_SUCCESSFUL = "ServiceControl.Retry.Successful"
 #: Longer ids fit neither into the columns of its database nor into those of an outbox. Other texts have more
 #: room.
 LONGEST_ID, LONGEST_NAME = 200, 450
+#: The UTF-16 code units that a .NET endpoint writes of an exception's message.
+LONGEST_MESSAGE = 16_384
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{6} Z")
-_HALF = re.compile("[\ud800-\udfff]")
 #: The types of the values that it reads.
 _STRINGS = {str, type(None)}
 
@@ -72,8 +74,25 @@ def ingestion(headers: str | None, *, unreadable_body: bool = False, expired: bo
         return Ingestion(Verdict.STOPS, f"its message id has more than {LONGEST_ID} characters")
     if RETRY_SUCCESSFUL in read:
         return Ingestion(Verdict.TAKEN)
-    why = _refusal(read)
+    lacking = (f"it has no header {name}" for name in (FAILED_QUEUE, MESSAGE_ID) if name not in read)
+    why = next(lacking, None) or next(iter(refused(read).values()), None)
     return Ingestion(Verdict.REFUSED, why) if why else Ingestion(Verdict.TAKEN)
+
+
+def refused(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of readable headers for which it refuses a row, each with the reason."""
+    found = {}
+    for name in (TIME_OF_FAILURE, TIME_SENT):
+        if name in headers and not is_wire_time(headers[name]):
+            found[name] = f"its header {name} has another form than yyyy-MM-dd HH:mm:ss:ffffff Z"
+    for name in (FAILED_QUEUE, PROCESSING_ENDPOINT, CONVERSATION_ID):
+        if len(headers.get(name, "")) > LONGEST_NAME:
+            found[name] = f"its header {name} has more than {LONGEST_NAME} characters"
+    if RETRY_ID in headers and not _is_guid(headers[RETRY_ID]):
+        found[RETRY_ID] = f"its header {RETRY_ID} is no GUID"
+    if "\0" in headers.get(f"{EXCEPTION_INFO}Message", ""):
+        found[f"{EXCEPTION_INFO}Message"] = "there is a NUL in the message of its exception"
+    return found
 
 
 def is_wire_time(text: str) -> bool:
@@ -81,7 +100,7 @@ def is_wire_time(text: str) -> bool:
     return _TIME.fullmatch(text) is not None and parse_time(text) is not None
 
 
-def is_guid(text: str) -> bool:
+def _is_guid(text: str) -> bool:
     try:
         uuid.UUID(text)
     except ValueError:
@@ -101,26 +120,6 @@ def _read(text: str | None) -> dict[str, str] | str:
         return "its headers are the JSON null"
     if not isinstance(headers, dict) or not {type(each) for each in headers.values()} <= _STRINGS:
         return "its headers are not a JSON object of strings"
-    if ("\\u" in text or not text.isascii()) and any(
-        _HALF.search(each) for member in headers.items() for each in member if each
-    ):
+    if ("\\u" in text or not text.isascii()) and holds_half(headers):
         return "its headers hold half of an astral character"
     return {name: value for name, value in headers.items() if value is not None}
-
-
-def _refusal(headers: dict[str, str]) -> str:
-    """Why readable headers are refused; empty where they are not."""
-    for name in (FAILED_QUEUE, MESSAGE_ID):
-        if name not in headers:
-            return f"it has no header {name}"
-    for name in (TIME_OF_FAILURE, TIME_SENT):
-        if name in headers and not is_wire_time(headers[name]):
-            return f"its header {name} has another form than yyyy-MM-dd HH:mm:ss:ffffff Z"
-    for name in (FAILED_QUEUE, PROCESSING_ENDPOINT, CONVERSATION_ID):
-        if len(headers.get(name, "")) > LONGEST_NAME:
-            return f"its header {name} has more than {LONGEST_NAME} characters"
-    if RETRY_ID in headers and not is_guid(headers[RETRY_ID]):
-        return f"its header {RETRY_ID} is no GUID"
-    if "\0" in headers.get(f"{EXCEPTION_INFO}Message", ""):
-        return "there is a NUL in the message of its exception"
-    return ""
