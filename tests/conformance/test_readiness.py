@@ -112,6 +112,15 @@ def test_what_is_missing_is_created_and_named(engine):
     assert create_missing(*given) == []
 
 
+def test_the_table_of_the_delayed_endpoint_is_created_where_it_is_looked_for(postgresql):
+    """In the sink's schema."""
+    postgresql.execute("CREATE SCHEMA sales")
+    given = source(postgresql), sink(postgresql, defaultSchema="sales", delayedEndpoint="Timeouts")
+    made = create_missing(*given)
+    assert f"created table=Timeouts.Delayed@[sales]@[{postgresql.url.rpartition('/')[2]}]" in made
+    check_ready(*given)
+
+
 def test_a_login_that_may_not_receive_or_send_is_told_which_rights_it_lacks(postgresql, guarded_url):
     for name in ("orders", "Billing"):
         postgresql.create_queue(name)

@@ -151,10 +151,10 @@ def create_missing(source: SourceOptions, sink: Places | None = None, *, retries
     wanted = filter(None, [*received, source.error_queue])
     made = [("queue", each) for each in queue_tables.create(source, list(wanted))]
     waiting = (received or _matching(source)) if retries else []
-    if sink is not None and sink.home.delayed_endpoint is not None:
-        waiting.append(sink.home.delayed_endpoint)
     made += [("table", delayed_tables.create(source, owner)) for owner in waiting]
     if sink is not None:
+        if sink.home.delayed_endpoint is not None:
+            made.append(("table", delayed_tables.create(sink.home, sink.home.delayed_endpoint)))
         if sink.away.publish:
             made.append(("table", event_subscriptions.create(sink.away)))
         targets = dict.fromkeys([sink.at_home])  # what fails, waits or is owed is known there
