@@ -3,10 +3,6 @@
 ::
 
     with stoppable(source) as (stopping, stop_file, done_file):
-        query = drain_to_delta(spark, stopping, delta)
-        run_until_stopped(spark, query, stop_file, done_file=done_file)
-
-    with stoppable(source) as (stopping, stop_file, done_file):
         query = send(as_outgoing(read_queue(spark, stopping)), SqlQueueSink(options=sink), checkpoint)
         run_until_stopped(spark, query, stop_file, done_file=done_file)
 """

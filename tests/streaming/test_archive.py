@@ -386,9 +386,8 @@ def test_an_archive_of_another_version_gets_the_columns_that_it_lacks(spark, arc
     assert [tuple(row) for row in found] == [("kept", None, None), (None, bytearray(body(1)), message_id(1))]
 
 
-def test_a_copy_goes_on_until_its_stop_file_comes(spark, archive_of, tmp_path, monkeypatch):
+def test_a_copy_goes_on_until_its_stop_file_comes(spark, archive_of, tmp_path):
     """It says each round in which it has copied something. A file that stops it is removed."""
-    monkeypatch.setattr(archive, "_SECONDS", 0.05)
     stop = tmp_path / "stop"
     lines: list[str] = []
     options = ArchiveOptions.parse({"path": archive_of.path, "every": "100ms"})
@@ -402,7 +401,7 @@ def test_a_copy_goes_on_until_its_stop_file_comes(spark, archive_of, tmp_path, m
 
     acting = threading.Thread(target=act)
     acting.start()
-    done = copy_to_delta(spark, archive_of.source, options, lines.append, stop_file=stop)
+    done = copy_to_delta(spark, {**archive_of.source, "stopFile": str(stop)}, options, lines.append)
     acting.join()
     assert [line.split()[1:3] for line in lines] == [["rows=2", "copied=2"], ["rows=5", "copied=3"]]
     assert (done.rows, done.rounds >= 2, stop.exists()) == (5, True, False)

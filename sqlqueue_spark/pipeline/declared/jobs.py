@@ -1,17 +1,7 @@
 """The five jobs, each declared once: its flags, the keys that they stand for, its options, and what it runs.
 
-::
-
-    export SQLQUEUE_URL=postgresql://… SQLQUEUE_SINK_URL=postgresql://…
-    sqlqueue drain orders --into data/orders
-    sqlqueue forward orders --to Billing --endpoint Forward.Orders --checkpoint data/checkpoints/orders
-    sqlqueue handle orders --handler shop.orders:handle --endpoint Shop --error-queue error --checkpoint …
-    sqlqueue archive error --into data/errors --every 1m
-    sqlqueue store-and-forward outgoing --endpoint Shop.Forward --error-queue error --checkpoint data/…
-
-``spark-submit jobs/….py`` calls the same commands. Any key of the configuration can be given as
-``--set source.maxConcurrency=2``. A job stops between two batches on SIGTERM, on Ctrl-C, or when the file of
-source.stopFile appears. Exit codes: 0 done or stopped, 1 failed, 2 wrong usage.
+``sqlqueue drain``, ``forward``, ``handle``, ``archive``, ``store-and-forward`` and the programs in jobs/ are
+these commands. How they are run: docs/running.md.
 """
 
 from __future__ import annotations

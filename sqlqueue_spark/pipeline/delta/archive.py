@@ -4,12 +4,9 @@ A copy leaves the rows to the queue's consumer, for example ServiceControl. It s
 when it looks: a row that comes and goes between two looks is not in the archive. Taking misses no message,
 and leaves none to others.
 
-A round of a copy looks at the numbers and Ids of *all* rows in the queue. A highest number so far would not
-tell what is new: numbers are given before rows are committed, so a lower one may come up later, and after a
-TRUNCATE they begin again. The Ids are looked up in the archive, and only rows that are missing there are read
-whole. A row that was found in the archive is not looked up again while it is in the queue, unless another
-program has written into the archive: that may have gone back to an earlier version. After a crash the first
-round takes longer, and no row is copied twice.
+A round of a copy looks at the numbers and Ids of *all* rows in the queue, and reads only those whole that the
+archive lacks. Why, and what is known from one round to the next: docs/decisions/archive-merges-by-row-id.md.
+After a crash the first round takes longer, and no row is copied twice.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, write_delta
 from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
-from sqlqueue_spark.pipeline.running.stop import asked_to_stop, run_until_stopped, stoppable
+from sqlqueue_spark.pipeline.running.stop import asked_to_stop, paused, run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.receive.reading.peek import Present, present_rows
 from sqlqueue_spark.row_set import RowSet, portions
@@ -43,8 +40,6 @@ from sqlqueue_spark.spark.some_rows import SomeRows
 
 #: Most rows of a merge, and most bytes of its headers and bodies.
 _MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20
-#: The longest pause between two looks whether to stop.
-_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,22 +107,23 @@ def copy_to_delta(
     source: Mapping[str, str],
     options: ArchiveOptions,
     report: Callable[[str], None] = print,
-    *,
-    stop_file: Path | None = None,
 ) -> Copied:
     """Copy the rows of a queue into an archive, once or until stopped.
 
+    SIGTERM, SIGINT and the file of the source's option ``stopFile`` stop it between two merges. The file is
+    removed at the end.
+
     :param report: is called with a line for each round that has copied rows.
-    :param stop_file: stops the copy between two merges, as SIGTERM and SIGINT do. It is removed at the end.
     :raises ConfigurationError: the session has no Delta Lake.
     """
     check_delta(spark)
+    stop_file = said(source, "stopFile")
     copy = QueueCopy(spark, source, ArchiveTable(spark, options.path))
     began, rows, rounds = time.monotonic(), 0, 0
     with asked_to_stop(spark) as asked:
 
         def is_asked() -> bool:
-            return asked.is_set() or (stop_file is not None and stop_file.exists())
+            return asked.is_set() or (stop_file is not None and Path(stop_file).exists())
 
         try:
             while not is_asked():
@@ -140,12 +136,10 @@ def copy_to_delta(
                     report(f"round={rounds} rows={done.rows} copied={done.copied} seconds={seconds:.1f}")
                 if options.every is None or options.available_now:
                     break
-                until = time.monotonic() + options.every.total_seconds()
-                while (left := until - time.monotonic()) > 0 and not is_asked():
-                    time.sleep(min(left, _SECONDS))
+                paused(options.every.total_seconds(), is_asked)
         finally:
             if stop_file is not None:
-                stop_file.unlink(missing_ok=True)
+                Path(stop_file).unlink(missing_ok=True)
     return Copied(rows=rows, rounds=rounds, seconds=time.monotonic() - began)
 
 
@@ -159,8 +153,7 @@ def archive_until_stopped(spark: SparkSession, source: Mapping[str, str], option
             totals = run_until_stopped(spark, query, stop_file, click.echo, done_file=done_file)
         click.echo(f"taken={totals.messages} {totals}")
         return
-    stop = said(source, "stopFile")
-    copied = copy_to_delta(spark, source, options, click.echo, stop_file=None if stop is None else Path(stop))
+    copied = copy_to_delta(spark, source, options, click.echo)
     click.echo(f"copied={copied.rows} {copied}")
 
 

@@ -44,15 +44,15 @@ class DelayedDelivery:
         """What was moved since the last call, as ``key=value`` with a blank before; empty if nothing was."""
         with self._lock:
             done, self._moved = self._moved, Sent()
-        undelivered = f" undelivered={done.failed}" if done.failed else ""
-        return (f" delivered={done.sent}" if done.sent else "") + undelivered
+        counts = {"delivered": done.sent, "undelivered": done.failed}
+        return "".join(f" {name}={number}" for name, number in counts.items() if number)
 
     def begin(self) -> None:
         """Begin a mover for each delayed table that has none yet.
 
         Without an error queue none begins: a message that cannot reach its queue must go there.
         """
-        for each in set(_owners(self._source, self._places)) - self._threads.keys():
+        for each in _owners(self._source, self._places) - self._threads.keys():
             thread = threading.Thread(target=self._run, args=(each,), daemon=True)
             self._threads[each] = thread
             if self._error_queue is None:
@@ -154,9 +154,9 @@ def _received(connection: Connection, source: SourceOptions) -> list[Table]:
     return [owner for owner, why in alone.items() if why is None]
 
 
-def _owners(source: SourceOptions, places: Places) -> list[Place]:
+def _owners(source: SourceOptions, places: Places) -> set[Place]:
     """The owners of delayed tables: the job's queues, and the sink in each of its databases."""
-    found: list[Place] = []
+    found = set[Place]()
     with one_each() as connected:
         for target in places.everywhere():
             try:
@@ -165,9 +165,9 @@ def _owners(source: SourceOptions, places: Places) -> list[Place]:
                 log.debug("no_movers_yet database=%s: %s", places.option_of(target), error)
                 continue
             with connection.transaction():
-                owners = [] if target != places.at_home else _received(connection, source)
-                owners = [*owners, Destinations(places.home, places.away).sends_later(target).table]
-                found += [
-                    Place(target, each) for each in dict.fromkeys(owners) if delayed.find(connection, each)
-                ]
+                owners = _received(connection, source) if target == places.at_home else []
+                sender = Destinations(places.home, places.away).sends_later(target)
+                if delayed.find(connection, sender.table):
+                    owners.append(sender.table)
+            found |= {Place(target, each) for each in owners}
     return found

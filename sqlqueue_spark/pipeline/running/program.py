@@ -22,7 +22,7 @@ from sqlqueue_spark.administration.completion import queue_names
 from sqlqueue_spark.administration.typed_login import checked, refuse_password
 from sqlqueue_spark.errors import SqlQueueError, why
 from sqlqueue_spark.options.environment import check_url
-from sqlqueue_spark.options.fields import Described, Options, said
+from sqlqueue_spark.options.fields import Options, said
 from sqlqueue_spark.pipeline.running.configuration import configuration
 from sqlqueue_spark.pipeline.running.session import check_machine, session
 from sqlqueue_spark.pipeline.running.spark_defaults import CONF
@@ -134,16 +134,14 @@ class Job(click.Command):
 
     def _as_key(self, flag: str) -> str | None:
         """How the key is given that a mistyped flag means; None where it rather means another flag."""
-        keys: dict[str, list[tuple[str, Described]]] = {}
-        for section, options in self._options.items():
-            for each in options.described():
-                keys.setdefault(each.name.lower(), []).append((section, each))
+        keys = [(section, key) for section, options in self._options.items() for key in options.described()]
         flags = {_joined(name) for each in self.params for name in each.opts}
-        near = difflib.get_close_matches(_joined(flag), [*flags, *(keys.keys() - flags)], n=1)
-        if not near or near[0] in flags:
+        others = {key.name.lower() for _, key in keys} - flags
+        near = difflib.get_close_matches(_joined(flag), [*flags, *others], n=1)
+        if not others.intersection(near):
             return None
-        key = keys[near[0]][0][1]
-        sections = [section for section, _ in keys[near[0]]]
+        sections = [section for section, key in keys if key.name.lower() == near[0]]
+        key = next(key for _, key in keys if key.name.lower() == near[0])
         there = f"in the section {' or '.join(f'[{each}]' for each in sections)} of the file of --config"
         by_set = f"as {' or '.join(f'--set {each}.{key.name}=VALUE' for each in sections)}, or "
         return f"the key {key.name} is given {'' if key.secret else by_set}{there}."

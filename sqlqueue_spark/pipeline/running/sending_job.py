@@ -14,7 +14,7 @@ from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, waiting_for
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, send
-from sqlqueue_spark.pipeline.running.slow_down import SlowDown
+from sqlqueue_spark.pipeline.running.slow_down import slowing_down
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.send import FrameColumns
@@ -59,8 +59,8 @@ def send_until_stopped(
             queues.databases = waiting_for(own, queues.places)
         queues.stopped = stop_file.exists
         with delivering(own, queues.places, queues.databases) as delivery:
-            sink_of_query = SlowDown(queues, stop_file) if calls else queues
-            query = send(messages, sink_of_query, options.checkpoint, available_now=options.available_now)
+            sink = slowing_down(queues, stop_file) if calls else queues
+            query = send(messages, sink, options.checkpoint, available_now=options.available_now)
             click.echo(plain(f"{doing} queue={own.title}"))
             totals = run_until_stopped(
                 spark,

@@ -7,12 +7,12 @@ about a message a second, and grow again when messages succeed. The first batche
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from sqlqueue_spark.pipeline.running.stop import paused
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import Sent
 from sqlqueue_spark.spark.sink import SqlQueueSink
@@ -22,28 +22,18 @@ log = logger(__name__)
 #: Fewer failures than these are no sign.
 _LEAST = 10
 _LONGEST_SECONDS = 30
-_STEP_SECONDS = 0.2
 
 
-@dataclass(frozen=True)
-class SlowDown:
-    """The sink of a job, as ``foreachBatch`` calls it.
+def slowing_down(sink: SqlQueueSink, stop_file: Path) -> Callable[[DataFrame, int], None]:
+    """The sink of a job, as ``foreachBatch`` calls it. While the source's stop file is there nothing pauses."""
 
-    :param stop_file: the source's; while it is there nothing pauses.
-    """
+    def send(df: DataFrame, batch_id: int) -> None:
+        sink(df, batch_id)
+        if seconds := pause_after(sink.sent_in(batch_id) or Sent()):
+            log.warning("slowing_down batch=%d seconds=%d: most of its messages failed", batch_id, seconds)
+            paused(seconds, stop_file.exists)
 
-    sink: SqlQueueSink
-    stop_file: Path
-
-    def __call__(self, df: DataFrame, batch_id: int) -> None:
-        self.sink(df, batch_id)
-        seconds = pause_after(self.sink.sent_in(batch_id) or Sent())
-        if not seconds:
-            return
-        log.warning("slowing_down batch=%d seconds=%d: most of its messages failed", batch_id, seconds)
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not self.stop_file.exists():
-            time.sleep(_STEP_SECONDS)
+    return send
 
 
 def pause_after(sent: Sent) -> int:
