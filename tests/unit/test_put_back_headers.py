@@ -23,8 +23,9 @@ def test_why_and_when_it_failed_is_taken_off_and_nothing_else():
     assert put_back_headers(OWN[:-1] + "," + ADDED + "}") == OWN
     assert put_back_headers(OWN) == OWN
     kept = (
-        '{"NServiceBus.ExceptionInfoX":"kept","NServiceBus.ProcessingEndpoint":"e","NServiceBus.DeliverAt":"d",'
-        '"NServiceBus.ProcessingMachine":"m","$.diagnostics.hostid":"h","$.diagnostics.hostdisplayname":"m"}'
+        '{"NServiceBus.ExceptionInfoX":"kept","NServiceBus.ProcessingEndpoint":"e",'
+        '"NServiceBus.DeliverAt":"d","NServiceBus.ProcessingMachine":"m",'
+        '"$.diagnostics.hostid":"h","$.diagnostics.hostdisplayname":"m"}'
     )
     assert put_back_headers(kept) == kept
 

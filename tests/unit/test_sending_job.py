@@ -1,4 +1,4 @@
-"""A job begins with few messages, and slows down while most fail, where it calls a function for each message."""
+"""A job that calls a function for each message begins with few, and slows down while most of them fail."""
 
 from contextlib import nullcontext
 from unittest import mock

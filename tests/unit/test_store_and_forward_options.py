@@ -95,8 +95,8 @@ COMMON = ("--queue", "outgoing", "--checkpoint", "c", "--endpoint", "Shop.Forwar
         (
             (*COMMON[:-1], "outgoing@public"),
             (
-                "The option errorQueue of the sink names the queue of the source, outgoing@[public], so what goes there would be received "
-                "again, for ever; name another queue."
+                "The option errorQueue of the sink names the queue of the source, outgoing@[public], so what "
+                "goes there would be received again, for ever; name another queue."
             ),
         ),
         (

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 from pyspark.sql import DataFrame, SparkSession
@@ -63,13 +62,6 @@ class ArchiveOptions(JobOptions):
             raise ConfigurationError(
                 "Both take and every are given, but what takes messages runs on by itself; drop every."
             )
-
-
-class Round(NamedTuple):
-    """How many rows stood in the queue in a round, and how many of them it copied."""
-
-    rows: int
-    copied: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,12 +120,12 @@ def copy_to_delta(
         try:
             while not is_asked():
                 round_began = time.monotonic()
-                done = copy.round(is_asked)
+                there, copied = copy.round(is_asked)
                 rounds += 1
-                rows += done.copied
-                if done.copied:
+                rows += copied
+                if copied:
                     seconds = time.monotonic() - round_began
-                    report(f"round={rounds} rows={done.rows} copied={done.copied} seconds={seconds:.1f}")
+                    report(f"round={rounds} rows={there} copied={copied} seconds={seconds:.1f}")
                 if options.every is None or options.available_now:
                     break
                 paused(options.every.total_seconds(), is_asked)
@@ -171,10 +163,11 @@ class QueueCopy:
         #: The version of the archive that has them.
         self._version: Version | None = None
 
-    def round(self, is_asked: Callable[[], bool] = lambda: False) -> Round:
+    def round(self, is_asked: Callable[[], bool] = lambda: False) -> tuple[int, int]:
         """Copy what stands in the queue now and is not in the archive.
 
         :param is_asked: whether to stop; it is asked between two merges.
+        :returns: how many rows stood in the queue, and how many of them were copied.
         """
         if (version := self._table.version()) != self._version:
             self._version, self._known = version, {}
@@ -186,7 +179,7 @@ class QueueCopy:
             if is_asked():
                 break
             copied += self._copy(piece)
-        return Round(rows, copied)
+        return rows, copied
 
     def _look(self) -> tuple[dict[int, str], list[Present]]:
         """The rows of the queue that are known, and the others. A row that has gone is forgotten."""

@@ -31,7 +31,6 @@ _SETTINGS = {
     "txnVersion": "spark.databricks.delta.write.txnVersion",
     "userMetadata": "spark.databricks.delta.commitInfo.userMetadata",
 }
-_NOTHING: Mapping[str, str] = {}
 
 
 class Version(NamedTuple):
@@ -67,7 +66,7 @@ class ArchiveTable:
         there = self._spark.read.format("delta").load(self._path).select("Id")
         return {row.Id for row in asked.join(there, "Id", "left_anti").collect()}
 
-    def merge(self, rows: DataFrame, once: Mapping[str, str] = _NOTHING) -> int:
+    def merge(self, rows: DataFrame, once: Mapping[str, str] | None = None) -> int:
         """Add those rows whose Id the table does not have; of several with one Id, one.
 
         :param once: Delta's options that make a batch once. Where the table has the batch, nothing is done.
@@ -75,7 +74,7 @@ class ArchiveTable:
 
         def tried() -> int:
             try:
-                return self._merged(rows, once)
+                return self._merged(rows, once or {})
             except Exception as error:  # Spark raises many kinds
                 if not _CONFLICT.search(f"{type(error).__name__} {error}"):
                     raise

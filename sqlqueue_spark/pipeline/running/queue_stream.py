@@ -18,7 +18,6 @@ from sqlqueue_spark.spark.datasource import allow
 
 #: Columns that belong to the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
-_ORIGIN = ("Id", "RowVersion")
 
 
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -69,7 +68,7 @@ def as_outgoing(messages: DataFrame, queue: str | None = None) -> DataFrame:
         messages = messages.withColumn("Queue", F.lit(queue))
     types = {name.lower(): type_ for name, type_ in messages.dtypes}
     if (types.get("id"), types.get("rowversion")) == ("string", "bigint"):
-        return messages.drop(*(name for name in _OF_THE_ROW if name not in _ORIGIN))
+        return messages.drop(*_OF_THE_ROW[2:])  # Id and RowVersion stay
     if "messageid" not in types and {"id", "headers"} <= types.keys():
         messages = messages.withColumn("MessageId", _id_beside_headers())
     if types.get("headers") == "string":

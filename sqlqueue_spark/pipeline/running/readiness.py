@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -25,6 +25,7 @@ from sqlqueue_spark.receive.reading.peek import check_visible
 from sqlqueue_spark.send import Destinations, check_one_database, try_outbox
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.tables import delayed, queues, rights
+from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
@@ -146,32 +147,35 @@ def create_missing(source: SourceOptions, sink: Places | None = None, *, retries
             _check_reach(sink)
             for _, place in _named(sink):
                 connected(place.target)
-    # A pattern names no queue that could be missing.
-    received = list(source.queues) if source.queue is None else [source.queue]
-    wanted = filter(None, [*received, source.error_queue])
-    made = [("queue", each) for each in queue_tables.create(source, list(wanted))]
-    waiting = (received or _matching(source)) if retries else []
-    made += [("table", delayed_tables.create(source, owner)) for owner in waiting]
-    if sink is not None:
-        if sink.home.delayed_endpoint is not None:
-            made.append(("table", delayed_tables.create(sink.home, sink.home.delayed_endpoint)))
-        if sink.away.publish:
-            made.append(("table", event_subscriptions.create(sink.away)))
-        targets = dict.fromkeys([sink.at_home])  # what fails, waits or is owed is known there
-        for address, place in _named(sink):
-            there = sink.at(place.target)
-            made += [("queue", each) for each in queue_tables.create(there, [address])]
-            targets[place.target] = None
-        if sink.home.uses_outbox:
-            made += [
-                ("outbox", outbox_tables.create(sink.at(each), sink.home.sender or "")) for each in targets
-            ]
+    made = [*_created(source, retries=retries), *(() if sink is None else _created_for(sink))]
     return [f"created {kind}={each.table}" for kind, each in made if each.new]
 
 
-def _matching(source: SourceOptions) -> list[str]:
-    with connect(Target.of(source)) as connection, connection.transaction():
-        return [shown(connection, table) for table in tables_of(connection, source)]
+def _created(source: SourceOptions, *, retries: bool) -> Iterator[tuple[str, Created]]:
+    # A pattern names no queue that could be missing.
+    received = source.queues if source.queue is None else (source.queue,)
+    for table in queue_tables.create(source, [*filter(None, (*received, source.error_queue))]):
+        yield "queue", table
+    if retries:
+        with connect(Target.of(source)) as connection, connection.transaction():
+            owners = [shown(connection, each) for each in tables_of(connection, source)]
+        for owner in owners:
+            yield "table", delayed_tables.create(source, owner)
+
+
+def _created_for(sink: Places) -> Iterator[tuple[str, Created]]:
+    if sink.home.delayed_endpoint is not None:
+        yield "table", delayed_tables.create(sink.home, sink.home.delayed_endpoint)
+    if sink.away.publish:
+        yield "table", event_subscriptions.create(sink.away)
+    named = _named(sink)
+    for address, place in named:
+        for table in queue_tables.create(sink.at(place.target), [address]):
+            yield "queue", table
+    if sink.home.uses_outbox:
+        # What fails, waits or is owed is known at home.
+        for target in dict.fromkeys([sink.at_home, *(place.target for _, place in named)]):
+            yield "outbox", outbox_tables.create(sink.at(target), sink.home.sender or "")
 
 
 def _named(sink: Places) -> list[tuple[str, Place]]:

@@ -25,7 +25,7 @@ _LONGEST_SECONDS = 30
 
 
 def slowing_down(sink: SqlQueueSink, stop_file: Path) -> Callable[[DataFrame, int], None]:
-    """The sink of a job, as ``foreachBatch`` calls it. While the source's stop file is there nothing pauses."""
+    """The sink of a job, for ``foreachBatch``. Nothing pauses while the source's stop file is there."""
 
     def send(df: DataFrame, batch_id: int) -> None:
         sink(df, batch_id)
