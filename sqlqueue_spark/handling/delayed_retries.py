@@ -29,7 +29,7 @@ def recoverability(
     queue: str | None = None,
     errorQueue: str | None = None,  # noqa: N803 -- the name of the option
     delayedRetries: int = DELAYED_RETRIES,  # noqa: N803 -- the name of the option
-    delayedRetriesIncrease: str | timedelta = DELAYED_RETRIES_INCREASE,  # noqa: N803 -- the name of the option
+    delayedRetriesIncrease: str | timedelta = DELAYED_RETRIES_INCREASE,  # noqa: N803 -- likewise
 ) -> DataFrame:
     """Have messages that failed tried again later, and in the end moved to the error queue::
 

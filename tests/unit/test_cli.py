@@ -218,10 +218,10 @@ SQLSERVER = """\
 SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
-DECLARE @queue nvarchar(776) = N'[sales].[o''r]]d{0}er?]', @got int;
-DECLARE @resource nvarchar(255) = LEFT(@queue, 255);
+DECLARE @name nvarchar(776) = CAST(N'[sales].[o''r]]d{0}er?]' AS nvarchar(776)), @got int;
+DECLARE @resource nvarchar(255) = LEFT(@name, 255);
 DECLARE @transports nvarchar(255) = LEFT(
-    CONCAT(CASE WHEN PARSENAME(@queue, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @queue, N'_lock'), 255
+    CONCAT(CASE WHEN PARSENAME(@name, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @name, N'_lock'), 255
 );
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
 IF @got >= 0
@@ -231,7 +231,7 @@ IF @got < 0
 BEGIN;
     THROW 51000, N'Another session is creating this table; run the script again.', 1;
 END;
-IF OBJECT_ID(@queue, N'U') IS NULL
+IF OBJECT_ID(@name, N'U') IS NULL
 BEGIN
 CREATE TABLE [sales].[o'r]]d{0}er?] (
     Id uniqueidentifier NOT NULL,

@@ -37,7 +37,7 @@ class Turn:
     held: bool
 
     def end(self, part: QueueRows | None) -> None:
-        """Keep no lock where nothing is held: who alters an idle queue need not wait for the others' batch."""
+        """Keep no lock where nothing is held: who alters an idle queue need not wait for others' batch."""
         if not self.held and (part is None or not part.locked):
             self.session.connection.rollback()
             self.session.hurry()

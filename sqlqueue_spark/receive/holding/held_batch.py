@@ -151,7 +151,7 @@ class HeldBatch:
     ) -> tuple[QueueSession, list[QueueRows]]:
         """Lock what is left of these rows of a batch.
 
-        :param logged: whether Spark has logged the batch. Then these are only the rows that are to be settled.
+        :param logged: whether Spark has logged the batch. Then these are only the rows to be settled.
         :returns: the session whose open transaction holds these rows, and the rows of each queue: none where
             they are others.
         """

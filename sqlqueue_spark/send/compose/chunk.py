@@ -1,4 +1,4 @@
-"""A chunk: messages that are written in one transaction in each database, and the received rows behind them."""
+"""A chunk: messages that go out in one transaction in each database, and the received rows behind them."""
 
 from __future__ import annotations
 
