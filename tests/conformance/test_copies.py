@@ -138,7 +138,7 @@ def test_only_rows_that_fail_are_read_again(engine, orders, near, error):
         def close(self):
             self.reader.close()
 
-    with mock.patch("sqlqueue_spark.send.deliver.received_again.open_reader", Counting):
+    with mock.patch("sqlqueue_spark.send.deliver.original_rows.open_reader", Counting):
         assert sent_all(given, pa.RecordBatch.from_pylist(rows)) == Sent(sent=397, failed=3)
     assert sorted(read) == sorted(failing)
     assert sorted(row.body for row in error.rows()) == sorted(body(number - 1) for number in failing)

@@ -13,7 +13,7 @@ from sqlqueue_spark.messages.message import RETRIES, parse_headers
 from sqlqueue_spark.messages.waiting_headers import retries_of
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send.compose import message_builder
-from sqlqueue_spark.send.deliver import results
+from sqlqueue_spark.send.deliver import error_and_audit_rows
 from tests.support import death_steps
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import Crash, at_step, crash
@@ -119,7 +119,7 @@ def test_a_wrong_clock_of_the_job_does_not_move_a_delay(engine, tables, by):
     now = datetime.now(UTC)
     with (
         mock.patch.object(message_builder, "datetime", ahead(by)),
-        mock.patch.object(results, "datetime", ahead(by)),
+        mock.patch.object(error_and_audit_rows, "datetime", ahead(by)),
     ):
         send(sending(engine), batch([1], DelayDeliveryFor=timedelta(hours=1)))
         settle(options(engine), outcome(2, fails=failure(RetryAfter=timedelta(hours=1))))

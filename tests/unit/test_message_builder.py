@@ -19,9 +19,9 @@ from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import FrameColumns, MessageBuilder, builder_of
 from sqlqueue_spark.send.compose.places import Places
-from sqlqueue_spark.send.deliver import results
+from sqlqueue_spark.send.deliver import error_and_audit_rows
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
-from sqlqueue_spark.send.deliver.results import Results
+from sqlqueue_spark.send.deliver.error_and_audit_rows import ErrorAndAuditRows
 from tests.support import messages as sent
 from tests.support.sending import Outgoing
 
@@ -609,8 +609,8 @@ def test_retries_and_rows_that_wait_for_a_database_are_made_together():
     }
     chunk = AddressedChunk.of(made, addressed=()).failing(failed)
     now = datetime(2026, 11, 27, tzinfo=UTC)
-    with mock.patch.object(results, "datetime", mock.Mock(now=mock.Mock(return_value=now))):
-        later = Results(mock.Mock(places=places), chunk, str).later_rows(range(4)).to_pylist()
+    with mock.patch.object(error_and_audit_rows, "datetime", mock.Mock(now=mock.Mock(return_value=now))):
+        later = ErrorAndAuditRows(mock.Mock(places=places), chunk, str).later_rows(range(4)).to_pylist()
     end, step = now + timedelta(hours=1), timedelta(microseconds=1)
     assert [each["delay_ms"] for each in later] == [0, None, 5_000, None]
     assert [each["due"] for each in later] == [None, end + step, None, end + 3 * step]

@@ -17,7 +17,7 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.column_values import grouped, in_order
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.destinations import Destination, Rows
-from sqlqueue_spark.send.deliver.results import Results
+from sqlqueue_spark.send.deliver.error_and_audit_rows import ErrorAndAuditRows
 from sqlqueue_spark.send.deliver.routes import Routes
 from sqlqueue_spark.send.deliver.work import Work
 from sqlqueue_spark.send.sent import Sent
@@ -305,18 +305,18 @@ class AtHome(Work):
         return made
 
     def beside(self, decision: Decision) -> list[Rows]:
-        return self._results.rows(decision)
+        return self._rows_beside.rows(decision)
 
     def acknowledged(self, decision: Decision, barred: Mapping[str, SqlQueueError]) -> Iterable[Rows]:
-        for to, rows in self._results.acknowledged(decision):
+        for to, rows in self._rows_beside.acknowledged(decision):
             if why := barred.get(to.table.address):
                 log.warning("not_acknowledged queue=%s: %s", to.table.name, why)
             else:
                 yield to, rows
 
     @property
-    def _results(self) -> Results:
-        return Results(self._routes, self.chunk, lambda row: self.origins[row])
+    def _rows_beside(self) -> ErrorAndAuditRows:
+        return ErrorAndAuditRows(self._routes, self.chunk, lambda row: self.origins[row])
 
     def counted(self, decision: Decision) -> Sent:
         chunk = self.chunk

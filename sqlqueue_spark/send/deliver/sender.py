@@ -39,8 +39,8 @@ from sqlqueue_spark.send.deliver.at_home import AtHome
 from sqlqueue_spark.send.deliver.copies import with_copies
 from sqlqueue_spark.send.deliver.delivery import Delivery
 from sqlqueue_spark.send.deliver.destinations import Destination, Destinations
+from sqlqueue_spark.send.deliver.original_rows import with_original_rows
 from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
-from sqlqueue_spark.send.deliver.received_again import received_again
 from sqlqueue_spark.send.deliver.routes import DatabaseDown, Routes
 from sqlqueue_spark.send.deliver.work import RolledBack, Work
 from sqlqueue_spark.send.sent import Sent
@@ -286,7 +286,7 @@ class Sender:
         if not wanted:
             return chunk
         connection = self._connected(self._home)
-        return replace(chunk, rows=received_again(connection, self._places, rows, wanted))
+        return replace(chunk, rows=with_original_rows(connection, self._places, rows, wanted))
 
     # -- Databases that are down ----------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ _READ = pa.schema(
 _GAP = 64
 
 
-def received_again(
+def with_original_rows(
     connection: Connection, places: Places, rows: Received, positions: Sequence[int]
 ) -> Received:
     """The rows, of which these have the headers and bodies of their queues.

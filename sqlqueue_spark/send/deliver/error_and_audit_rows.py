@@ -1,4 +1,4 @@
-"""What becomes of rows beside their messages: failed messages, retries, rows that wait, results."""
+"""What becomes of rows beside their messages: failed ones, retries, rows that wait, audit copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sqlqueue_spark.send.deliver.destinations import Rows, nothing_passes_on
 from sqlqueue_spark.send.deliver.routes import Routes
 
 
-class Results:
+class ErrorAndAuditRows:
     """The rows that a decision writes at home beside its messages.
 
     :param origin_of: gives the key of the origin of a row.
