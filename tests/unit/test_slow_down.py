@@ -20,6 +20,7 @@ from sqlqueue_spark.send import Sent
         (Sent(failed=100_000), 30),
         (Sent(repeated=100), 0),
         (Sent(failed=40, sent=40), 0),
+        (Sent(failed=40, waiting=40), 0),
         (Sent(failed=40, sent=30, handled=20), 30),
     ],
 )

@@ -38,5 +38,6 @@ def slowing_down(sink: SqlQueueSink, stop_file: Path) -> Callable[[DataFrame, in
 
 def pause_after(sent: Sent) -> int:
     """How many seconds a job pauses after a batch of which this became."""
-    failed, went_well = sent.failed + sent.retried, max(sent.handled, sent.sent)  # some are only passed on
-    return min(failed, _LONGEST_SECONDS) if failed >= _LEAST and failed > went_well else 0
+    failed = sent.failed + sent.retried
+    others = max(sent.handled, sent.sent) + sent.waiting  # what is only passed on is sent, and not handled
+    return min(failed, _LONGEST_SECONDS) if failed >= _LEAST and failed > others else 0
