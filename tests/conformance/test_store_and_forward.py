@@ -419,6 +419,23 @@ def test_a_job_subscribes_its_queue_to_what_its_options_name(engine, elsewhere, 
     assert line in capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.parametrize("create", [True, False])
+def test_an_error_queue_in_another_database_is_not_looked_for_at_home(engine, elsewhere, capsys, create):
+    """Nor is it created there. Its database may be down when the job starts."""
+    create_home(engine, "Shop.Forward", "outgoing")
+    create_outbox(elsewhere, "Shop.Forward")
+    ends = {"errorQueue": "failed", "auditQueue": "done"}
+    urls = {f"endpoint.{name}.url": elsewhere.url for name in ends.values()}
+    options = store_and_forward.StoreAndForwardOptions.parse({"checkpoint": "none"})
+    job = store_and_forward.StoreAndForward.of(
+        {"url": engine.url, "queue": "outgoing"},
+        {"url": elsewhere.url, "endpoint": "Shop.Forward", **ends, **urls},
+        options,
+    )
+    job.make_ready(create)
+    assert "created queue=" not in capsys.readouterr().out
+
+
 def test_an_event_goes_to_all_that_have_subscribed_in_the_other_database(
     job, engine, outgoing, other, billing
 ):

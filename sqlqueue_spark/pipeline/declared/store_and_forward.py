@@ -8,7 +8,7 @@ While a database is down, messages for it wait in the table QUEUE.Delayed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
@@ -96,10 +96,16 @@ class StoreAndForward:
         :param create: create what is missing first, and print a line for each; in the other databases the
             outbox, except in those that are down.
         """
-        places, options = self.places, self.options
+        places, options, home = self.places, self.options, self.places.home
+
+        def here(queue: str | None) -> str | None:
+            """The queue, unless it lies in another database, which may be down."""
+            return queue if queue and places.beside(queue).target == places.at_home else None
+
+        home = replace(home, error_queue=here(home.error_queue), audit_queue=here(home.audit_queue))
         make_ready(
             self.own,
-            Places(places.home, places.home),
+            Places(home, home),
             create=create,
             retries=True,
             events=options.subscribe,
