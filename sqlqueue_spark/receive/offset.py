@@ -110,7 +110,7 @@ class Offset:
         self.mode: str = json.get("mode", RECEIVE_ONLY)
         self.serial: int = json.get("serial", 0)  # the first versions wrote none
         #: In mode ``sendsAtomicWithReceive`` the table where what the batch sends waits for its settling.
-        self.stage: str = json.get("stage", "")
+        self.stage = Table.from_text(json["stage"]) if json.get("stage") else None
 
     def to_json(self) -> Json:
         """The offset as Spark writes it. Equal offsets give equal texts."""

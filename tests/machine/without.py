@@ -88,20 +88,25 @@ def patient_settling() -> Iterator[None]:
     """Settling empties the stage, for which it wants the table for itself, and gives the rows back at the first error."""
     send = StageDispatch.send
 
-    def settle(self: OpenClaim, send: Callable[[], None]) -> None:
+    def settle(self: OpenClaim, send: Callable[[], int | None]) -> int | None:
         try:
             for part in self.parts:
                 part.delete()
-            send()
+            sent = send()
             self.session.connection.commit()
         except Exception:
             self.release()
             raise
+        return sent
 
-    def send_and_empty(self: StageDispatch, session: QueueSession, end: Offset, *, deleting: int) -> None:
-        send(self, session, end, deleting=deleting)
-        if self._sent is not None:
-            Stage(session.connection, Table.from_text(end.stage)).clear()
+    def send_and_empty(
+        self: StageDispatch, session: QueueSession, end: Offset, *, deleting: int
+    ) -> int | None:
+        sent = send(self, session, end, deleting=deleting)
+        if sent is not None:
+            assert end.stage is not None
+            Stage(session.connection, end.stage).clear()
+        return sent
 
     with (
         mock.patch.object(OpenClaim, "settle", settle),
@@ -175,13 +180,13 @@ def one_transaction() -> Iterator[None]:
     """What is left of a batch is sent in one transaction and deleted in the next."""
     settle = OpenClaim.settle
 
-    def settle_twice(self: OpenClaim, send: Callable[[], None]) -> None:
+    def settle_twice(self: OpenClaim, send: Callable[[], int | None]) -> int | None:
         if self.settling is Settling.ITS_CLAIM:
-            settle(self, send)
-            return
-        send()
+            return settle(self, send)
+        sent = send()
         self.session.connection.commit()
         settle(self, lambda: None)
+        return sent
 
     with mock.patch.object(OpenClaim, "settle", settle_twice):
         yield
@@ -192,9 +197,10 @@ def stage_of_the_offset() -> Iterator[None]:
     """A source that is no longer atomic deletes a batch and leaves on the stage what the batch sends."""
     send = StageDispatch.send
 
-    def send_if_atomic(self: StageDispatch, session: QueueSession, end: Offset, *, deleting: int) -> None:
-        if self._own is not None:
-            send(self, session, end, deleting=deleting)
+    def send_if_atomic(
+        self: StageDispatch, session: QueueSession, end: Offset, *, deleting: int
+    ) -> int | None:
+        return None if self._own is None else send(self, session, end, deleting=deleting)
 
     with mock.patch.object(StageDispatch, "send", send_if_atomic):
         yield
@@ -204,7 +210,7 @@ def stage_of_the_offset() -> Iterator[None]:
 def batches_left_to_the_sink() -> Iterator[None]:
     """The stage sends a batch that was begun atomic, though its sink sends it by itself since."""
 
-    def leave(_: StageDispatch, __: Offset) -> None: ...
+    def leave(_: StageDispatch, __: Offset, ___: Table) -> None: ...
 
     with mock.patch.object(StageDispatch, "_leave_to_the_sink", leave):
         yield

@@ -7,6 +7,7 @@ import zlib
 import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive.offset import INITIAL, JointOffset, Offset, next_serial
 from sqlqueue_spark.row_set import RowSet
 
@@ -179,7 +180,7 @@ def test_an_offset_over_several_queues_survives_the_log():
         (part.queue, part.identity, part.live, part.expired, part.witnesses) for part in (BILLING, OFFSET)
     ]
     assert {(part.mode, part.serial, part.stage) for part in read.parts} == {
-        ("sendsAtomicWithReceive", 7, "Forward.Outgoing@[dbo]")
+        ("sendsAtomicWithReceive", 7, Table(table="Forward.Outgoing", schema="dbo"))
     }
     assert (read.claimed, read.empty, read.taken) == (7, False, False)
 

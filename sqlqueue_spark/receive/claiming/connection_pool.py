@@ -63,8 +63,7 @@ class QueueSession:
         """
         table = next((table for table, its in self._pool.names.items() if its == name), None)
         if table is None:
-            address = Address.parse(name)
-            table = Table(table=address.table, schema=address.schema or "", catalog=address.catalog)
+            table = Table.from_text(name)
         try:
             return self.at(table)
         except QueueError:

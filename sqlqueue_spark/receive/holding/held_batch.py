@@ -108,7 +108,7 @@ class HeldBatch:
         if held.lost:
             held = self._held = held.locked_again(*self._lock(held.end, held.wanted(), logged=True))
         try:
-            held.settle(lambda: self.staging.send(held.session, held.end, deleting=held.count))
+            sent = held.settle(lambda: self.staging.send(held.session, held.end, deleting=held.count))
         except ConnectionLost as error:
             log.warning("claim_lost queue=%s rows=%d: %s", held.session.name, held.count, error)
             held.release()
@@ -121,7 +121,7 @@ class HeldBatch:
             raise
         self._pool.give_back(held.session)
         self._held, self._settled = None, held.end
-        self.staging.settled()
+        self.staging.say_sent(held.end.stage, sent)
         held.say_settled()
 
     def _gave_up(self, held: OpenClaim, error: SqlQueueError) -> SqlQueueError:

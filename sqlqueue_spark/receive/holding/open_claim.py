@@ -46,13 +46,14 @@ class OpenClaim(NextBatch):
             if each.queue in parts
         ]
 
-    def settle(self, send: Callable[[], None]) -> None:
+    def settle(self, send: Callable[[], int | None]) -> int | None:
         """Delete the rows, send what the batch has staged, and commit.
 
         Spark has logged the batch, so its rows are not given back for a passing reason. An attempt that fails
         is undone to a savepoint, and tried again for ``commandTimeout``.
 
         :param send: sends in the open transaction. It may be called again after its work was undone.
+        :returns: what ``send`` returned.
         :raises ConnectionLost: the transaction is gone. Any other error leaves it open, and the rows locked.
         """
         own = self.settling is Settling.ITS_CLAIM
@@ -61,12 +62,13 @@ class OpenClaim(NextBatch):
         connection, queue = self.session.connection, self.session.name
         told = False
 
-        def attempt() -> None:
+        def attempt() -> int | None:
             with connection.attempt():
                 for part in self.parts:
                     part.delete()
-                send()
+                sent = send()
                 fail_points.step(fail_points.DELETED if own else fail_points.LEFT_DELETED)
+            return sent
 
         def tell(error: SqlQueueError) -> None:
             nonlocal told
@@ -77,12 +79,13 @@ class OpenClaim(NextBatch):
 
         seconds = connection.target.command_timeout.total_seconds()
         patience = Retry(f"settling a batch of {queue}", seconds=seconds)
-        patience.retried(attempt, may_go_away, on_failure=tell, kind=SqlQueueError)
+        sent = patience.retried(attempt, may_go_away, on_failure=tell, kind=SqlQueueError)
         try:
             connection.commit()
         except SqlQueueError as error:  # whatever it was, the transaction has ended
             raise ConnectionLost(f"A batch of {queue} could not be committed: {error}") from error
         fail_points.step(fail_points.COMMITTED if own else fail_points.LEFT_COMMITTED)
+        return sent
 
     def locked_again(self, session: QueueSession, parts: Sequence[QueueRows]) -> OpenClaim:
         """The same logged batch after its transaction was lost: that of ``session`` now holds ``parts``."""

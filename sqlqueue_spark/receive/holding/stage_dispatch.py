@@ -49,7 +49,6 @@ class StageDispatch:
         self._empty = False
         #: Whether this process has looked at the stages that were used before it began.
         self._looked_back = False
-        self._sent: tuple[str, Table, int] | None = None
 
     def open(self, start: Offset | None, end: Offset) -> None:
         """Give the stage to the batch that ends with ``end``, once: Spark may plan it again while it runs.
@@ -69,26 +68,25 @@ class StageDispatch:
                 sent = stage.move_waiting()
                 stage.open(_digest(end), queue=_queues(end))
             self._empty = False
-            self._say_sent(self._own, sent)
+            self.say_sent(self._own, sent)
         else:
             self._send_left_before(start, but=end.stage)
-            if end.stage:
-                self._leave_to_the_sink(end)
+            if end.stage is not None:
+                self._leave_to_the_sink(end, end.stage)
         self._opened = end
 
-    def send(self, session: QueueSession, end: Offset, *, deleting: int) -> None:
+    def send(self, session: QueueSession, end: Offset, *, deleting: int) -> int | None:
         """Move what the batch has staged into its destinations, in the open transaction; harmless twice.
 
         :param deleting: how many of the batch's rows the transaction deletes. With 0, an earlier transaction
             did all this.
+        :returns: how many messages; None where the stage has nothing of the batch.
         :raises ConfigurationError: not all that the batch has staged is there, and either rows would be
             deleted, or the batch claimed none and so cannot run again.
         """
-        self._sent = None
-        if not end.stage:
-            return
-        table = Table.from_text(end.stage)
-        stage = Stage(session.connection, table, self._options)
+        if end.stage is None:
+            return None
+        stage = Stage(session.connection, end.stage, self._options)
         try:
             moved = stage.move(_digest(end)) if self._opened == end or stage.exists() else None
         except Incomplete as error:
@@ -102,21 +100,19 @@ class StageDispatch:
                 raise stage.lost(error) from error
             log.warning("nothing_to_send queue=%s: %s, and no row of the batch is left", session.name, error)
             stage.give_up()
-            return
-        if moved is not None:
-            self._sent = (session.name, table, moved)
-        elif deleting:
+            return None
+        if moved is None and deleting:
             raise ConfigurationError(
-                f"What the last batch of {session.name} sent is not on the stage {table} any more, so its "
+                f"What the last batch of {session.name} sent is not on the stage {end.stage} any more, so its "
                 f"{deleting} rows stay in the queue: another pipeline of the same option stream has emptied "
                 f"the stage. Give each a name of its own. {_RUN_AGAIN}"
             )
+        return moved
 
-    def settled(self) -> None:
-        """Note that the transaction in which :meth:`send` was called is committed."""
-        if self._sent is not None:
-            log.info("sent queue=%s stage=%s sent=%d", *self._sent)
-            self._sent = None
+    def say_sent(self, stage: Table | None, sent: int | None) -> None:
+        """Log how many messages a stage has sent, once that is committed; None where there was nothing."""
+        if sent is not None:
+            log.info("sent queue=%s stage=%s sent=%d", self._pool.title, stage, sent)
 
     def take(self, start: Offset | None = None) -> None:
         """Hold the stage for a batch that has no rows of this queue, or whose rows do not come again.
@@ -158,7 +154,7 @@ class StageDispatch:
                 if self._just_taken:
                     stage.begin()
                     self._just_taken = False
-            self._say_sent(self._own, sent)
+            self.say_sent(self._own, sent)
             if given_up is not None:
                 log.warning("stage_given_up stage=%s sealed=%s: a batch that was begun there does not belong "
                             "to this checkpoint's last one", self._own, given_up.sealed)  # fmt: skip
@@ -177,7 +173,7 @@ class StageDispatch:
         A batch without rows of this queue leaves the offset as it is, and may stage messages all the same.
         The source looks for them on the stage that the offset names, even if the stream has another by then.
         """
-        if self._own is None or (start is not None and start.stage == self._own.to_text()):
+        if self._own is None or (start is not None and start.stage == self._own):
             return start
         parts: list[Offset] = []
         if not self._options.several:
@@ -237,23 +233,21 @@ class StageDispatch:
     # -- batches of other modes and streams -----------------------------------------------------
 
     def _check_begun_so(self, offset: Offset, own: Table) -> None:
-        if not offset.stage:
+        if offset.stage is None:
             raise ConfigurationError(
                 f"The last batch of {offset.queue} was begun with transactionMode {offset.mode} and has not "
                 f"ended, and its offset cannot remember a stage; start once with transactionMode "
                 f"{offset.mode}, then with {ATOMIC}."
             )
-        begun = Table.from_text(offset.stage)
-        if begun != own:
+        if offset.stage != own:
             raise ConfigurationError(
-                f"The last batch of {offset.queue} was begun with the stage {begun} and has not ended, but "
-                f"the option stream means the stage {own}; start once with the stream of before, then with "
-                "the new one."
+                f"The last batch of {offset.queue} was begun with the stage {offset.stage} and has not "
+                f"ended, but the option stream means the stage {own}; start once with the stream of before, "
+                "then with the new one."
             )
 
-    def _leave_to_the_sink(self, end: Offset) -> None:
+    def _leave_to_the_sink(self, end: Offset, table: Table) -> None:
         """Write into the mark of a batch's stage that its sink sends the batch, and the stage never does."""
-        table = Table.from_text(end.stage)
         with self._pool.borrowed() as session:
             create_stage(session.connection, table)
             stage = Stage(session.connection, table, self._options)
@@ -270,7 +264,7 @@ class StageDispatch:
                     )
                 sent = stage.move_waiting()
                 stage.open(_digest(end), queue=_queues(end), mode=self._options.transaction_mode)
-        self._say_sent(table, sent)
+        self.say_sent(table, sent)
 
     def _given_up(self, stage: Stage, mark: Mark) -> Mark | None:
         """Make the mark of a claim idle that is not of this checkpoint's last batch; return it as it was.
@@ -309,7 +303,7 @@ class StageDispatch:
             if not before:
                 self._send_left(named)
 
-    def _send_left_before(self, start: Offset | None, *, but: str = "") -> None:
+    def _send_left_before(self, start: Offset | None, *, but: Table | None = None) -> None:
         """Send what waits on the stage of ``start`` if no later step would find it: of Spark before 4.2.
 
         :param but: the stage that the next offset names.
@@ -333,8 +327,7 @@ class StageDispatch:
 
     def _named(self, start: Offset | None) -> set[Table]:
         """The stage that an offset names, unless it is the source's own."""
-        named = "" if start is None else start.stage
-        return ({Table.from_text(named)} if named else set[Table]()) - {self._own}
+        return set() if start is None or start.stage in (None, self._own) else {start.stage}
 
     def _by_stream(self) -> set[Table]:
         """The stage that ``stream`` means to a source whose mode was changed, so that it has none."""
@@ -359,7 +352,7 @@ class StageDispatch:
                         sent = stage.move_waiting(before=self._last_batch(session))
                     elif table not in self._by_stream() and (mark := stage.mark()) is not None and mark.waits:
                         raise _in_use(table, ", ".join(whom))
-            self._say_sent(table, sent)
+            self.say_sent(table, sent)
 
     def _last_batch(self, session: QueueSession) -> Batch | None:
         """The last batch in the mark of the own stage: what it has staged on another stage is void.
@@ -371,10 +364,6 @@ class StageDispatch:
         own = Stage(session.connection, self._own, self._options)
         mark = own.mark() if own.exists() else None
         return mark.batch if mark is not None and mark.batch.query else None
-
-    def _say_sent(self, table: Table, sent: int | None) -> None:
-        if sent is not None:
-            log.info("sent queue=%s stage=%s sent=%d", self._options.title, table, sent)
 
 
 _RUN_AGAIN = (
