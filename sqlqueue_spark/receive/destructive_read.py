@@ -86,10 +86,6 @@ class DestructiveReceiver(Receiver):
             self._pool.retried(lambda: self._finish(start))
             self._finished = start
 
-    def stop_at_present_end(self) -> None:
-        super().stop_at_present_end()
-        self._looks.bounded = True
-
     def close(self) -> None:
         self._readings.close()
         super().close()

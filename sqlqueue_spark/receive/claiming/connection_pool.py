@@ -161,8 +161,7 @@ class ConnectionPool:
         self.names = {queue.table.table: queue.name for queue in found}
         self._trusted = {queue.table.table for queue in found if not queue.guarded}
         for queue in found:
-            if queue.name not in self._seen:
-                self._check_takes_changes(queue)
+            self._check_takes_changes(queue)
             if not self.several:
                 session.keep(queue.table.table, queue)
             if queue.name not in self._seen and self._on_first_open is not None:

@@ -30,8 +30,6 @@ class Looks(BatchMaker):
         self._queues: dict[Table, _QueueLook] = defaultdict(
             lambda: _QueueLook(self, PollBackoff(options.poll_interval, clock, sleep))
         )
-        #: Whether the run ends when no row is found. Then a look sleeps through a pause.
-        self.bounded = False
 
     def find(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
         return self._queues[queue.table.table].find(queue, after, up_to, limits)
@@ -91,7 +89,7 @@ class _QueueLook:
         left = rows.between(rows.first, self.planned_to)
         if left != self._again:
             self._pace.found()  # not the same rows as the last time: some of those have come
-        elif self._looks.bounded:
+        elif self._looks.bounded:  # the run ends when no row is found
             self._pace.wait()
         elif not self._pace.due:
             return False

@@ -92,6 +92,8 @@ class BatchMaker(ABC):
     def __init__(self, options: SourceOptions, clock: Callable[[], float]) -> None:
         self._options = options
         self.forwarder = Forwarder(options, clock)
+        #: Whether this run ends at the rows that were there when it began (``Trigger.AvailableNow``).
+        self.bounded = False
         #: The most rows of a batch that the server can bear.
         self.bearable = BearableRows()
 

@@ -61,8 +61,6 @@ class Scanner:
         self._list_again = 0.0
         #: Whether a pattern names the queues, so that they may come and go.
         self._matches = options.queue_pattern is not None
-        #: Whether this run ends at the rows that are there now (``Trigger.AvailableNow``).
-        self._bounded = False
         self._ahead: ClaimAhead | None = None
         self._watch = NeighbourWatch(pool, self._neighbours_seen)
         #: Late rows went before the claim ahead. Now it comes next: there may always be another late row.
@@ -131,7 +129,7 @@ class Scanner:
             for member in self._members.values():
                 highest = session.at(member.table).highest()
                 member.end = LOWEST if highest is None else highest
-        self._bounded = True
+        self._maker.bounded = True
 
     def waiting(self) -> Json | None:
         """How many rows wait, how old the oldest is, how many were left to neighbours; all as last seen.
@@ -299,7 +297,7 @@ class Scanner:
             elif (batch := self._late(start) or self._take_ahead(start, ahead)) is not None:
                 return batch
         batch = self._mark(self._claim(start, self._due(), self._limits, QueueScanner.onward))
-        if batch is None and self._bounded:
+        if batch is None and self._maker.bounded:
             for member in self._members.values():
                 if isinstance(member.aside.failure, TryAgain):
                     raise member.aside.failure  # the run must not end as if that queue were empty
@@ -407,7 +405,7 @@ class Scanner:
         if not self._pool.opened_before:
             with self._pool.borrowed():
                 pass
-        elif self._matches and not self._bounded and self._clock() >= self._list_again:
+        elif self._matches and not self._maker.bounded and self._clock() >= self._list_again:
             self._pool.refresh()
         elif self._listed:
             return

@@ -33,12 +33,10 @@ def known_to_the_sink(part: QueueRows, options: SourceOptions) -> QueueRows:
         texts = [Origin.of(row_id, version, header).key for version, (row_id, header) in found.items()]
         by_key = dict(zip(keys(pa.array(texts, pa.string()), "", OF_ORIGIN).to_pylist(), found, strict=True))
         known = {by_key[each] for each in outbox.seen(by_key)}
-        for first, last in chunk:
-            for version in range(first, last + 1):
-                size = next(sizes)
-                if version in known:
-                    left.live.append(version)
-                    left.sizes.append(size)
+        for version, size in zip(chunk.rows(), sizes, strict=False):
+            if version in known:
+                left.live.append(version)
+                left.sizes.append(size)
     if given_back := len(part.rows.live) - len(left.live):
         log.warning(
             "given_back queue=%s rows=%d: the outbox of %s does not know an outcome of them, so they come "

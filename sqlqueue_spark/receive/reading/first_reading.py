@@ -109,18 +109,17 @@ def _asked(driver: tuple[str, int], question: str) -> bool:
     try:
         with socket.create_connection(driver, timeout=_SECONDS) as connection:
             connection.sendall(f"{question}\n".encode())
-            answer = connection.recv(1)
-    except OSError as error:
-        answer, reason = b"", str(error)
-    else:
+            if answer := connection.recv(1):
+                return answer != _NO
         reason = "it closed the connection"
-    if not answer:
-        _UNREACHABLE.add(driver)
-        log.warning(
-            "second_readings_not_noticed driver=%s:%d reason=%r: a plan that reads a batch twice loses its "
-            "rows without an error", *driver, reason,
-        )  # fmt: skip
-    return answer != _NO
+    except OSError as error:
+        reason = str(error)
+    _UNREACHABLE.add(driver)
+    log.warning(
+        "second_readings_not_noticed driver=%s:%d reason=%r: a plan that reads a batch twice loses its "
+        "rows without an error", *driver, reason,
+    )  # fmt: skip
+    return True
 
 
 #: The drivers that this process has failed to reach.
