@@ -1,19 +1,22 @@
-"""When the next look for late rows is due, and what a claim that failed leaves behind."""
+"""When the next look for late rows is due, how many rows each queue may have, and what a claim that failed leaves behind."""
 
 import dataclasses
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from sqlqueue_spark.errors import ConnectionLost
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.queue_scanner import take_turns
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.row_set import LOWEST, RowSet
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Oldest
 
 OPTIONS = SourceOptions.parse(
@@ -122,3 +125,18 @@ def test_rows_of_a_claim_that_was_lost_count_as_free():
         with pytest.raises(ConnectionLost):
             scanner.next(None, 10)
     assert pool.onward == [LOWEST, LOWEST]
+
+
+@pytest.mark.parametrize("rows, shares", [(HIGHEST, [HIGHEST] * 3), (100, [34, 33, 33]), (2, [1, 1])])
+def test_queues_have_equal_shares_and_of_everything_each_has_all(rows, shares):
+    """A share of everything that is a number is a limit beside one-row receivers."""
+    given: list[int] = []
+
+    def look(_, turn):
+        given.append(turn.limits.rows)
+        return QueueRows(turn.queue, Claimed(live=RowSet([(1, min(turn.limits.rows, 40))])))
+
+    session: Any = SimpleNamespace(hurry=lambda: None, several=True, at=lambda table: table)
+    queues: Any = [SimpleNamespace(name=name, table=name, full=False, served=0) for name in "abc"]
+    list(take_turns(session, queues, BatchLimits(rows=rows, bytes=HIGHEST), look))
+    assert given == shares

@@ -34,6 +34,12 @@ class BatchLimits:
             return self
         return replace(self, rows=-(-self.rows // queues), bytes=-(-self.bytes // queues))
 
+    def less(self, rows: int, size: int) -> BatchLimits:
+        """What one of several queues leaves to the others. No limit stays none."""
+        if self.rows == HIGHEST:
+            return self
+        return replace(self, rows=self.rows - rows, bytes=self.bytes - size)
+
     def beside_receivers(self, table: QueueTable, most_locked: int) -> BatchLimits:
         """The limits where one-row receivers have to step over each row that is locked.
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
@@ -201,5 +201,4 @@ def take_turns(
         yield scanner, part
         if part is not None:
             held |= part.locked
-            rows, size = limits.rows - part.rows.rows, limits.bytes - part.rows.bytes
-            limits = replace(limits, rows=rows, bytes=size)
+            limits = limits.less(part.rows.rows, part.rows.bytes)
