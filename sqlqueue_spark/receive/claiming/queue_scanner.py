@@ -95,9 +95,7 @@ class QueueScanner:
         """
         after = self.head.next(self._clock())
         part = self._look(turn, self._find_onward, after, self.end)
-        if part is None and self.bounded and after != LOWEST:
-            part = self._look(turn, self._find, LOWEST, self.end)
-        if part is None and self.bounded and self.headroom.beside_neighbours:
+        if part is None and self.bounded and (after != LOWEST or self.headroom.beside_neighbours):
             part = self._look(turn, self._find, LOWEST, self.end)
         return part
 
@@ -110,7 +108,7 @@ class QueueScanner:
     def late(self, turn: Turn) -> QueueRows | None:
         """Late rows from below, above those that are left to neighbours, when it is time to look for them."""
         above = self.headroom.end
-        ranges = [(max(after, above), end) for after, end in self._late_rows() if end > above]
+        ranges = [(max(after, above), end) for after, end in self.late_ranges() if end > above]
         seconds = 0.0
         for after, end in ranges:
             if (part := self._look(turn, self._find, after, end)) is not None:
@@ -125,11 +123,7 @@ class QueueScanner:
         highest = self.end if self.bounded else turn.queue.highest()
         return self._look(turn, self._find, LOWEST, LOWEST if highest is None else highest)
 
-    @property
-    def late_due(self) -> bool:
-        return bool(self._late_rows())
-
-    def _late_rows(self) -> list[tuple[int, int]]:
+    def late_ranges(self) -> list[tuple[int, int]]:
         return self.head.late_rows(self._clock())
 
     def nothing_found(self) -> None:

@@ -6,7 +6,7 @@ neighbours, and how long it rests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -223,7 +223,7 @@ class Scanner:
             self._forget_claims()
 
     def _forget_claims(self) -> None:
-        """Free rows may stand where a claim ahead was."""
+        """Free rows may stand where a claim was that is given back."""
         for member in self._members.values():
             member.headroom.forget_claims()
 
@@ -259,7 +259,7 @@ class Scanner:
                     self._look_behind(session, held)
         except BaseException as error:
             held.release()
-            self._given_back(self._of(held))
+            self._forget_claims()
             if isinstance(error, QueueFails):
                 return None  # the claim that follows meets the same, and does without that queue
             raise
@@ -307,7 +307,7 @@ class Scanner:
         """Late rows, which go before the claim ahead, but not twice in a row."""
         if self._ahead_waited:
             return None
-        members = [member for member in self._due() if member.late_due]
+        members = [member for member in self._due() if member.late_ranges()]
         batch = self._claim(start, members, self._limits, QueueScanner.late, counts=False)
         self._ahead_waited = batch is not None
         return batch
@@ -346,8 +346,9 @@ class Scanner:
         looked: dict[QueueScanner, QueueRows | None] = {}
 
         def turn() -> list[QueueRows]:
-            self._given_back(looked.items())
-            looked.clear()
+            if looked:
+                self._forget_claims()
+                looked.clear()
             now = self._clock()
             due = [member for member in members if now >= member.aside.until]
             looked.update(take_turns(session, due, limits, look))  # as far as it comes before an error
@@ -374,17 +375,11 @@ class Scanner:
                 return batch  # the session stays lent: its transaction holds the rows
             session.rollback()
         except BaseException:
-            self._given_back(looked.items())
             session.connection.close()
+            self._forget_claims()
             raise
         self._pool.give_back(session)
         return batch
-
-    def _given_back(self, found: Iterable[tuple[QueueScanner, QueueRows | None]]) -> None:
-        """Forget what was found: its rows are free again."""
-        for member, part in found:
-            if part is not None:
-                member.headroom.forget_claims()
 
     def _learn(self, looked: Mapping[QueueScanner, QueueRows | None], *, rests: bool) -> None:
         for member, part in looked.items():

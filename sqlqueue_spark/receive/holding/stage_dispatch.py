@@ -139,7 +139,9 @@ class StageDispatch:
         Call it between two batches, when the one that ends with ``start`` is settled. Spark asks for more
         only when it has logged all earlier batches.
         """
-        self._look_back(start)
+        if not self._looked_back:
+            self._send_left(_named(start), self._by_stream())
+            self._looked_back = True
         if self._own is None:
             return
         with self._at_home() as stage:
@@ -284,32 +286,25 @@ class StageDispatch:
             )
         return stage.give_up()
 
-    def _look_back(self, start: Offset | None) -> None:
-        """Send what batches without rows of this queue have left on stages that the stream used before."""
-        if not self._looked_back:
-            self._send_left(self._named(start) | self._by_stream())
-            self._looked_back = True
-
     def _look_back_once(self, start: Offset | None, end: Offset) -> None:
         """Send what waits on the stage of the batch before, if this batch is opened for the first time.
 
         Spark before 4.2 tells of that batch only now. An earlier run of this batch has looked there before it
         opened the own stage; the sink may have put something there since.
         """
-        named = self._named(start)
-        if named:
+        if _named(start) not in (None, self._own):
             with self._at_home() as stage, stage.connection.transaction():
                 before = _opened_for(end, stage.mark())
             if not before:
-                self._send_left(named)
+                self._send_left(_named(start))
 
     def _send_left_before(self, start: Offset | None, *, but: Table | None = None) -> None:
         """Send what waits on the stage of ``start`` if no later step would find it: of Spark before 4.2.
 
         :param but: the stage that the next offset names.
         """
-        if start is not None and start.stage != but:
-            self._send_left(self._named(start) - self._by_stream())
+        if _named(start) not in (but, self._by_stream()):
+            self._send_left(_named(start))
 
     def _resent(self, stage: Stage, start: Offset | None, mark: Mark) -> int | None:
         """Send once more what a batch that claimed no rows has staged, if a fail-over took its settling back.
@@ -325,32 +320,28 @@ class StageDispatch:
         except Incomplete as error:
             raise stage.lost(error) from error
 
-    def _named(self, start: Offset | None) -> set[Table]:
-        """The stage that an offset names, unless it is the source's own."""
-        return set() if start is None or start.stage in (None, self._own) else {start.stage}
-
-    def _by_stream(self) -> set[Table]:
+    def _by_stream(self) -> Table | None:
         """The stage that ``stream`` means to a source whose mode was changed, so that it has none."""
         if self._own is None and self._options.stream:
             with contextlib.suppress(ConfigurationError):  # no stage can have this name
-                return {table_of(self._options)}
-        return set()
+                return table_of(self._options)
+        return None
 
-    def _send_left(self, tables: set[Table]) -> None:
+    def _send_left(self, *stages: Table | None) -> None:
         """Send what batches without rows of this queue have left on other stages that no live source holds.
 
         :raises ConfigurationError: messages wait there and a session holds the stage, perhaps one that a dead
             process has left. The next offset would forget the stage, unless the option ``stream`` means it
             too.
         """
-        for table in tables:
+        for table in {each for each in stages if each is not None} - {self._own}:
             with self._pool.transaction() as session:
                 stage, sent = Stage(session.connection, table, self._options), None
                 if stage.exists():
                     whom = stage.holders()
                     if not whom:
                         sent = stage.move_waiting(before=self._last_batch(session))
-                    elif table not in self._by_stream() and (mark := stage.mark()) is not None and mark.waits:
+                    elif table != self._by_stream() and (mark := stage.mark()) is not None and mark.waits:
                         raise _in_use(table, ", ".join(whom))
             self.say_sent(table, sent)
 
@@ -370,6 +361,11 @@ _RUN_AGAIN = (
     "Remove the newest file of the checkpoint's folder commits: the batch then runs again. Where that does "
     "not help, because Spark has begun another batch since, give a new checkpoint folder."
 )
+
+
+def _named(start: Offset | None) -> Table | None:
+    """The stage that an offset names."""
+    return None if start is None else start.stage
 
 
 def _in_use(table: Table, by_whom: str) -> ConfigurationError:
