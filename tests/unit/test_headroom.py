@@ -261,6 +261,14 @@ def test_the_oldest_rows_are_left_though_a_claim_ahead_stood_there():
     assert (beside.claim(), beside.headroom.left) == (9_251, 8_000)
 
 
+def test_the_pace_of_who_gives_a_row_back_while_it_is_measured_is_not_known():
+    beside = Beside([11, *range(13, 10_000)])
+    beside.queue.held = 1
+    beside.sleeps = lambda: beside.queue.rows.insert(1, 12)
+    assert beside.claim() == 11
+    assert beside.headroom.rows == 1_000  # as many as the batch has
+
+
 def test_two_looks_in_a_moment_are_not_two_seconds():
     beside = Beside(range(1, 100_000))
     beside.claim()

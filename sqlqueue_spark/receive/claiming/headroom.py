@@ -262,7 +262,8 @@ class Headroom:
         self._sleep(_MEASURED_SECONDS)
         self.measured_seconds += _MEASURED_SECONDS
         after = queue.oldest(before.floor, before.last, before.last, 1)
-        return (before.free - after.free_before) / _MEASURED_SECONDS
+        taken = max(0, before.free - after.free_before)  # they may also give rows back
+        return taken / _MEASURED_SECONDS
 
     def _look(self, queue: Queue, left: _Left, count: int) -> Oldest:
         return queue.oldest(left.floor, left.up_to, max(left.up_to, self._claimed_to), count)
