@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal, Never, Self
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row
 
 from sqlqueue_spark.engines.database_retry import Retry
@@ -181,9 +182,11 @@ class SqlQueueSink:
         self._rows_wait = self.databases is not None and columns.tells_rows
         # Outcomes are not looked at before: the handler that made them must not run twice.
         looked_at = "Destination" in columns.names and not columns.outcomes
-        rows = kept = df.persist() if looked_at else df
+        kept = looked_at and df.storageLevel == StorageLevel.NONE  # else a user keeps it
+        if kept:
+            df.persist()
         try:
-            named = addresses(rows, columns.names if looked_at else {}, self._options)
+            named = addresses(df, columns.names if looked_at else {}, self._options)
             batch = batch_of(df, batch_id)
             if columns.outcomes:
                 warn_if_computed_again(df, batch)
@@ -206,7 +209,7 @@ class SqlQueueSink:
                 lambda _: sent_before,
             )
             self._last_run = run
-            rows = needed(rows, columns)
+            rows = needed(df, columns)
             down = None if self.databases is None else self.databases.down()
             task = SendTask(
                 columns, self._destinations, down, self._answers, first_try=self._first_try(batch)
@@ -228,8 +231,8 @@ class SqlQueueSink:
             self._destinations.forget()
             raise
         finally:
-            if kept is not df:
-                kept.unpersist()
+            if kept:
+                df.unpersist()
 
     def _first_try(self, batch: Batch) -> bool:
         """Whether this process has sent another batch of the query, and not this one."""

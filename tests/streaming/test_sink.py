@@ -244,6 +244,19 @@ def test_a_sink_pickles_and_tells_no_secret(spark, postgresql, guarded_url):
     assert "sesame" not in str(caught.value)
 
 
+def test_spark_keeps_no_batch_whose_rows_name_their_destinations(spark, postgresql):
+    """Nor is one forgotten that the user keeps."""
+    postgresql.create_queue("billing")
+    sink = SqlQueueSink(url=postgresql.url, endpoint="Sales", outbox="none")
+    to = F.lit("billing").alias("Destination")
+    batch, kept = (orders(spark, range(count)).select("*", to) for count in (3, 4))
+    kept.persist()
+    for number, each in enumerate((batch, kept)):
+        sink(each, number)
+    assert [each.storageLevel.useMemory for each in (batch, kept)] == [False, True]
+    kept.unpersist()
+
+
 # -- forwarding -----------------------------------------------------------------------------------
 
 
