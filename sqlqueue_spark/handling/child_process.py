@@ -180,8 +180,9 @@ class ChildProcess:
 
     def _died(self) -> Never:
         self._reap(1.0)
+        how = _end_of(self._status)  # by itself, before it is killed
         self.end()
-        raise ChildEnded(WorkerDied(f"The handler's process {_end_of(self._status)}."), self._position())
+        raise ChildEnded(WorkerDied(f"The handler's process {how}."), self._position())
 
     def _position(self) -> int | None:
         return None if self._seen.position == Seen.NOTHING else self._seen.position

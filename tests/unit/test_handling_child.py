@@ -93,12 +93,18 @@ def crash(how):
     how()
 
 
+def close_and_stay():
+    os.closerange(3, 256)
+    time.sleep(60)
+
+
 ENDS = {
     "exit": lambda: os._exit(3),
     "segmentation fault": lambda: crash(lambda: ctypes.string_at(0)),
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "abort": lambda: crash(os.abort),
     "closed channel": lambda: os.closerange(3, 256),
+    "closed channel and no end": close_and_stay,
 }
 
 
@@ -113,6 +119,7 @@ def test_the_message_that_ends_its_process_fails_and_the_others_are_handled(end)
         ("exit", "The handler's process ended itself with status 3."),
         ("segmentation fault", "The handler's process was killed by SIGSEGV."),
         ("kill", "The handler's process was killed by SIGKILL, perhaps because the memory was used up."),
+        ("closed channel and no end", "The handler's process closed its channel."),
     ],
 )
 def test_the_failure_says_how_the_process_ended(end, said):
