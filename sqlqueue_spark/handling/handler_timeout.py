@@ -12,7 +12,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from sqlqueue_spark.errors import HandlerTimeout
 
@@ -33,7 +32,6 @@ class Watch:
         self._timeout = timeout
         self._until = math.inf
         self._hears = False
-        self._alarm: Any = self._ring  # one object, so that it is known again
 
     @contextlib.contextmanager
     def alarms(self) -> Iterator[None]:
@@ -53,8 +51,7 @@ class Watch:
     def listen(self) -> None:
         """Set the alarm. Call it again now and then, because a handler may have set an alarm, too."""
         if self._hears:
-            if signal.getsignal(signal.SIGALRM) is not self._alarm:
-                signal.signal(signal.SIGALRM, self._alarm)
+            signal.signal(signal.SIGALRM, self._ring)
             signal.setitimer(signal.ITIMER_REAL, self._timeout)
 
     def __enter__(self) -> None:

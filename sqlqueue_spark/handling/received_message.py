@@ -13,18 +13,13 @@ from sqlqueue_spark.errors import WrongBody
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
-    FORWARD_DESTINATION,
     MESSAGE_ID,
-    STORED_EVENT,
-    STORED_FOR,
     parse_headers,
     type_names,
 )
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS
 from sqlqueue_spark.messages.transit import goes_elsewhere
 
-#: Headers of messages that may be for another queue.
-_ELSEWHERE = {FORWARD_DESTINATION, STORED_FOR, STORED_EVENT}
 #: The columns of which a message is made, in small letters: a frame may spell them as it likes.
 COLUMNS = ("queue", "id", "rowversion", "headers", "body", "replytoaddress")
 
@@ -92,7 +87,7 @@ def received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:
     ]
     for queue, row_id, row_version, text, body, reply_to in zip(*columns, strict=True):
         headers = parse_headers(text)
-        if headers is None or (headers.keys() & _ELSEWHERE and goes_elsewhere(headers, queue)):
+        if headers is None or goes_elsewhere(headers, queue):
             yield None
         else:
             yield ReceivedMessage(

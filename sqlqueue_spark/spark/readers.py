@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -64,11 +64,8 @@ class QueueStreamReader(DataSourceStreamReader):
     def stop(self) -> None:
         self._source.close()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"options": self._options}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["options"])  # type: ignore[misc] # a reader opens nothing when made
+    def __reduce__(self) -> tuple[Callable[[SourceOptions], Self], tuple[SourceOptions]]:
+        return type(self), (self._options,)  # a reader opens nothing when made
 
 
 @sentence_first
