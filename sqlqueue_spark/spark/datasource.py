@@ -17,7 +17,6 @@ from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.allowed_code import check
 from sqlqueue_spark.spark.datasource_options import own_options
 from sqlqueue_spark.spark.error_boundary import sentence_first
-from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.readers import (
     QueueStreamReader,
     SqlQueuePeekReader,
@@ -46,7 +45,6 @@ class SqlQueueDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns of the rows, for ``load()``; so this is the moment to refuse options and queues."""
         options = self._source_options()
-        log_to_stderr()
         look_before(options)
         return schema_of(options)
 

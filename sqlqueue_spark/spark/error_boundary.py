@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 
 from sqlqueue_spark.errors import SqlQueueError, why
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.spark.processes import is_of_spark, log_to_stderr
+from sqlqueue_spark.spark.processes import begin_call, is_of_spark
 
 log = logger(__name__)
 
@@ -29,7 +29,7 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def sentence_first(kind: Kind) -> Kind:
-    """The class, whose public methods Spark calls in its own processes."""
+    """The class, whose public methods Spark calls in its own processes. Each begins with :func:`begin_call`."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(kind, name, _said(method))
@@ -42,7 +42,7 @@ def shorten(error: Exception) -> None:
     Py4J prints the stack trace of its callback above the error, and a cause above that. So an error of ours,
     also one out of a worker, has its own sentence as its cause.
     """
-    if isinstance(error, SqlQueueError | PySparkException) and not _traced():
+    if isinstance(error, SqlQueueError | PySparkException) and not log.isEnabledFor(logging.DEBUG):
         ours = isinstance(error, SqlQueueError) or "sqlqueue_spark.errors." in str(error)
         sentence = SqlQueueError(why(error)) if ours else None
         error.__traceback__, error.__cause__, error.__suppress_context__ = None, sentence, True
@@ -51,6 +51,7 @@ def shorten(error: Exception) -> None:
 def _said(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*given: Any, **named: Any) -> Any:
+        begin_call()
         try:
             with _sentence_alone():
                 result = method(*given, **named)
@@ -90,11 +91,6 @@ def _sentence_alone() -> Iterator[None]:
     try:
         yield
     except SqlQueueError:
-        if is_of_spark() and not _traced():
+        if is_of_spark() and not log.isEnabledFor(logging.DEBUG):
             os.environ[_HIDE] = "1"
         raise
-
-
-def _traced() -> bool:
-    log_to_stderr()
-    return log.isEnabledFor(logging.DEBUG)

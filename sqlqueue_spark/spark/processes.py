@@ -41,8 +41,8 @@ def log_to_stderr() -> None:
     ours.setLevel(level)
 
 
-def begin_task() -> None:
-    """What every task of ours does first."""
+def begin_call() -> None:
+    """What every call by Spark does first."""
     log_to_stderr()
     if TaskContext.get() is not None:  # else it runs in a process of the user
         leave_out_modules()

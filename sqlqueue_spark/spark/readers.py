@@ -24,7 +24,7 @@ from sqlqueue_spark.receive.reading.first_reading import Reading
 from sqlqueue_spark.receive.reading.peek import plan_peek, plan_rows
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.error_boundary import sentence_first
-from sqlqueue_spark.spark.processes import begin_task, leave_ctrl_c_to_the_program, log_to_stderr
+from sqlqueue_spark.spark.processes import leave_ctrl_c_to_the_program
 from sqlqueue_spark.tables.queues import Queue
 
 log = logger(__name__)
@@ -41,7 +41,6 @@ class QueueStreamReader(DataSourceStreamReader):
     """
 
     def __init__(self, options: SourceOptions) -> None:
-        log_to_stderr()
         leave_ctrl_c_to_the_program()
         self._options = options
         kind = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
@@ -55,7 +54,6 @@ class QueueStreamReader(DataSourceStreamReader):
         return [InputPartition(task) for task in self._plan(Offset.from_json(start), Offset.from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        begin_task()
         return SliceReader(Target.of(self._options), _reading()).rows(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:

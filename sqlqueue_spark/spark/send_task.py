@@ -18,7 +18,6 @@ from sqlqueue_spark.send import Destinations, FrameColumns, Sender, Sent, builde
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.spark.arrow_batches import plain
 from sqlqueue_spark.spark.error_boundary import sentence_first
-from sqlqueue_spark.spark.processes import begin_task
 
 log = logger(__name__)
 
@@ -62,7 +61,6 @@ class SendTask:
 
         :returns: what became of it, and how many messages have no type.
         """
-        begin_task()
         builder = builder_of(self.columns, self.destinations.places, self.answers)
         waits = self.down is not None and self.columns.tells_rows  # else the batch waits
         down = dict(self.down or {}) if waits else None
@@ -72,7 +70,6 @@ class SendTask:
             return sender.send(builder.compose(plain(batches))), builder.untyped.number
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        begin_task()
         builder = builder_of(self.columns, self.destinations.places, self.answers)
         staged = stage(self.options, self.destinations, builder.compose(plain(batches)))
         counts = {**asdict(staged.sent), "untyped": builder.untyped.number}

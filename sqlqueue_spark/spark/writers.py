@@ -14,7 +14,6 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
 from sqlqueue_spark.spark.error_boundary import sentence_first
-from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import SendTask, log_sent, log_untyped
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 
@@ -54,7 +53,6 @@ class _Writer:
 
     def _check(self, destinations: Destinations, schema: StructType) -> None:
         """Check columns, destination and outbox, before anything is sent."""
-        log_to_stderr()
         options = destinations.options
         columns = FrameColumns.of([(each.name, each.dataType.simpleString()) for each in schema], options)
         named = () if options.queue is None else (options.queue,)
@@ -69,7 +67,6 @@ class _Writer:
 
         :param which: the batch, in front of the figures in the line.
         """
-        log_to_stderr()  # Spark calls this in another process
         done = [each for each in messages if isinstance(each, _Committed)]
         log_sent(which, sum((each.sent for each in done), Sent()))
         if untyped := sum(each.untyped for each in done):

@@ -33,9 +33,9 @@ def test_a_task_leaves_them_out_in_sparks_worker_alone(monkeypatch):
     """The program on the driver, and a test, are somebody else's."""
     calls, frozen = [], gc.get_freeze_count()
     monkeypatch.setattr(processes, "leave_out_modules", lambda: calls.append("left out"))
-    processes.begin_task()
+    processes.begin_call()
     assert calls == []
     monkeypatch.setattr(TaskContext, "get", types.MethodType(lambda _: object(), TaskContext))
-    processes.begin_task()
+    processes.begin_call()
     assert calls == ["left out"]
     assert gc.get_freeze_count() <= frozen  # what others have frozen here may be gone since
