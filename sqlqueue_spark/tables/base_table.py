@@ -19,6 +19,8 @@ class BaseTable:
 
     #: What errors call a table of this kind, what its statements call it, and what they do by default.
     called: ClassVar[str] = "the table"
+    #: What it is called after, of which one chooses another where something else has its name.
+    called_after: ClassVar[str] = "name"
     word: ClassVar[str]
     doing: ClassVar[str] = ""
     #: The statements that create it.

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.database import length_in
 from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.open_connection import Connection
-from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, NoRight, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell, logger
@@ -17,11 +16,6 @@ from sqlqueue_spark.tables.database_facts import database, schema_exists
 from sqlqueue_spark.tables.stages.stage import Stage
 
 log = logger(__name__)
-
-#: The shapes of a new queue table. Only one with a clustered index gives back the room of deleted rows.
-CLASSIC, HEAP = "classic", "heap"
-SHAPES = (CLASSIC, HEAP)
-_CREATIONS = {CLASSIC: "create", HEAP: "create_heap"}
 
 
 class Created(NamedTuple):
@@ -40,46 +34,40 @@ def created(connection: Connection, table: Table, *, new: bool) -> Created:
 
 class _Queue(BaseTable):
     called = "the queue"
-
-    def __init__(self, connection: Connection, table: Table, shape: str) -> None:
-        super().__init__(connection, table)
-        self._statement = creation(connection.dialect, table, shape)
+    word = "queue"
+    creating = ("create",)
 
     def exists(self) -> bool:
         return queue_shape.find_queue(self.connection, self.table) is not None
 
-    def create(self) -> None:
-        """:raises QueueError: the name belongs to something else than a table."""
-        self.connection.execute(self._statement, doing=f"creating {self.table}")
-        if not self.exists():
-            raise QueueError(
-                f"Something else than a table is called {self.table} (a view, say), so the queue was not "
-                "created; choose another name."
-            )
+
+class _Heap(_Queue):
+    creating = ("create_heap",)
 
 
-def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> bool:
-    """As :func:`create_if_missing`, for a queue.
-
-    :param shape: one of :data:`SHAPES`.
-    :raises ConfigurationError: also where the engine does not know the shape.
-    """
-    return create_if_missing(_Queue(connection, table, shape))
+#: The shapes of a new queue table. Only one with a clustered index gives back the room of deleted rows.
+CLASSIC, HEAP = "classic", "heap"
+SHAPES = {CLASSIC: _Queue, HEAP: _Heap}
 
 
-def creation(dialect: Dialect, table: Table, shape: str) -> Statement:
-    """The statement that creates a queue table.
+def of_shape(dialect: Dialect, shape: str) -> type[BaseTable]:
+    """What creates a queue table.
 
     :param shape: one of :data:`SHAPES`.
     :raises ConfigurationError: the engine does not know this shape.
     """
-    statement = dialect.render(_CREATIONS[shape], queue=dialect.table(table))
-    if not statement:
+    kind = SHAPES[shape]
+    if not any(map(dialect.statement, kind.creating)):
         raise ConfigurationError(
             f"A queue table on {dialect.title} has only one shape, which is not {shape!r}; leave the shape "
             "out."
         )
-    return statement
+    return kind
+
+
+def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> bool:
+    """As :func:`create_if_missing`, for a queue. Errors also as :func:`of_shape`."""
+    return create_if_missing(of_shape(connection.dialect, shape)(connection, table))
 
 
 def lock_creation(connection: Connection, table: Table) -> None:
@@ -107,6 +95,10 @@ def create_if_missing(new: BaseTable) -> bool:
     """
     connection, table, called = new.connection, new.table, f"{new.called} {new.name}"
     dialect = connection.dialect
+    taken = QueueError(
+        f"Something else than a table is called {new.name} (a view, say), so {new.called} was not created; "
+        f"choose another {new.called_after}."
+    )
     check_name(dialect, table)
     try:
         with connection.transaction():
@@ -121,7 +113,12 @@ def create_if_missing(new: BaseTable) -> bool:
             lock_creation(connection, table)
             if new.exists():
                 return False
-            new.create()
+            try:
+                new.create()
+            except QueueError as error:
+                raise taken from error
+            if not new.exists():
+                raise taken
             return True
     except NoRight as error:
         grants = str(dialect.render("grants_installer", schema=dialect.quote(table.schema), user="USER"))

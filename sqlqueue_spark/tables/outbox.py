@@ -55,7 +55,7 @@ class OutboxTable(BaseTable):
     An id that is no text of 1 to 200 characters raises a :class:`ConfigurationError`.
     """
 
-    called = "the outbox table"
+    called, called_after = "the outbox table", "endpoint"
     doing = "looking at"
     creating = ("outbox_create", "outbox_index_dispatched_at", "outbox_index_dispatched")
 
@@ -89,19 +89,6 @@ class OutboxTable(BaseTable):
         wanted = {"schema": self.table.schema or None, "name": self.table.table}
         found = self.execute("outbox_exists", "looking for", **wanted)
         return bool(found[0][1]) if found else None
-
-    def create(self) -> None:
-        """As for any table.
-
-        :raises QueueError: the name belongs to something else than a table.
-        """
-        try:
-            super().create()
-        except QueueError as error:
-            raise QueueError(
-                f"Something else than a table is called {self.name} (a view, say), so the outbox table was "
-                "not created; choose another endpoint."
-            ) from error
 
     def seen(self, ids: Iterable[str]) -> set[str]:
         return {each for chunk in self._chunks(ids) for each in self._answer("outbox_seen", chunk)}

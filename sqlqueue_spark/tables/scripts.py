@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.engine_of_url import DIALECTS
-from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.tables import rights
 from sqlqueue_spark.tables.base_table import BaseTable
-from sqlqueue_spark.tables.ddl import CLASSIC, check_name, creation
+from sqlqueue_spark.tables.ddl import CLASSIC, check_name, of_shape
 from sqlqueue_spark.tables.stages.stage_table import StageTable, table_named
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
 
@@ -40,7 +39,7 @@ def create(
     created = []
     for table in naming.tables(wanted, instances, companions):
         check_name(dialect, table)
-        created.append(_script(dialect, table, [creation(dialect, table, shape)]))
+        created.append(script_of(of_shape(dialect, shape), dialect, table))
     if stream is not None:
         created.append(script_of(StageTable, dialect, table_named(stream, naming.default_schema)))
     if subscriptions:
@@ -49,12 +48,11 @@ def create(
 
 
 def script_of(kind: type[BaseTable], database: Database, table: Table) -> str:
-    """A script that creates a table of a kind, to run as it is, any number of times."""
-    return _script(database, table, kind.create_statements(database, table))
+    """A script that creates a table of a kind, to run as it is, any number of times.
 
-
-def _script(database: Database, table: Table, statements: Sequence[Statement]) -> str:
-    """Where the table is there already, some engines must be told to skip the rest."""
+    Where the table is there already, some engines must be told to skip the rest.
+    """
+    statements = kind.create_statements(database, table)
     name = database.literal(database.table(table))
     begin = database.statement("script_begin").written_out({"name": name})
     parts = (begin, ";\n".join(map(str, statements)), str(database.statement("script_end")))

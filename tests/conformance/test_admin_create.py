@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from sqlqueue_spark.administration import queue_peek, queue_tables
+from sqlqueue_spark.administration import delayed_tables, queue_peek, queue_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import scripts
@@ -162,6 +162,28 @@ def test_a_view_of_the_same_name_is_no_queue(postgresql):
         queue_tables.create(options(postgresql), ["orders"])
     assert str(caught.value) == (
         "Something else than a table is called orders@[public] (a view, say), so the queue was not created; "
+        "choose another name."
+    )
+
+
+@pytest.mark.parametrize(
+    "name,called,create",
+    [
+        ("Go.Outgoing", "the stage", lambda given: queue_tables.create(given, [], stream="Go")),
+        ("orders.Delayed", "the table", lambda given: delayed_tables.create(given, "orders")),
+        (
+            "SubscriptionRouting",
+            "the table",
+            lambda given: queue_tables.create(given, [], subscriptions=True),
+        ),
+    ],
+)
+def test_nor_is_it_a_table_beside_the_queues(postgresql, name, called, create):
+    postgresql.execute(f'CREATE VIEW "{name}" AS SELECT 1 AS one')
+    with pytest.raises(QueueError) as caught:
+        create(options(postgresql))
+    assert str(caught.value) == (
+        f"Something else than a table is called {name}@[public] (a view, say), so {called} was not created; "
         "choose another name."
     )
 
