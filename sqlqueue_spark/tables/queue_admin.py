@@ -8,11 +8,10 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.driver_errors import Doing
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, bounded
 from sqlqueue_spark.tables.insert import Inserter
-from sqlqueue_spark.tables.queues import Queue, read_statement
+from sqlqueue_spark.tables.queues import Queue
 
 #: Most bytes of rows whose headers are read together; a larger row is read alone.
 _PAGE_BYTES = 32 << 20
@@ -186,9 +185,7 @@ class QueueAdmin(Queue):
         :param count: at most :attr:`Database.written`.
         """
         way = "peek" if self.seeks else "peek_by_scan"
-        statement = read_statement(self.connection.dialect, self.table, way)
-        wanted = {"after": after, "count": count}
-        rows = self.connection.execute(statement, wanted, doing=Doing("looking at", self.name))
+        rows = self._execute(way, after=after, count=count)
         return [replace(Message(*row), expires=row[4] and row[4].replace(tzinfo=UTC)) for row in rows]
 
     def message(self, row_version: int) -> Message | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -118,11 +118,16 @@ def read_statement(
     """
     if name == "read" and table.row_versions and dialect.statement("read_versions"):
         name = "read_versions"
-    present = table.spelled
-    optional = {name: dialect.quote(name) if name.lower() in present else "NULL" for name in OPTIONAL_COLUMNS}
     numbers = ", ".join(map(str, map(int, in_transit))) or "NULL"
-    made = dialect.render(name, queue=dialect.table(table.table), in_transit=numbers, **optional)
-    return replace(made, queue=table.name)
+    return replace(dialect.render(name, in_transit=numbers, **_names(dialect, table)), queue=table.name)
+
+
+def _names(dialect: Dialect, table: QueueTable) -> Mapping[str, str]:
+    """What statements name: a queue, its database, and the columns that it may lack."""
+    optional = {
+        each: dialect.quote(each) if each.lower() in table.spelled else "NULL" for each in OPTIONAL_COLUMNS
+    }
+    return {"queue": dialect.table(table.table), "catalog": dialect.quote(table.database), **optional}
 
 
 class Queue:
@@ -135,7 +140,7 @@ class Queue:
         self.guarded = guarded
         self._guarded_since: int | None = None
         self._sessions: set[int] = set()
-        self._quoted = connection.dialect.table(table.table)
+        self._names = _names(connection.dialect, table)
 
     @property
     def name(self) -> str:
@@ -215,13 +220,8 @@ class Queue:
 
     def lock_in_transit(self, row_versions: Sequence[int]) -> list[InTransit]:
         """Lock those of these rows that are free, and read them whole, in RowVersion order."""
-        dialect = self.connection.dialect
-        self._guard()
-        runs = RowSet.of(row_versions)
-        statement = read_statement(dialect, self.table, "lock_in_transit")
-        found = self.connection.execute(
-            statement, dialect.bind(runs), doing=Doing("moving on messages of", self.name)
-        )
+        bound = self.connection.dialect.bind(RowSet.of(row_versions))
+        found = self._execute("lock_in_transit", "moving on messages of", **bound)
         return sorted(InTransit(*row) for row in found)
 
     def clean_indexes(self) -> bool:
@@ -332,5 +332,4 @@ class Queue:
         return self.connection.execute(self._render(statement), bound, doing=Doing(doing, self.name))
 
     def _render(self, statement: str) -> Statement:
-        dialect = self.connection.dialect
-        return dialect.render(statement, queue=self._quoted, catalog=dialect.quote(self.table.database))
+        return self.connection.dialect.render(statement, **self._names)

@@ -27,8 +27,7 @@ CREATE SCHEMA {schema}
 SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended(:name, 0))
 
 -- name: create
--- Creates a queue table: the classic one, but with bigserial.
--- Where the table is there already, the statement does nothing. A serial stops at 2,147,483,647 rows in the
+-- Creates a queue table: the classic one, but with bigserial. A serial stops at 2,147,483,647 rows in the
 -- table's life, which is five days at 5,000 messages a second. The statement names no constraints: index
 -- names are per schema, and PostgreSQL finds free ones that carry the table's name.
 CREATE TABLE IF NOT EXISTS {queue} (
@@ -57,7 +56,7 @@ COMMIT;
 -- name: length
 -- Returns how much is in a queue.
 -- out: rows, expired, bytes of headers and bodies, the database's clock in UTC
--- The lengths come from TOAST pointers, so the statement fetches no large body. Plain reads wait for no lock.
+-- Lengths as in claim.
 SELECT count(*),
        count(*) FILTER (WHERE expires <= statement_timestamp() AT TIME ZONE 'UTC'),
        coalesce(sum(coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0)), 0)::bigint,
@@ -67,8 +66,7 @@ FROM {queue}
 -- name: count_up_to
 -- Counts the rows of a queue, and stops at a number.
 -- in: where to stop     out: rows
--- A full count reads the whole table; a probe that only asks whether there are more rows than a number reads
--- no more than that. Plain reads wait for no lock.
+-- A full count would read the whole table.
 SELECT count(*) FROM (SELECT FROM {queue} LIMIT :most) AS counted
 
 -- name: peek

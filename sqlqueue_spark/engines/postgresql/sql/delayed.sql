@@ -2,7 +2,6 @@
 
 -- name: delayed_create
 -- Creates a table of delayed messages as the .NET transport makes it.
--- Where the table is there already, the statement does nothing.
 CREATE TABLE IF NOT EXISTS {delayed} (
     id uuid NOT NULL DEFAULT pg_catalog.gen_random_uuid() PRIMARY KEY,
     headers text NOT NULL,
@@ -12,7 +11,6 @@ CREATE TABLE IF NOT EXISTS {delayed} (
 
 -- name: delayed_index
 -- Creates the index that finds what is due.
--- Names of indexes are per schema, so the name carries the table's.
 CREATE INDEX IF NOT EXISTS {index} ON {delayed} (due)
 
 -- name: delayed_zone
@@ -62,7 +60,7 @@ FROM {delayed}
 -- Nothing of them comes to the client, and each row is read once. The array of ctids makes it a TID scan
 -- whatever the statistics say: a join might read the whole table. Up to the first match is up to the end:
 -- split_part searches for bytes and counts no characters. A row keeps its id, as when a .NET endpoint moves
--- it. SKIP LOCKED and NULL bodies as in delayed_due and delayed_send, RETURNING 1 as in delayed_send.
+-- it. All else is as in delayed_due and delayed_send.
 WITH moved AS (
     DELETE FROM {delayed} AS d
     WHERE d.ctid = ANY (ARRAY(

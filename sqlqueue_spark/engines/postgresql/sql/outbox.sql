@@ -16,8 +16,8 @@ JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = :schema AND c.relname = :name AND c.relkind IN ('r', 'p')
 
 -- name: outbox_create
--- Creates an endpoint's outbox table: that of the .NET persistence.
--- Where the table is there already, the statement does nothing. The columns' names are spelled with capitals.
+-- Creates an endpoint's outbox table: that of the .NET persistence. The columns' names are spelled with
+-- capitals.
 CREATE TABLE IF NOT EXISTS {outbox} (
     "MessageId" varchar(200) PRIMARY KEY,
     "Dispatched" boolean NOT NULL DEFAULT false,

@@ -1,12 +1,12 @@
 -- stage.sql · PostgreSQL · the stage of an atomic pipeline
 
 -- name: stage_create
--- Creates the table in which an atomic pipeline puts what it sends, until the batch is settled. Where the
--- table is there already, the statement does nothing. A row holds a task's messages for one destination, as
--- many as go out in one transaction, column by column. To write messages so and to take them apart again
--- costs half of what a row for each message costs. One row, the mark, has no task. It says which claim the
--- stage belongs to and whose rows count. The primary key: in a database that publishes all its tables no row
--- without one can be changed. Stages of earlier versions have none.
+-- Creates the table in which an atomic pipeline puts what it sends, until the batch is settled. A row holds a
+-- task's messages for one destination, as many as go out in one transaction, column by column. To write
+-- messages so and to take them apart again costs half of what a row for each message costs. One row, the
+-- mark, has no task. It says which claim the stage belongs to and whose rows count. The primary key: in a
+-- database that publishes all its tables no row without one can be changed. Stages of earlier versions have
+-- none.
 CREATE TABLE IF NOT EXISTS {stage} (
     task text NOT NULL,
     destination text NOT NULL,
@@ -30,7 +30,6 @@ ALTER TABLE {stage}
 
 -- name: stage_index
 -- Creates the index that finds the mark of a stage without a scan; it holds no other row.
--- The index's name carries the table's, because names of indexes are per schema.
 CREATE UNIQUE INDEX IF NOT EXISTS {mark} ON {stage} (task) WHERE task OPERATOR(pg_catalog.=) ''
 
 -- name: stage_hold

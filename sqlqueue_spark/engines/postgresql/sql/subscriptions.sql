@@ -2,7 +2,6 @@
 
 -- name: subscriptions_create
 -- Creates the table of subscriptions as the .NET transport makes it.
--- Where the table is there already, the statement does nothing.
 CREATE TABLE IF NOT EXISTS {subscriptions} (
     queueaddress varchar(200) NOT NULL,
     endpoint varchar(200) NOT NULL,

@@ -64,10 +64,8 @@ Id uniqueidentifier NOT NULL,
     RowVersion bigint IDENTITY(1,1) NOT NULL
 
 -- name: create
--- Creates a queue table: the classic one.
--- The caller has seen, under the lock, that the table is not there. The clustered index keeps rows in
--- RowVersion order and gives pages back as they empty, which a heap does not. Index_Expires finds expired
--- rows without a scan.
+-- Creates a queue table: the classic one. The clustered index keeps rows in RowVersion order and gives pages
+-- back as they empty, which a heap does not. Index_Expires finds expired rows without a scan.
 CREATE TABLE {queue} (
     {queue_columns}
 );
@@ -75,8 +73,7 @@ CREATE CLUSTERED INDEX Index_RowVersion ON {queue} (RowVersion);
 CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVersion);
 
 -- name: create_heap
--- Creates a queue table: the one that the .NET installer makes since 2020.
--- The caller has seen, under the lock, that the table is not there. The transport's authors gave the
+-- Creates a queue table: the one that the .NET installer makes since 2020. The transport's authors gave the
 -- clustered index up for speed (https://github.com/Particular/NServiceBus.SqlServer/pull/613). A heap keeps
 -- the pages of deleted rows until it is rebuilt, each claimed row costs two locks, and a claim among rows of
 -- others is made twice. So this shape is not the default.

@@ -2,7 +2,6 @@
 
 -- name: delayed_create
 -- Creates a table of delayed messages as the .NET transport makes it, without a primary key.
--- The caller has seen, under the lock, that the table is not there.
 CREATE TABLE {delayed} (
     Headers nvarchar(max) NOT NULL,
     Body varbinary(max) NULL,
@@ -64,10 +63,10 @@ CROSS APPLY (
 -- in: how many, at most 2,400
 -- out: which row, how many characters of its headers stand before the one that says where it goes, the rest
 --     of them, due, the Id that its header of the origin names
--- The statement reads Headers, so on a heap it locks the row itself. FAST 1 and MAXDOP 1 as in claim.
--- GETUTCDATE() has the column's own type. Due comes as a text, which the statements below get back as it is:
--- a driver's time would not be the same datetime. What style 126 writes (with a T) is read alike whatever
--- language and DATEFORMAT a login has. The headers as in the twin.
+-- The statement reads Headers, so on a heap it locks the row itself. FAST 1 and MAXDOP 1 as in claim. Due
+-- comes as a text, which the statements below get back as it is: a driver's time would not be the same
+-- datetime. What style 126 writes (with a T) is read alike whatever language and DATEFORMAT a login has. The
+-- headers as in the twin.
 SELECT CAST(d.RowVersion AS varchar(20)),
        CASE WHEN w.place = 0 THEN 0 ELSE w.place - 1 END,
        SUBSTRING(d.Headers, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),

@@ -19,8 +19,7 @@ JOIN sys.schemas AS s ON s.schema_id = t.schema_id
 WHERE s.name = :schema AND t.name = :name
 
 -- name: outbox_create
--- Creates an endpoint's outbox table: that of the .NET persistence.
--- The caller has seen, under the lock, that the table is not there. The table is a heap: message ids come in
+-- Creates an endpoint's outbox table: that of the .NET persistence. The table is a heap: message ids come in
 -- no order, and as a clustered key they would split pages all over.
 CREATE TABLE {outbox} (
     MessageId nvarchar(200) NOT NULL PRIMARY KEY NONCLUSTERED,
@@ -78,7 +77,7 @@ OPTION (FAST 1)
 -- none of them is dropped without a word. The caller gives texts that are two to any collation. ORDER BY:
 -- twins insert in the same order, so they do not deadlock. It is the order in which the caller cuts its ids
 -- into statements, that of their codes. At most 2,400 ids a statement, as in delete: message ids come in no
--- order, so each may have a page of the primary key to itself. MAX_GRANT_PERCENT as in stage_count.
+-- order, so each may have a page of the primary key to itself.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT i.MessageId, 1, GETUTCDATE(), CAST(:version AS varchar(23)), N'[]'
 FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS i
@@ -96,8 +95,8 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- transaction live on after the duplicate; the setting ends with the batch, because the batch has parameters.
 -- After a failure the statement empties @added, because what OUTPUT has put there stays even when the insert
 -- fails. @left: a duplicate of something other than an id, in an index that was added, or of an id that only
--- the column's collation takes for the same, would otherwise repeat for ever. Conditions, order and
--- MAX_GRANT_PERCENT as in outbox_seen and outbox_add.
+-- the column's collation takes for the same, would otherwise repeat for ever. Conditions and order as in
+-- outbox_seen and outbox_add.
 SET XACT_ABORT OFF;
 DECLARE @version varchar(23) = :version, @ids nvarchar(max) = CAST(:ids AS nvarchar(max)), @done bit = 0,
     @left int = 100;
@@ -152,9 +151,8 @@ GROUP BY o.PersistenceVersion
 -- Forgets the next message ids that are old enough.
 -- in: seconds that an id is kept     out: number of rows
 -- The length of Operations and the hints are as that of Headers and those in take; 2,400 rows as in
--- outbox_add. GETUTCDATE() has the column's own type and is the database's clock. DEADLOCK_PRIORITY LOW lasts
--- until the batch ends. An endpoint that looks up an id goes from the key to the row, and the cleanup goes
--- the other way; the endpoint must not lose.
+-- outbox_add. GETUTCDATE() as in claim, DEADLOCK_PRIORITY as in purge: an endpoint that looks up an id goes
+-- from the key to the row, and the cleanup goes the other way; the endpoint must not lose.
 SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (
     SELECT TOP (2400) MessageId

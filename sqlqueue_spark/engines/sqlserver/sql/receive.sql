@@ -11,7 +11,7 @@ SELECT (SELECT MIN(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
 -- name: highest
 -- Returns the highest RowVersion that is in the queue now.
 -- out: RowVersion; NULL when the queue is empty
--- READUNCOMMITTED: the value is only an upper bound, and the statement must not wait for anyone.
+-- READUNCOMMITTED as in ends.
 SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)
 
 -- name: claim
@@ -317,8 +317,8 @@ WHERE l.resource_type IN ('KEY', 'RID') AND l.request_status = 'GRANT' AND l.req
 -- Deletes a claim that this transaction has locked.
 -- in: RowVersions as JSON     out: number of rows
 -- At most 2,400 rows a statement: where each row has a page to itself, they take 4,800 locks on one index,
--- and 5,000 may escalate to a table lock. Each row is sought by its number as in lock. MAX_GRANT_PERCENT as
--- in stage_count: the server may sort what it deletes by the key of another index.
+-- and 5,000 may escalate to a table lock. Each row is sought by its number as in lock. MAX_GRANT_PERCENT: the
+-- server may sort what it deletes by the key of another index.
 DELETE q
 FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
 INNER LOOP JOIN {queue} AS q WITH (ROWLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion

@@ -26,8 +26,8 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 -- table has, quoted; the same list stands in the text twice. Not every table has all seven: Recoverable is
 -- being removed, some tables lack older columns, and a computed column takes no value. CAST: a long text
 -- arrives as ntext, which OPENJSON refuses. OPENJSON decodes Base64 where varbinary is asked for. ORDER BY
--- makes the identity follow the list. MAX_GRANT_PERCENT as in stage_count. Times are in UTC, or NULL. Where
--- nothing says whether a message is recoverable, as a sender's messages do not, it is.
+-- makes the identity follow the list. Times are in UTC, or NULL. Where nothing says whether a message is
+-- recoverable, as a sender's messages do not, it is.
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM (

@@ -1,10 +1,10 @@
 -- stage.sql · SQL Server · the stage of an atomic pipeline
 
 -- name: stage_create
--- Creates the table in which an atomic pipeline puts what it sends, until the batch is settled. The caller
--- has seen, under the lock, that the table is not there. The mark stands in Headers. Latin1_General_BIN2
--- tells every two names apart. There is no primary key, as queues and tables of delayed messages have none
--- here: a publication names each of its tables, so that it never has this one.
+-- Creates the table in which an atomic pipeline puts what it sends, until the batch is settled. The mark
+-- stands in Headers. Latin1_General_BIN2 tells every two names apart. There is no primary key, as queues and
+-- tables of delayed messages have none here: a publication names each of its tables, so that it never has
+-- this one.
 CREATE TABLE {stage} (
     Task varchar(36) COLLATE Latin1_General_BIN2 NOT NULL,
     Destination nvarchar(776) COLLATE Latin1_General_BIN2 NOT NULL,
@@ -120,9 +120,8 @@ Task IN (
 -- name: stage_count
 -- Returns how many messages tasks have on a stage for each destination.
 -- in: tasks as JSON, after which RowVersion     out: task, destination, messages
--- MAX_GRANT_PERCENT: a sort or a hash for which the server
--- expects wide rows may ask for a quarter of the memory for queries, and then waits for it and keeps it from
--- others.
+-- MAX_GRANT_PERCENT, here and elsewhere: a sort or a hash for which the server expects wide rows may ask for
+-- a quarter of the memory for queries, and then waits for it and keeps it from others.
 -- https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-query#max_grant_percent--numeric_value
 SELECT Task, Destination, COUNT_BIG(*)
 FROM {stage}
@@ -134,7 +133,6 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- name: stage_next
 -- Returns how far the next rows of a destination reach on a stage.
 -- in: destination, tasks as JSON, after which RowVersion, how many     out: the last RowVersion or NULL
--- MAX_GRANT_PERCENT as in stage_count.
 SELECT MAX(RowVersion)
 FROM (
     SELECT RowVersion
@@ -151,7 +149,6 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- Sends staged messages to their destination, in the order of the stage.
 -- in: destination, tasks as JSON, after which RowVersion, up to which     out: number of rows
 -- At most 2,400 rows a statement, as in delete. ORDER BY makes the identity follow the stage.
--- MAX_GRANT_PERCENT as in stage_count.
 INSERT INTO {queue} ({columns})
 SELECT {values}
 FROM {stage}
@@ -164,7 +161,6 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- name: stage_rows
 -- Returns staged messages of a destination, which go to an error queue instead.
 -- in: destination, tasks as JSON, after which RowVersion, up to which     out: Id, headers, body
--- MAX_GRANT_PERCENT as in stage_count.
 SELECT CAST(Id AS nvarchar(36)), Headers, Body
 FROM {stage}
 WHERE Destination = CAST(:destination AS nvarchar(776))

@@ -2,7 +2,6 @@
 
 -- name: subscriptions_create
 -- Creates the table of subscriptions as the .NET transport makes it.
--- The caller has seen, under the lock, that the table is not there.
 CREATE TABLE {subscriptions} (
     QueueAddress nvarchar(200) NOT NULL,
     Endpoint nvarchar(200) NOT NULL,

@@ -15,9 +15,8 @@ FROM information_schema.tables AS t
 WHERE t.table_schema = COALESCE(:schema, DATABASE()) AND t.table_name = :name AND t.table_type = 'BASE TABLE'
 
 -- name: outbox_create
--- Creates an endpoint's outbox table: that of the .NET persistence.
--- Where the table is there already, the statement does nothing. In a race one session waits for the other.
--- The statement commits by itself.
+-- Creates an endpoint's outbox table: that of the .NET persistence. In a race one session waits for the
+-- other. The statement commits by itself.
 CREATE TABLE IF NOT EXISTS {outbox} (
     MessageId nvarchar(200) NOT NULL,
     Dispatched bit NOT NULL DEFAULT 0,
