@@ -137,9 +137,12 @@ class Connection(ABC):
     def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
         """Run a statement and return all its rows; every result set is drained, as any may hide an error.
 
-        :param statement: a plain text takes no parameters.
+        :param statement: a plain text takes no parameters. An empty one is not sent: the engine has nothing
+            to do.
         :param parameters: by their names; other names are ignored.
         """
+        if not statement:
+            return []
         with self.running(statement, parameters, doing) as cursor:
             rows: list[Row] = []
             while True:
@@ -218,9 +221,9 @@ class Connection(ABC):
         """In this block no statement takes longer than ``commandTimeout``, within attempts neither."""
         before, self.is_hurried = self.is_hurried, True
         try:
-            if statement := self.dialect.statement("attempt_hurried"):
-                timeout = {"statement_timeout": self.target.timeouts[1]}
-                self.execute(statement.with_numbers(timeout), doing="setting how long statements take")
+            timeout = {"statement_timeout": self.target.timeouts[1]}
+            statement = self.dialect.statement("attempt_hurried").with_numbers(timeout)
+            self.execute(statement, doing="setting how long statements take")
             with self.cut_off(self.target.command_seconds):
                 yield
         finally:
@@ -259,9 +262,9 @@ class Connection(ABC):
         self._say("attempt_undo")
 
     def _say(self, name: str) -> list[Row]:
-        """Run a statement of the dialect without parameters; an empty one does nothing."""
+        """Run a statement of the dialect without parameters."""
         statement = self.dialect.render(name, attempt=self.dialect.quote(f"attempt {self._attempts}"))
-        return self.execute(statement, doing="settling") if statement else []
+        return self.execute(statement, doing="settling")
 
     @contextlib.contextmanager
     def hasty(self, milliseconds: int) -> Iterator[Connection]:

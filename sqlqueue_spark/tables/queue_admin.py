@@ -146,8 +146,6 @@ class QueueAdmin(Queue):
 
     def stopping_row(self) -> StoppingRow | None:
         """The first row that stops .NET endpoints; None where the head of the queue has none."""
-        if not self.connection.dialect.statement("stopping_row"):
-            return None
         rows = self._execute("stopping_row")
         if not rows:
             return None

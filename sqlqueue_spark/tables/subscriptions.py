@@ -127,9 +127,8 @@ def unquoted(connection: Connection, table: Table) -> Iterator[Subscription]:
     """The subscriptions whose address a .NET endpoint takes for that of another table."""
     dialect = connection.dialect
     statement = dialect.render("unquoted_subscriptions", subscriptions=dialect.table(table))
-    if statement:
-        for row in connection.execute(statement, doing=f"looking at {table}"):
-            yield Subscription(*row)
+    for row in connection.execute(statement, doing=f"looking at {table}"):
+        yield Subscription(*row)
 
 
 def present(connection: Connection, tables: Sequence[Table]) -> set[Table]:

@@ -54,9 +54,8 @@ def keep_out(connection: Connection, table: Table, *, looking: bool = False) -> 
     :param looking: with the right to look alone, which keeps out neither triggers nor indexes.
     """
     statement = connection.dialect.statement("look_lock" if looking else "code_lock")
-    if statement:
-        rendered = statement.render(queue=connection.dialect.table(table))
-        connection.execute(rendered, doing=f"keeping new code out of {table}")
+    rendered = statement.render(queue=connection.dialect.table(table))
+    connection.execute(rendered, doing=f"keeping new code out of {table}")
     return bool(statement)
 
 

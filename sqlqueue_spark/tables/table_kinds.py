@@ -91,7 +91,7 @@ def unidentified(connection: Connection) -> dict[Table, tuple[str, ...]]:
     :returns: each table with the key that it lacks.
     """
     statement = connection.dialect.statement("unidentified")
-    rows = connection.execute(statement, doing="looking for published tables") if statement else []
+    rows = connection.execute(statement, doing="looking for published tables")
     if not rows:
         return {}
     keys = {each.table: _KEYS[each.kind] for each in find(connection)}

@@ -38,6 +38,8 @@ def answering(**answers: Sequence[tuple[Any, ...]]) -> Any:
     asked: dict[str, Parameters] = {}
 
     def execute(statement: Statement, parameters: Parameters = NOTHING, **_: object) -> list[tuple[Any, ...]]:
+        if not statement:
+            return []
         name = next(each for each in answers if SQLSERVER.render(each, **_NAMES) == statement)
         asked[name] = parameters
         return list(answers[name])

@@ -11,6 +11,7 @@ from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import TooMuch
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BearableRows
 from sqlqueue_spark.receive.claiming.claim import claim
 from sqlqueue_spark.receive.claiming.claimed_batch import Claims, without_keys_of_others
@@ -19,7 +20,7 @@ from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue, read_statement
 from tests.support.recording import Answer, Recorder, Refused
-from tests.support.statements import ID, IDENTITY, QUEUE
+from tests.support.statements import DATABASE, ID, IDENTITY, QUEUE, STORAGE, TABLE_COLUMNS
 
 ROWS = [[number, 0, 700, 0] for number in (5, 6, 9)]
 LIMITS = BatchLimits(rows=10, bytes=1 << 20)
@@ -230,3 +231,18 @@ def test_a_heap_has_two_locks_a_row(library, tmp_path):
         assert held(queue, limits=BatchLimits(rows=100, bytes=1 << 20), most_locked=20) is None
     (execution,) = [each for each in recorder.executions() if "OFFSET 0 ROWS" in each.text]
     assert execution.bound[-1].value == 10
+
+
+def test_a_stream_opens_its_queue_and_claims_its_first_rows(library, tmp_path):
+    """From the first statement of its session on."""
+    oldest = Answer("AS nth", "iiiiiiii", [[0, 0, 5, 9, 3, 3, 0, 0]])
+    ids = Answer("CONVERT(char(36), q.Id)", "iw", [[number, ID] for number in (5, 6, 9)])
+    opened = (DATABASE, IDENTITY, TABLE_COLUMNS, STORAGE)
+    recorder = Recorder(library, tmp_path, [*opened, oldest, CLAIM, oldest, IDENTITY, ids])
+    receiver = Receiver(SourceOptions.parse({"url": recorder.url, "queue": "orders"}))
+    try:
+        claimed = receiver.latest(None, 100)
+        assert claimed is not None
+        assert claimed.live == RowSet([(5, 6), (9, 9)])
+    finally:
+        receiver.close()

@@ -101,6 +101,19 @@ def test_each_statement_is_called_or_printed():
     assert sorted([*CALLS, *FOR_PEOPLE, *EMPTY - FOR_PEOPLE]) == NAMES
 
 
+def test_a_statement_of_which_the_engine_has_nothing_to_say_is_not_sent(recorded):
+    """Such as that by which a stream tells others of itself: the driver manager refuses an empty text."""
+
+    def announced(connection):
+        sessions = {7}
+        queue(connection).announce(sessions)
+        return sessions
+
+    sessions, executions = recorded(announced)
+    _, before = recorded(lambda _: None)
+    assert (sessions, [each.text for each in executions]) == ({7}, [each.text for each in before])
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_statement_is_bound_as_approved(name, recorded):
     action, answers, expected = CALLS[name]
