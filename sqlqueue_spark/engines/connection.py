@@ -210,7 +210,7 @@ class Connection(ABC):
             self._say("attempt_begin")
             with self._undone(), contextlib.nullcontext() if hurried else self.cut_off(0):
                 if not hurried:
-                    self._say("attempt_unhurried")
+                    self._limit(0)
                 yield
                 self._say("attempt_check")
         finally:
@@ -221,16 +221,14 @@ class Connection(ABC):
         """In this block no statement takes longer than ``commandTimeout``, within attempts neither."""
         before, self.is_hurried = self.is_hurried, True
         try:
-            timeout = {"statement_timeout": self.target.timeouts[1]}
-            statement = self.dialect.statement("attempt_hurried").with_numbers(timeout)
-            self.execute(statement, doing="setting how long statements take")
+            self._limit(self.target.timeouts[1])
             with self.cut_off(self.target.command_seconds):
                 yield
         finally:
             self.is_hurried = before
             if self._attempts and not before:  # the block is a part of one
                 with contextlib.suppress(SqlQueueError):  # an error may have ended the transaction
-                    self._say("attempt_unhurried")
+                    self._limit(0)
 
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:
@@ -265,6 +263,12 @@ class Connection(ABC):
         """Run a statement of the dialect without parameters."""
         statement = self.dialect.render(name, attempt=self.dialect.quote(f"attempt {self._attempts}"))
         return self.execute(statement, doing="settling")
+
+    def _limit(self, milliseconds: int) -> None:
+        """From here on in the transaction, no statement takes longer; with 0 each as long as it needs."""
+        timeout = {"statement_timeout": milliseconds}
+        statement = self.dialect.statement("statement_timeout").with_numbers(timeout)
+        self.execute(statement, doing="setting how long statements take")
 
     @contextlib.contextmanager
     def hasty(self, milliseconds: int) -> Iterator[Connection]:

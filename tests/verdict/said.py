@@ -39,9 +39,9 @@ CATALOGUE = frozenset({
       "subscription_tables", "tables", "unidentified", "unquoted_subscriptions"),
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes", "first_reader",
-    *("attempt_begin", "attempt_check", "attempt_hurried", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
+    *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "backend", "clock"),
     *("create_lock", "isolation_read_committed", "isolation_repeatable_read", "isolation_serializable"),
-    *("isolation_snapshot", "code_lock", "lock_timeout", "look_lock", "session", "stage_hold"),
+    *("isolation_snapshot", "code_lock", "lock_timeout", "look_lock", "session", "stage_hold", "statement_timeout"),
 })  # fmt: skip
 #: They make or empty tables, or stand in scripts for people.
 DDL_PREFIXES = (
@@ -173,7 +173,6 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
     yield lambda: queue.headers_of(range(1, 64, 2))
     yield lambda: queue.lock_in_transit(range(1, 64, 2))
     yield lambda: queue.oldest(LOWEST, 4_000, 5_000, 8_000)
-    yield queue.highest
     yield queue.ends
     yield lambda: queue.waiting(5)
     reading = ("read", "read_unexpired", "read_versions", "take")

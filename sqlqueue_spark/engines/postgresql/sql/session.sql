@@ -75,6 +75,11 @@ SELECT pg_catalog.pg_backend_pid(),
 -- in: milliseconds
 SELECT set_config('lock_timeout', :lock_timeout::text, true)
 
+-- name: statement_timeout
+-- Sets how long a statement may take, until the savepoint is undone or the transaction ends.
+-- in: milliseconds; 0 for as long as it needs
+SELECT set_config('statement_timeout', :statement_timeout::text, true)
+
 -- name: backend
 -- Returns which session of the server a transaction runs on.
 -- out: number of its process, the mark that the statement session has left there
@@ -86,16 +91,6 @@ SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('sqlqueue.session
 -- An error behind a savepoint leaves the locks that were taken before it. {attempt} tells attempts apart of
 -- which one is part of another.
 SAVEPOINT {attempt}
-
--- name: attempt_unhurried
--- Lets the statements of an attempt take as long as they need.
--- This holds until the savepoint is undone or the transaction ends. The wait for locks stays as it is.
-SELECT set_config('statement_timeout', '0', true)
-
--- name: attempt_hurried
--- Lets the statements of an attempt take no longer than others, also where an earlier attempt let them.
--- in: statement timeout (milliseconds)
-SELECT set_config('statement_timeout', :statement_timeout::text, true)
 
 -- name: attempt_check
 -- Ends an attempt that went well, or makes it fail where the commit would fail.

@@ -26,6 +26,9 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- The caller writes the number into the text: the server undoes what a batch with parameters SETs at its end.
 SET LOCK_TIMEOUT :lock_timeout
 
+-- name: statement_timeout
+-- Nothing to say: the driver cuts statements off.
+
 -- name: backend
 -- Nothing to ask: no pooler lends a session to others from one transaction to the next.
 
@@ -36,12 +39,6 @@ SET LOCK_TIMEOUT :lock_timeout
 SET XACT_ABORT OFF;
 IF @@TRANCOUNT = 0 SELECT TOP (0) name FROM sys.tables;
 SAVE TRANSACTION {attempt}
-
--- name: attempt_unhurried
--- Nothing to do: the driver decides how long a statement may take.
-
--- name: attempt_hurried
--- Nothing to say: the driver cuts statements off.
 
 -- name: attempt_check
 -- Ends an attempt that went well.
