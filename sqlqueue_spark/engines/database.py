@@ -34,6 +34,8 @@ class Database(ABC):
     longest_outbox: ClassVar[tuple[int, str]]
     #: Whether a trigger or a rule may drop rows, which what an insert returns then leaves out.
     drops_rows: ClassVar[bool] = False
+    #: Whether ``outbox_add_new`` returns what it has inserted.
+    returns_inserted: ClassVar[bool] = True
     #: Most rows that one statement writes, and most message ids that it looks up.
     written: ClassVar[int] = 4_000
 

@@ -14,7 +14,7 @@ from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.plain_text import age, moment
 from sqlqueue_spark.tables import queue_shape, rights
-from sqlqueue_spark.tables.database_facts import compatibility
+from sqlqueue_spark.tables.database_facts import server
 from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER, Rights
@@ -188,7 +188,7 @@ def _database_findings(admin: QueueAdmin) -> Iterator[Finding]:
             message=f"The database {admin.table.database!r} keeps texts in {encoding}, not in UTF8: "
             + _ENCODED.get(encoding, _LESS)
         )
-    found = compatibility(admin.connection)
+    found = server(admin.connection)
     if found.is_ < found.needed:
         yield Finding(
             message=f"The {found.what} of {admin.table.database!r} is {found.is_}, but {found.needed} is "

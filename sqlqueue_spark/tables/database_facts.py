@@ -9,20 +9,19 @@ from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.messages.addresses import Table
 
 
-class Compatibility(NamedTuple):
-    """What is measured of a server (``what``), its value (``is_``), and the least value (``needed``)."""
-
-    what: str
-    is_: int
-    needed: int
-
-
 class Server(NamedTuple):
-    """Who we are to a server, and what it is."""
+    """Who we are to a server, and what it is.
+
+    Whether it knows all the statements of this package is told by what is measured of it (``what``), its
+    value (``is_``), and the least value (``needed``).
+    """
 
     login: str
     database: str
     version: str
+    what: str
+    is_: int
+    needed: int
 
 
 class OpenTransaction(NamedTuple):
@@ -53,11 +52,6 @@ def now(connection: Connection) -> datetime:
 def server(connection: Connection) -> Server:
     """The server that the connection leads to, and who we are there."""
     return Server(*connection.execute(connection.dialect.statement("server"))[0])
-
-
-def compatibility(connection: Connection) -> Compatibility:
-    """What tells whether the server knows all the statements of this package."""
-    return Compatibility(*connection.execute(connection.dialect.statement("compatibility"))[0])
 
 
 def open_transactions(connection: Connection, seconds: int) -> list[OpenTransaction]:

@@ -157,14 +157,14 @@ class OutboxTable(BaseTable):
         return OutboxReport(rows, undispatched, oldest, oldest and now.replace(tzinfo=UTC) - oldest)
 
     def _add_new(self, chunk: Sequence[str]) -> set[str]:
-        if not self.connection.dialect.statement("outbox_added"):
+        if self.connection.dialect.returns_inserted:
             new = self._answer("outbox_add_new", chunk, self._writer())
             if self.connection.dialect.drops_rows and (old := [each for each in chunk if each not in new]):
                 check_went_in(len(new), len(chunk) - len(self._answer("outbox_seen", old)), self.name)
             return new
         mark = f"{_OURS}{secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
         self.modify("outbox_add_new", "adding ids to", ids=self._bound(chunk), version=mark)
-        return self._answer("outbox_added", chunk, mark)
+        return self._answer("outbox_seen_of", chunk, mark)
 
     def _writer(self) -> str:
         """Who writes, for the column PersistenceVersion, which takes 23 characters: version and mark."""

@@ -313,11 +313,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [
             Answer(
                 "SERVERPROPERTY",
-                "www",
-                [["shop", "shop", "SQL Server 16.0.4135.4, Developer Edition (64-bit)"]],
+                "wwwwii",
+                [["shop", "shop", "SQL Server 16.0.4135.4, Developer Edition (64-bit)", "level", 150, 130]],
             )
         ],
-        ("shop", "shop", "SQL Server 16.0.4135.4, Developer Edition (64-bit)"),
+        ("shop", "shop", "SQL Server 16.0.4135.4, Developer Edition (64-bit)", "level", 150, 130),
     ),
     "database": (database_facts.database, [DATABASE], "shop"),
     "catalog": (
@@ -375,11 +375,6 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         lambda c: admin(c).settings,
         [Answer("lock_escalation_desc", "ww", [["lock escalation", "TABLE"]])],
         [("lock escalation", "TABLE")],
-    ),
-    "compatibility": (
-        lambda c: tuple(database_facts.compatibility(c)),
-        [Answer("compatibility_level", "wii", [["compatibility level", 150, 130]])],
-        ("compatibility level", 150, 130),
     ),
     "open_transactions": (
         lambda c: database_facts.open_transactions(c, 120),

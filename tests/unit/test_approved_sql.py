@@ -51,7 +51,7 @@ UNREADABLE = {
     ("postgresql", "look_lock"),
     ("mysql", "outbox_add"),  # a character set in JSON_TABLE
     ("mysql", "outbox_add_new"),
-    ("mysql", "outbox_added"),
+    ("mysql", "outbox_seen_of"),
     ("mysql", "outbox_seen"),
     ("oracle", "outbox_create"),  # PL/SQL
     ("oracle", "script_end"),

@@ -17,7 +17,7 @@ CLASSIC: dict[str, Sequence[tuple[Any, ...]]] = {
     "space": [],
     "numbers": NUMBERS,
     "settings": [("lock escalation", "TABLE"), ("delayed durability", "disabled")],
-    "compatibility": [("compatibility level", 160, 130)],
+    "server": [("sa", "shop", "SQL Server 16", "compatibility level", 160, 130)],
     "rights": rights_of(True, True, True),
 }
 

@@ -12,6 +12,7 @@ class MySql(Database):
     title = "MySQL"
     sql = resources.files(__package__) / "sql" / "mysql"
     longest_outbox = (64, "characters")
+    returns_inserted = False
 
     def quote(self, name: str) -> str:
         return "`" + name.replace("`", "``") + "`"

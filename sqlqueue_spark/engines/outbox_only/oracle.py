@@ -18,6 +18,7 @@ class Oracle(Database):
     # Older versions know names of 30 characters, of which the primary key's takes five more.
     longest_prefix = 25
     longest_outbox = (27, "characters")
+    returns_inserted = False
 
     def quote(self, name: str) -> str:
         # No identifier may hold a double quotation mark; a single one would end the text in outbox_create.

@@ -17,7 +17,7 @@ from sqlqueue_spark.inspection.queue_findings import of_rows, of_table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell, shell_word
 from sqlqueue_spark.tables import queue_table, queues, rights
-from sqlqueue_spark.tables.database_facts import compatibility, server
+from sqlqueue_spark.tables.database_facts import server
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
@@ -78,11 +78,10 @@ def _steps(
 
 def _database(connection: Connection) -> str:
     there = server(connection)
-    found = compatibility(connection)
-    if found.is_ < found.needed:
+    if there.is_ < there.needed:
         raising = str(connection.dialect.render("remedy_compatibility"))
         raise Wrong(
-            f"The {found.what} of {there.database!r} is {found.is_}, but {found.needed} is needed; "
+            f"The {there.what} of {there.database!r} is {there.is_}, but {there.needed} is needed; "
             + (f"raise it with: {raising}" if raising else "upgrade the server.")
         )
     for finding in of_database(connection):

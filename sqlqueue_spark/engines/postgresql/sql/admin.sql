@@ -1,9 +1,10 @@
 -- admin.sql · PostgreSQL · what people do to queues: create, measure, look into, purge
 
 -- name: server
--- Returns who we are to the server, and what the server is.
--- out: login, database, product and version
-SELECT session_user::text, current_database()::text, 'PostgreSQL ' || current_setting('server_version')
+-- Returns who we are to the server, what the server is, and whether it understands all our statements.
+-- out: login, database, product and version; what is counted, how far it goes, how far it must go
+SELECT session_user::text, current_database()::text, 'PostgreSQL ' || current_setting('server_version'),
+    'server version', current_setting('server_version_num')::int / 10000, 13
 
 -- name: clock
 -- Returns the time of the database's clock, by which messages expire.

@@ -1,10 +1,5 @@
 -- inspect.sql · PostgreSQL · how a queue table is set up, and what puts right what is wrong with it
 
--- name: compatibility
--- Returns whether the server understands all statements of this package.
--- out: what is counted, how far it goes, how far it must go
-SELECT 'server version', current_setting('server_version_num')::int / 10000, 13
-
 -- name: indexes
 -- Returns the key columns of a table's indexes.
 -- in: object id of the table     out: index, key column (NULL for an expression), unique, kind, filter

@@ -78,9 +78,6 @@ FROM pg_catalog.unnest(:ids::text[]) AS i (id)
 ON CONFLICT ("MessageId") DO NOTHING
 RETURNING "MessageId"
 
--- name: outbox_added
--- Nothing to do: outbox_add_new returns by itself what it has inserted.
-
 -- name: outbox_oldest
 -- Returns who wrote the oldest rows that are dispatched.
 -- out: version of the writer, number of its rows among the 1,000 oldest ones

@@ -1,12 +1,20 @@
 -- admin.sql · SQL Server · what people do to queues: create, measure, look into, purge
 
 -- name: server
--- Returns who we are to the server, and what the server is.
--- out: login, database, product and version
+-- Returns who we are to the server, what the server is, and whether it understands all our statements.
+-- out: login, database, product and version; what is counted, how far it goes, how far it must go
+-- OPENJSON came with level 130. What counts is the level of the database that we are connected to, wherever
+-- the queue lies. The statement finds that database by name, because on Azure SQL the ids of the view are not
+-- those of DB_ID().
 SELECT COALESCE(SUSER_SNAME(), USER_NAME()),
        DB_NAME(),
        CONCAT(N'SQL Server ', CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), N', ',
-              CAST(SERVERPROPERTY('Edition') AS nvarchar(128)))
+              CAST(SERVERPROPERTY('Edition') AS nvarchar(128))),
+       N'compatibility level',
+       CAST(compatibility_level AS int),
+       130
+FROM sys.databases
+WHERE name = DB_NAME()
 
 -- name: clock
 -- Returns the time of the database's clock, by which messages expire.

@@ -1,15 +1,5 @@
 -- inspect.sql · SQL Server · how a queue table is set up, and what puts right what is wrong with it
 
--- name: compatibility
--- Returns whether the database understands all statements of this package.
--- out: what is counted, how far it goes, how far it must go
--- OPENJSON came with level 130. What counts is the level of the database that we are connected to, wherever
--- the queue lies. The statement finds that database by name, because on Azure SQL the ids of the view are not
--- those of DB_ID().
-SELECT N'compatibility level', CAST(compatibility_level AS int), 130
-FROM sys.databases
-WHERE name = DB_NAME()
-
 -- name: indexes
 -- Returns the key columns of a table's indexes.
 -- in: object id of the table     out: index, key column, unique, kind, filter

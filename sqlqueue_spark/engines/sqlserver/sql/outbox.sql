@@ -130,9 +130,6 @@ BEGIN
 END;
 SELECT MessageId FROM @added
 
--- name: outbox_added
--- Nothing to do: outbox_add_new returns by itself what it has inserted.
-
 -- name: outbox_oldest
 -- Returns who wrote the oldest rows that are dispatched.
 -- out: version of the writer, number of its rows among the 1,000 oldest ones

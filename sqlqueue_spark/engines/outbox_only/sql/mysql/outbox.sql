@@ -49,7 +49,15 @@ STRAIGHT_JOIN {outbox} AS o
     AND CAST(CONVERT(o.MessageId USING utf8mb4) AS BINARY) = CAST(j.id AS BINARY)
 
 -- name: outbox_seen_of
--- Nothing to do: no sink sends here, and what Outbox.process remembers has one form only.
+-- Returns which of some message ids outbox_add_new has inserted.
+-- in: message ids as JSON, the mark of that call     out: message id, as it was asked for
+-- No INSERT returns here what it has inserted, and the number of rows depends on the connection. The
+-- statement sees rows of our own transaction under every isolation level. All else is as in outbox_seen.
+SELECT j.id
+FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$'))
+    AS j
+STRAIGHT_JOIN {outbox} AS o ON o.MessageId = CONVERT(j.id USING utf8mb3)
+WHERE o.PersistenceVersion = :version
 
 -- name: outbox_add
 -- Remembers message ids.
@@ -67,7 +75,7 @@ FROM (
 ORDER BY i.id
 
 -- name: outbox_add_new
--- Remembers those of some message ids that are not there; outbox_added returns which.
+-- Remembers those of some message ids that are not there; outbox_seen_of returns which.
 -- in: a mark of this call, message ids as JSON     out: nothing
 -- The statement waits for an id that another transaction has inserted and not committed. A duplicate changes
 -- nothing. INSERT IGNORE will not do: where the column cannot keep an id, it makes that a mere warning too,
@@ -78,17 +86,6 @@ FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHA
     AS i
 ORDER BY i.id
 ON DUPLICATE KEY UPDATE MessageId = MessageId
-
--- name: outbox_added
--- Returns which of some message ids outbox_add_new has inserted.
--- in: message ids as JSON, the mark of that call     out: message id, as it was asked for
--- No INSERT returns here what it has inserted, and the number of rows depends on the connection. The
--- statement sees rows of our own transaction under every isolation level. All else is as in outbox_seen.
-SELECT j.id
-FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$'))
-    AS j
-STRAIGHT_JOIN {outbox} AS o ON o.MessageId = CONVERT(j.id USING utf8mb3)
-WHERE o.PersistenceVersion = :version
 
 -- name: outbox_oldest
 -- Nothing to do: no sink sends here, and what Outbox.process remembers has one form only.

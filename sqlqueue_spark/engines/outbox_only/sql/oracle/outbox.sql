@@ -58,7 +58,13 @@ FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 JOIN {outbox} o ON o.MessageId = TO_NCHAR(j.id)
 
 -- name: outbox_seen_of
--- Nothing to do: no sink sends here, and what Outbox.process remembers has one form only.
+-- Returns which of some message ids outbox_add_new has inserted.
+-- in: message ids as JSON, the mark of that call     out: message id, as it was asked for
+-- An INSERT from a query does not return here what it has inserted. All else is as in outbox_seen.
+SELECT /*+ LEADING(j) USE_NL(o) */ j.id
+FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
+JOIN {outbox} o ON o.MessageId = TO_NCHAR(j.id)
+WHERE o.PersistenceVersion = :version
 
 -- name: outbox_add
 -- Remembers message ids.
@@ -70,7 +76,7 @@ FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 ORDER BY j.id
 
 -- name: outbox_add_new
--- Remembers those of some message ids that are not there; outbox_added returns which.
+-- Remembers those of some message ids that are not there; outbox_seen_of returns which.
 -- in: a mark of this call, message ids as JSON     out: nothing
 -- The statement waits for an id that another transaction has inserted and not committed. The hint is no
 -- advice but an order: the server passes over a duplicate. ORDER BY as in outbox_add.
@@ -79,15 +85,6 @@ INSERT /*+ IGNORE_ROW_ON_DUPKEY_INDEX(o (MessageId)) */ INTO {outbox} o
 SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), :version, TO_CLOB('[]')
 FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 ORDER BY j.id
-
--- name: outbox_added
--- Returns which of some message ids outbox_add_new has inserted.
--- in: message ids as JSON, the mark of that call     out: message id, as it was asked for
--- An INSERT from a query does not return here what it has inserted. All else is as in outbox_seen.
-SELECT /*+ LEADING(j) USE_NL(o) */ j.id
-FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
-JOIN {outbox} o ON o.MessageId = TO_NCHAR(j.id)
-WHERE o.PersistenceVersion = :version
 
 -- name: outbox_oldest
 -- Nothing to do: no sink sends here, and what Outbox.process remembers has one form only.
