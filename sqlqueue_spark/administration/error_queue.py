@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.administration.queue_peek import QueueLook
 from sqlqueue_spark.errors import QueueError, TryAgain
-from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import LOWEST, RowSet, portions
@@ -25,8 +25,6 @@ from sqlqueue_spark.tables.queues import InTransit
 #: The default error queue.
 ERROR = "error"
 
-#: Rows of one page. Headers of failed messages hold stack traces, of up to a megabyte.
-_LOOK = 500
 #: Maximum rows and bytes of one batch. A larger row is a batch of its own.
 _BATCH_ROWS, _BATCH_BYTES = 250, 32 << 20
 #: Batches a second at a steady rate.
@@ -39,39 +37,26 @@ class ErrorQueue:
 
     options: ConnectionOptions
     admin: QueueAdmin
-    naming: Naming
     #: Whether a row is selected.
     meant: Callable[[ErrorRow], bool]
-    #: The highest RowVersion at the beginning; later rows are left alone. None if the queue was empty.
-    up_to: int | None
+    #: The highest RowVersion at the beginning; later rows are left alone.
+    up_to: int
     #: Is called with the number of rows read since its last call.
-    looked: Callable[[int], object] = lambda _: None
+    looked: Callable[[int], object]
 
     def rows(self) -> Iterator[ErrorRow]:
         """Yield the selected rows in RowVersion order."""
-        if self.up_to is None:
-            return
-        after, more = LOWEST, True
-        while more:
-            with self.admin.connection.transaction():
-                count = self.admin.fitting(after, self.up_to, _LOOK)
-                found = self.admin.envelopes(after, self.up_to, count)
-            more = len(found) == count
-            self.looked(len(found))
-            for each in found:
-                after = each.row_version
-                row = self.judged(each, each.body_bytes, expired=each.expired)
-                if self.meant(row):
-                    yield row
+        for page in QueueLook(self.admin).pages(LOWEST, self.up_to):
+            self.looked(len(page.rows))
+            yield from filter(self.meant, map(self.judged, page.rows))
 
-    def judged(
-        self, row: Envelope | InTransit | Message, size: int | None, *, expired: bool = False
-    ) -> ErrorRow:
-        """Return what a row's headers tell; ``size`` is that of its body, None if it is NULL."""
+    def judged(self, row: Envelope | InTransit | Message) -> ErrorRow:
+        """Return what a row's headers tell."""
+        size = _body_bytes(row)
         return ErrorRow.of(
             row.row_version,
             row.id,
-            expired=expired,
+            expired=not isinstance(row, InTransit) and row.expired,
             headers=row.headers,
             size=size or 0,
             unreadable_body=size is None and self.admin.connection.dialect.null_body_stops,
@@ -118,7 +103,7 @@ class ErrorQueue:
         look.
         """
         found = self.admin.lock_in_transit([row.row_version for row in batch])
-        locked = [(each, self.judged(each, _size(each.body))) for each in found]
+        locked = [(each, self.judged(each)) for each in found]
         return [(each, row) for each, row in locked if row.is_failure and self.meant(row)]
 
     def _delete(self, rows: list[InTransit]) -> None:
@@ -150,8 +135,9 @@ def opened(
         naming = options.naming(admin.connection.dialect)
         with admin.connection.transaction():
             meant = selection.test(naming, database_facts.now(admin.connection))
-            up_to = admin.highest()
-        yield ErrorQueue(options=options, admin=admin, naming=naming, meant=meant, up_to=up_to, looked=looked)
+            highest = admin.highest()
+        up_to = LOWEST if highest is None else highest
+        yield ErrorQueue(options=options, admin=admin, meant=meant, up_to=up_to, looked=looked)
 
 
 def look(
@@ -181,7 +167,7 @@ def show(
                 message = error_queue.admin.message(each)
             if message is not None:
                 found = True
-                yield message, error_queue.judged(message, _size(message.body), expired=message.expired)
+                yield message, error_queue.judged(message)
         if not found:
             raise QueueError(
                 f"There is no such message in {error_queue.admin.name}, or another session is taking it; "
@@ -189,5 +175,7 @@ def show(
             )
 
 
-def _size(body: bytes | None) -> int | None:
-    return None if body is None else len(body)
+def _body_bytes(row: Envelope | InTransit | Message) -> int | None:
+    if isinstance(row, Envelope):
+        return row.body_bytes
+    return None if row.body is None else len(row.body)

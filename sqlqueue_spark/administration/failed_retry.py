@@ -143,7 +143,7 @@ def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) 
     if address is None:
         raise QueueError(_UNKNOWN)
     connection, own = error_queue.admin.connection, error_queue.admin.table
-    table = error_queue.naming.table(address)
+    table = error_queue.options.naming(connection.dialect).table(address)
     find = queue_shape.find_queue if chosen else queue_table.find  # else `allowed` looks at its shape
     found = find(connection, table)
     if found is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
 
-from sqlqueue_spark.administration.queue_peek import Looked, Page, QueueLook
+from sqlqueue_spark.administration.queue_peek import Looked, QueueLook
 from sqlqueue_spark.engines.database_retry import FIRST_PAUSE, LONGEST_PAUSE
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import TryAgain
@@ -83,12 +83,12 @@ def follow(
         try:
             with connect(target, again=watch.begun) as connection:
                 with connection.transaction():
-                    found = queues.get(connection, queue, naming).table
-                for messages in watch.looks(QueueAdmin(connection, found)):
-                    if away:
-                        note("The database answers again.")
-                        away, pause = False, FIRST_PAUSE
-                    yield from messages
+                    admin = QueueAdmin(connection, queues.get(connection, queue, naming).table)
+                    watch.begin(admin)
+                if away:
+                    note("The database answers again.")
+                    away, pause = False, FIRST_PAUSE
+                yield from watch.messages(admin)
         except TryAgain as error:
             if not watch.begun:
                 raise
@@ -108,7 +108,7 @@ class _Watch:
     def __init__(self, selection: MessageSelection, looked: Callable[[Looked], object]) -> None:
         self._selection = selection
         self._looked = looked
-        self._told = Looked(queue="")
+        self._told = Looked()
         self._identity: str | None = None
         self._top = LOWEST
         self._gaps = Gaps()
@@ -118,24 +118,35 @@ class _Watch:
         """Whether the queue was found and its first look is done."""
         return self._identity is not None
 
-    def looks(self, queue: QueueAdmin) -> Iterator[Iterator[Message]]:
-        """Look repeatedly over one connection. Each look yields the new selected messages.
+    def begin(self, queue: QueueAdmin) -> None:
+        """At first take all rows as seen that are in the queue now.
 
-        Consume all of them before the next look.
+        If the table was dropped and created again since, start anew: then all its rows are new.
         """
-        with queue.connection.transaction():
-            if self.begun:
-                self._check_identity(queue)
-            else:
-                self._begin(queue)
+        identity = queue.identity()
+        if self.begun:
+            if identity not in (None, self._identity):
+                self._identity, self._top, self._gaps = identity, LOWEST, Gaps()
+            return
+        highest = queue.highest()
+        if highest is not None:
+            recent = max(LOWEST, highest - _RECENT)
+            found = queue.look(recent, highest, _RECENT)
+            self._gaps.notice(recent, highest, found[0] if found else ())
+            self._top = highest
+        self._identity = identity
+        self._looked(self._told)
+
+    def messages(self, queue: QueueAdmin) -> Iterator[Message]:
+        """Look repeatedly over one connection, and yield the new selected messages."""
         look = QueueLook(queue, self._selection)
         from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 
         rest, checked = PollBackoff(_LONGEST_REST), time.monotonic()
         while True:
             before = self._told.rows
-            yield self._late(queue, look)
-            yield self._new(look)
+            yield from self._late(queue, look)
+            yield from self._new(look)
             self._looked(self._told)
             if self._told.rows > before:
                 rest.found()
@@ -145,33 +156,16 @@ class _Watch:
                 rest.wait()
             if time.monotonic() - checked > _IDENTITY_SECONDS:
                 with queue.connection.transaction():
-                    self._check_identity(queue)
+                    self.begin(queue)
                 checked = time.monotonic()
 
-    def _begin(self, queue: QueueAdmin) -> None:
-        """Take all rows that are in the queue now as seen."""
-        highest = queue.highest()
-        if highest is not None:
-            recent = max(LOWEST, highest - _RECENT)
-            found = queue.look(recent, highest, _RECENT)
-            self._gaps.notice(recent, highest, found[0] if found else ())
-            self._top = highest
-        self._told.queue = queue.name
-        self._identity = queue.identity()
-        self._looked(self._told)
-
-    def _check_identity(self, queue: QueueAdmin) -> None:
-        """Start anew if the table was dropped and created again: then all its rows are new."""
-        identity = queue.identity()
-        if identity is not None and identity != self._identity:
-            self._identity, self._top, self._gaps = identity, LOWEST, Gaps()
-
     def _new(self, look: QueueLook) -> Iterator[Message]:
-        for page in look.pages(self._top, HIGHEST, lambda: HIGHEST):
-            for message in self._told.through(page):
-                self._advance(page.row_versions, message.row_version)
+        for page in look.pages(self._top, HIGHEST):
+            seen = page.row_versions
+            for message in self._told.through(seen, page.messages):
+                self._advance(seen, message.row_version)
                 yield message
-            self._advance(page.row_versions, page.row_versions[-1])
+            self._advance(seen, seen[-1])
 
     def _late(self, queue: QueueAdmin, look: QueueLook) -> Iterator[Message]:
         there: list[int] = []
@@ -179,7 +173,7 @@ class _Watch:
             with queue.connection.transaction():
                 there += sorted(queue.headers_of(list(runs.rows())))
         if there:
-            for message in self._told.through(Page(there, look.messages(there))):
+            for message in self._told.through(there, look.messages(there)):
                 self._gaps.appeared([message.row_version])
                 yield message
             self._gaps.appeared(there)

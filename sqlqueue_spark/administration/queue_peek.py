@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 from sqlqueue_spark.administration.queue_tables import opened
@@ -27,10 +26,18 @@ _ALL = MessageSelection()
 
 
 class Page(NamedTuple):
-    """Rows that were read together. The selected messages are fetched while they are iterated over."""
+    """Rows that were read together. The selected messages are fetched while they are iterated over.
 
-    row_versions: Sequence[int]
+    :ivar more: whether rows may follow.
+    """
+
+    rows: Sequence[Envelope | Message]
     messages: Iterator[Message]
+    more: bool
+
+    @property
+    def row_versions(self) -> list[int]:
+        return [each.row_version for each in self.rows]
 
 
 @dataclass(kw_only=True)
@@ -42,45 +49,43 @@ class Looked:
     :ivar more: whether rows may follow the last one.
     """
 
-    queue: str
     rows: int = 0
     meant: int = 0
     last: int | None = None
     more: bool = False
 
-    def through(self, page: Page) -> Iterator[Message]:
-        """Yield the selected messages of a page, and count its rows up to each, at the end all of them."""
+    def through(self, row_versions: Sequence[int], messages: Iterator[Message]) -> Iterator[Message]:
+        """Yield the selected messages of these rows; count the rows up to each, at the end all of them."""
         before = self.rows
-        for message in page.messages:
+        for message in messages:
             self.meant, self.last = self.meant + 1, message.row_version
-            self.rows = before + bisect_right(page.row_versions, message.row_version)
+            self.rows = before + bisect_right(row_versions, message.row_version)
             yield message
-        self.rows, self.last = before + len(page.row_versions), page.row_versions[-1]
+        self.rows, self.last = before + len(row_versions), row_versions[-1]
 
 
 class QueueLook:
-    """A look at one queue on an open connection. Each statement has its own transaction."""
+    """A look at one queue on an open connection. Each page, and each read of messages, is a transaction."""
 
-    def __init__(self, admin: QueueAdmin, selection: MessageSelection) -> None:
+    def __init__(self, admin: QueueAdmin, selection: MessageSelection = _ALL) -> None:
         self._admin = admin
         self._selection = selection
 
-    def pages(self, after: int, up_to: int, most: Callable[[], int]) -> Iterator[Page]:
+    def pages(self, after: int, up_to: int, most: Callable[[], int] = lambda: HIGHEST) -> Iterator[Page]:
         """Yield the rows above ``after``, up to ``up_to``, in RowVersion order.
 
         :param most: returns how many more rows may be read; it is called before each page.
         """
-        rows, read = (_ROWS, self._by_number) if self._admin.seeks else (_ROWS_BY_SCAN, self._by_scan)
-        while (count := min(rows, most())) > 0:
-            if self._admin.seeks:
-                with self._admin.connection.transaction():
-                    count = self._admin.fitting(after, up_to, count)
-            page = read(after, up_to, count)
-            if page.row_versions:
+        with self._admin.connection.transaction():
+            rows, read = (_ROWS, self._by_number) if self._admin.seeks else (_ROWS_BY_SCAN, self._by_scan)
+        more = True
+        while more and (count := min(rows, most())) > 0:
+            with self._admin.connection.transaction():
+                page = read(after, up_to, count)
+            if page.rows:
                 yield page
-                after = page.row_versions[-1]
-            if len(page.row_versions) < count:
-                return
+                after = page.rows[-1].row_version
+            more = page.more
 
     def messages(self, row_versions: Sequence[int], count: int | None = None) -> Iterator[Message]:
         """Yield those of these rows that exist and are selected, in ascending order.
@@ -99,17 +104,18 @@ class QueueLook:
             after = rows[-1].row_version
 
     def _by_number(self, after: int, up_to: int, count: int) -> Page:
-        with self._admin.connection.transaction():
-            found = self._admin.envelopes(after, up_to, count)
-        stretches = list(_stretches(found, [self._means(each) for each in found]))
-        messages = chain.from_iterable(self.messages(numbers, rows) for numbers, rows in stretches)
-        return Page([each.row_version for each in found], messages)
+        count = self._admin.fitting(after, up_to, count)
+        found = self._admin.envelopes(after, up_to, count)
+        return Page(found, self._selected(found), more=len(found) == count)
 
     def _by_scan(self, after: int, up_to: int, count: int) -> Page:
         """Read a page with its bodies. Without an index each statement reads the whole table anyway."""
-        with self._admin.connection.transaction():
-            found = [each for each in self._admin.messages(after, count) if each.row_version <= up_to]
-        return Page([each.row_version for each in found], filter(self._means, found))
+        found = [each for each in self._admin.messages(after, count) if each.row_version <= up_to]
+        return Page(found, filter(self._means, found), more=len(found) == count)
+
+    def _selected(self, found: Sequence[Envelope]) -> Iterator[Message]:
+        for numbers, rows in _stretches(found, [self._means(each) for each in found]):
+            yield from self.messages(numbers, rows)
 
     def _means(self, row: Envelope | Message) -> bool:
         return self._selection.fits(row.id, row.headers)
@@ -132,7 +138,7 @@ def look(
     with opened(options, queue) as admin:
         with admin.connection.transaction():
             up_to = admin.highest()
-        told = Looked(queue=admin.table.name)
+        told = Looked()
 
         def left() -> int:
             wanted = HIGHEST if count is None else count - told.meant
@@ -142,7 +148,7 @@ def look(
 
         looked(told)
         for page in QueueLook(admin, selection).pages(after, LOWEST if up_to is None else up_to, left):
-            for message in told.through(page):
+            for message in told.through(page.row_versions, page.messages):
                 yield message
                 if told.meant == count:
                     break

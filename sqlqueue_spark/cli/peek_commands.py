@@ -123,7 +123,7 @@ class _View:
         self._selection = selection
         self._format = format_
         self._table = MessageTable(bodies)
-        self._looked = Looked(queue=queue)
+        self._looked = Looked()
 
     def show(self, options: ConnectionOptions, after: int, count: int | None, scan: int | None) -> None:
         with progress.bar(None, " rows", lines=True) as bar:

@@ -101,7 +101,7 @@ def test_each_filter_finds_its_rows(engine, error):
 
 
 def test_rows_are_looked_at_in_portions(engine, error, monkeypatch):
-    monkeypatch.setattr(error_queue, "_LOOK", 3)
+    monkeypatch.setattr(queue_peek, "_ROWS", 3)
     error.insert(7)
     assert numbers(engine) == [1, 2, 3, 4, 5, 6, 7]
 

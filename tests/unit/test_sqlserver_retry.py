@@ -5,13 +5,24 @@ import json
 
 import pytest
 
-from sqlqueue_spark.administration import error_discard, failed_retry
+from sqlqueue_spark.administration import error_discard, error_queue, failed_retry
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.error_rows import failed, failure
 from tests.support.messages import headers
 from tests.support.recording import Answer, Recorder
-from tests.support.statements import CLOCK, DATABASE, ID, NOW, STORAGE, TABLE_COLUMNS
+from tests.support.statements import (
+    CLOCK,
+    DATABASE,
+    ID,
+    INDEXED,
+    MESSAGE_ROW,
+    MESSAGES,
+    NOW,
+    STORAGE,
+    TABLE_COLUMNS,
+    UNINDEXED,
+)
 
 FAILED = failed(1, failure("billing@[dbo]@[other]"))
 #: How a statement that matters begins, and a word for it.
@@ -25,10 +36,10 @@ WORDS = {
 }
 
 
-def answers(*, there=True, found=FAILED):
+def answers(*, there=True, found=FAILED, indexes=INDEXED):
     row = [5, ID, "c", "r", NOW, found, "body"]
     return [
-        *(DATABASE, STORAGE, CLOCK, TABLE_COLUMNS),
+        *(DATABASE, STORAGE, CLOCK, TABLE_COLUMNS, indexes),
         Answer("FROM [shop].sys.tables", "wwiwb", [["dbo", "error", 77, NOW, 0]]),
         Answer("FROM [other].sys.tables", "wwiwb", [["dbo", "billing", 88, NOW, 0]] if there else []),
         Answer("DB_ID", "w", [["other"]]),
@@ -38,6 +49,7 @@ def answers(*, there=True, found=FAILED):
         Answer("XACT_STATE", "i", [[1]]),
         Answer("INSERT INTO", changed=1),
         Answer("DELETE q", changed=1),
+        Answer("WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]]),
     ]
 
 
@@ -79,6 +91,15 @@ def test_a_destination_that_is_missing_keeps_its_rows(recorded):
         "sqlqueue create 'billing@[dbo]@[other]'.": 1
     }
     assert not {"insert", "delete"} & set(said(recorder))
+
+
+def test_a_queue_without_an_index_is_read_by_a_scan(recorded):
+    """The server refuses a statement that has to seek an index which is not there."""
+    rows, recorder = recorded(
+        lambda options: [*error_queue.look(options, "error", Selection())], indexes=UNINDEXED
+    )
+    assert [row.row_version for row in rows] == [5]
+    assert "look" not in said(recorder)
 
 
 def test_what_is_discarded_is_deleted_as_it_was_locked(recorded, tmp_path):
