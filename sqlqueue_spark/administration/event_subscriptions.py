@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -100,10 +100,10 @@ def subscriptions(
 
     Errors as in :func:`subscribe`.
     """
-    wanted = None if event is None else set(_topics([event]))
+    wanted = None if event is None else _topic(event)
     with _opened(options, create=create) as (connection, table), connection.transaction():
         table.check()
-        return [each for each in table.all() if wanted is None or each.topic in wanted]
+        return [each for each in table.all() if wanted in (None, each.topic)]
 
 
 def create(options: ConnectionOptions) -> Created:
@@ -127,14 +127,15 @@ def _of_endpoint(table: SubscriptionTable, endpoint: str) -> dict[str, str]:
     return {each.topic: each.address for each in table.all() if each.endpoint == endpoint}
 
 
-def _topics(events: Iterable[str]) -> Sequence[str]:
-    topics: dict[str, None] = {}
-    for each in events:
-        names = type_names(each)
-        if len(names) != 1:
-            raise ConfigurationError(
-                f"{plain(each)!r} is no name of one type; write it in full, such as Shop.OrderPlaced, "
-                "one word for each event."
-            )
-        topics.update(dict.fromkeys(names))
-    return list(topics)
+def _topics(events: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(map(_topic, events)))
+
+
+def _topic(event: str) -> str:
+    names = type_names(event)
+    if len(names) != 1:
+        raise ConfigurationError(
+            f"{plain(event)!r} is no name of one type; write it in full, such as Shop.OrderPlaced, one word "
+            "for each event."
+        )
+    return names[0]

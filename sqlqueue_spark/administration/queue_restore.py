@@ -90,8 +90,7 @@ def restore(
     if draft is not None:
         check(draft, several=True)
     with opened(options, queue, shaped=False) as admin:
-        with admin.connection.transaction():
-            accept = _acceptance(admin, stopping=stopping)
+        accept = _acceptance(admin, stopping=stopping)
         if admin.table.due:
             raise ConfigurationError(
                 f"{admin.table.name} is a table of delayed messages, and lines do not say when they are due; "
@@ -183,12 +182,10 @@ def _send(
     """Send a chunk in its own transaction; ``before`` says in an error what was sent before."""
     rows: list[pa.RecordBatch] = []
     lines = f"lines {chunk[0].number} to {chunk[-1].number}"
-    committing = False
     try:
         with transaction:
-            rows += insert([each.message for each in chunk])
+            rows = [*insert([each.message for each in chunk])]
             fail_points.step(fail_points.LINES_INSERTED)
-            committing = True
     except SqlQueueError as error:
         said = f"{error} {before}"
         if isinstance(error, Duplicate):
@@ -196,7 +193,7 @@ def _send(
                 f"{error} A row of {lines} of {given.name} is in the queue already; if these lines are "
                 f"to go out once more, give their rows new Ids with --new-ids. {before}"
             )
-        elif committing and isinstance(error, ConnectionLost):
+        elif rows and isinstance(error, ConnectionLost):  # when it was committed
             first = uuid_text(rows[0]["id"][0].as_py())
             said += (
                 f" Whether {lines} were sent too is not known, because the connection was lost when they "

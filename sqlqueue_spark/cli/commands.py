@@ -162,7 +162,7 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
 
 
 @main.command()
-@click.argument("queue", metavar="[QUEUE]", required=False, type=parameters.queue_address)
+@parameters.argument("queue", "[QUEUE]", required=False)
 @parameters.perhaps_connected
 @parameters.role
 @parameters.as_json

@@ -30,13 +30,7 @@ def errors() -> None:
     """
 
 
-_queue = click.argument(
-    "queue",
-    metavar="[ERRORQUEUE]",
-    required=False,
-    default=error_queue.ERROR,
-    type=parameters.queue_address,
-)
+_queue = parameters.argument("queue", "[ERRORQUEUE]", required=False, default=error_queue.ERROR)
 
 
 def _selecting(command: parameters.Command) -> parameters.Command:

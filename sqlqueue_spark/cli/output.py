@@ -18,7 +18,7 @@ from sqlqueue_spark.administration.length_probe import ASKED, Probe
 from sqlqueue_spark.administration.message_lines import iso, to_line
 from sqlqueue_spark.administration.outbox_tables import Report
 from sqlqueue_spark.administration.queue_tables import Inspection, Length
-from sqlqueue_spark.cli.text_table import Table, table
+from sqlqueue_spark.cli.text_table import Table
 from sqlqueue_spark.inspection.doctor import Check, State
 from sqlqueue_spark.options.fields import Described, camel
 from sqlqueue_spark.plain_text import age, moment, plain
@@ -129,7 +129,8 @@ def probe_text(probe: Probe) -> str:
 def overview_text(tables: Iterable[TableOverview]) -> Iterator[str]:
     """Yield the lines of an overview, one for each table of the database."""
     rows = [_overview_row(each) for each in tables]
-    yield from table(("kind", "table", "rows", "oldest sent", ""), rows) if rows else ["no table of a queue"]
+    heads = ("kind", "table", "rows", "oldest sent", "")
+    yield from Table(*heads).lines(rows) if rows else ["no table of a queue"]
 
 
 def inspection_text(inspection: Inspection) -> Iterator[str]:
@@ -143,7 +144,7 @@ def inspection_text(inspection: Inspection) -> Iterator[str]:
         )
         for c in inspection.columns
     ]
-    yield from table(("  column", "type", "", ""), columns)
+    yield from Table("  column", "type", "", "").lines(columns)
     indexes = [
         (
             f"  {i.name}",
@@ -154,9 +155,9 @@ def inspection_text(inspection: Inspection) -> Iterator[str]:
         )
         for i in inspection.indexes
     ]
-    yield from table(("  index", "columns", "", "kind", ""), indexes)
+    yield from Table("  index", "columns", "", "kind", "").lines(indexes)
     settings = [(f"  {each.name}", each.value, each.meaning) for each in inspection.settings]
-    yield from table(("  setting", "value", "meaning"), settings)
+    yield from Table("  setting", "value", "meaning").lines(settings)
     for setting in inspection.settings:
         if setting.remedy_sql:
             yield f"to change {setting.name}:"
@@ -205,7 +206,7 @@ def options_text(described: Iterable[Described]) -> Iterator[str]:
         (each.name, each.kind, each.default.replace("`", ""), each.meaning.replace("`", ""))
         for each in described
     ]
-    yield from table(("option", "value", "default", "meaning"), rows)
+    yield from Table("option", "value", "default", "meaning").lines(rows)
 
 
 def options_markdown(described: Iterable[Described]) -> Iterator[str]:

@@ -27,7 +27,6 @@ from sqlqueue_spark.tables.ddl import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
 Command = Callable[..., Any]
-Completion = Callable[[click.Context, click.Parameter, str], list[click.shell_completion.CompletionItem]]
 
 
 def some_text(value: str) -> str:
@@ -50,21 +49,8 @@ def _no_url(what: str) -> Callable[[str], str]:
     return name
 
 
-class _Completed(click.types.FuncParamType):  # type: ignore[type-arg] # older versions of click take none
-    """The type of a name that a shell can complete."""
-
-    def __init__(self, read: Callable[[str], str], complete: Completion) -> None:
-        super().__init__(read)
-        self._complete = complete
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[click.shell_completion.CompletionItem]:
-        return self._complete(ctx, param, incomplete)
-
-
-queue_address = _Completed(_no_url("a queue's name"), queue_names)
-endpoint_name = _Completed(_no_url("an endpoint's name"), endpoint_names)
+queue_address, endpoint_name = _no_url("a queue's name"), _no_url("an endpoint's name")
+_COMPLETED = {queue_address: queue_names, endpoint_name: endpoint_names}
 
 
 def time_span(value: str) -> timedelta:
@@ -152,12 +138,21 @@ def option(
     """
     typed, _, metavar = flag.partition(" ")
     names = (typed,) if name is None else (typed, name)
-    return click.option(*names, type=type_, metavar=metavar, help=help_, **more)
+    complete = _COMPLETED.get(type_)
+    return click.option(*names, type=type_, metavar=metavar, help=help_, shell_complete=complete, **more)
 
 
-queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True, type=queue_address)
-queue = click.argument("queue", metavar="QUEUE", type=queue_address)
-endpoint = click.argument("endpoint", metavar="ENDPOINT", type=endpoint_name)
+def argument(
+    name: str, metavar: str, type_: Any = queue_address, **more: Any
+) -> Callable[[Command], Command]:
+    """Return an argument; ``type_`` as for :func:`option`."""
+    complete = _COMPLETED.get(type_)
+    return click.argument(name, metavar=metavar, type=type_, shell_complete=complete, **more)
+
+
+queues = argument("queues", "QUEUE...", nargs=-1, required=True)
+queue = argument("queue", "QUEUE")
+endpoint = argument("endpoint", "ENDPOINT", endpoint_name)
 as_json = click.option("--json", "json_", is_flag=True, help="One JSON object a line.")
 yes = click.option("--yes", is_flag=True, help="Do not ask.")
 debug = click.option(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -104,34 +105,30 @@ def send(
         )
     if count is None and (rate or size):
         raise click.UsageError("--rate and --size belong to a load; give --count too.")
+    if message_type is not None and (new_ids or stopping):
+        raise click.UsageError("--new-ids and --stopping belong to lines of JSON; leave out --type.")
     for queue in queues:
         if file is not None:
             its = draft if message_type else None
-            _send_lines(options, queue, file, skip or 0, its, new_ids=new_ids, stopping=stopping)
+            restore = partial(
+                queue_restore.restore, options, queue, draft=its, new_ids=new_ids, stopping=stopping
+            )
+            sent = _send_lines(restore, file, skip or 0)
+            output.say(f"sent {output.counted(sent.messages, 'message')} to {queue}")
         elif count is None:
             output.say(f"sent {queue_tables.send(options, queue, draft)} to {queue}")
         else:
             its_size = size or queue_tables.MESSAGE_BYTES
-            with progress.interruptible(count, "message", "sent") as sent:
+            with progress.interruptible(count, "message", "sent") as done:
                 took = queue_tables.send_load(
-                    options, queue, count=count, size=its_size, rate=rate, ttl=ttl, progress=sent
+                    options, queue, count=count, size=its_size, rate=rate, ttl=ttl, progress=done
                 ).total_seconds()
             pace = f"{count / max(took, 0.001):,.0f}/s"
             output.say(f"sent {count:,} messages to {queue} in {took:.1f} s ({pace})")
 
 
-def _send_lines(
-    options: ConnectionOptions,
-    queue: str,
-    file: str,
-    skip: int,
-    draft: queue_tables.Draft | None,
-    *,
-    new_ids: bool,
-    stopping: bool,
-) -> None:
-    if draft is not None and (new_ids or stopping):
-        raise click.UsageError("--new-ids and --stopping belong to lines of JSON; leave out --type.")
+def _send_lines(restore: Callable[..., Sent], file: str, skip: int) -> Sent:
+    """Send the lines of a file; ``restore`` is that of :mod:`queue_restore` for a queue."""
     sent = Sent(lines=skip)
     sending = progress.interruptible(
         None,
@@ -152,18 +149,7 @@ def _send_lines(
                 checked.close()
             more(messages)
 
-        queue_restore.restore(
-            options,
-            queue,
-            given,
-            draft=draft,
-            new_ids=new_ids,
-            stopping=stopping,
-            sent=sent,
-            checked=checked.update,
-            progress=done,
-        )
-    output.say(f"sent {output.counted(sent.messages, 'message')} to {queue}")
+        return restore(given, sent=sent, checked=checked.update, progress=done)
 
 
 @contextmanager

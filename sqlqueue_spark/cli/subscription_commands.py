@@ -6,10 +6,10 @@ import click
 
 from sqlqueue_spark.administration import event_subscriptions
 from sqlqueue_spark.cli import output, parameters
-from sqlqueue_spark.cli.text_table import table
+from sqlqueue_spark.cli.text_table import Table
 from sqlqueue_spark.options import ConnectionOptions
 
-_events = click.argument("events", metavar="EVENT...", nargs=-1, required=True, type=parameters.some_text)
+_events = parameters.argument("events", "EVENT...", parameters.some_text, nargs=-1, required=True)
 _endpoint = parameters.option(
     "--endpoint NAME", parameters.endpoint_name, "The subscribing endpoint; default: the name of the queue."
 )
@@ -66,7 +66,7 @@ def unsubscribe(
 
 
 @click.command()
-@click.argument("event", metavar="[EVENT]", required=False, type=parameters.some_text)
+@parameters.argument("event", "[EVENT]", parameters.some_text, required=False)
 @parameters.connected
 @_create
 @parameters.as_json
@@ -77,6 +77,6 @@ def subscriptions(options: ConnectionOptions, event: str | None, create: bool, j
         output.lines(output.as_json(each._asdict()) for each in found)
     elif found:
         rows = [(each.topic, each.endpoint, each.address) for each in found]
-        output.lines(table(("event", "endpoint", "queue"), rows))
+        output.lines(Table("event", "endpoint", "queue").lines(rows))
     else:
         output.say(f"no endpoint has subscribed{'' if event is None else f' to {event}'}")

@@ -34,7 +34,7 @@ class Table:
         self._begun = False
 
     def lines(self, rows: Iterable[Sequence[str]]) -> Iterator[str]:
-        """Yield the lines of these rows, the first time below the heads."""
+        """Yield the lines of these rows, the first time below the heads, unless these are empty."""
         for lines in self.parts([rows]):
             yield from lines
 
@@ -62,11 +62,6 @@ class Table:
         shown = plain(cell)
         most = self._longest
         return shown if most is None or len(shown) <= most else f"{shown[: most - 1]}…"
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table; without a line of heads if all of them are empty."""
-    return Table(*heads).lines(rows)
 
 
 def terminal_width() -> int | None:

@@ -82,16 +82,11 @@ def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Fin
 
 def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
     """Find what is wrong with the rows at the head of a queue, if the login may read them."""
-    if _READ in held.receiver_lacks or not _columns_fit(admin):
+    if _READ in held.receiver_lacks or any(_column_findings(admin)):
         return
     yield from _stopping_row(admin)
     if admin.numbers is not None and admin.numbers.last is None:  # this login cannot read the sequence
         yield from _number_findings(admin, admin.numbers._replace(last=admin.highest()))
-
-
-def _columns_fit(admin: QueueAdmin) -> bool:
-    """Whether the table has the columns of a queue, so that its rows can be read."""
-    return not any(_column_findings(admin))
 
 
 def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
