@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, QueueError, SqlQueueError
-from sqlqueue_spark.messages.message import time_sent
+from sqlqueue_spark.messages.message import since, time_sent
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import table_kinds
 from sqlqueue_spark.tables.queue_table import left_alone
@@ -69,7 +69,7 @@ def _overview_of(connection: Connection, found: FoundTable, *, exact: bool) -> T
         rows=found.estimate if counted is None else counted,
         exact=counted is not None,
         oldest_sent=sent,
-        oldest_age=max(timedelta(0), oldest.now - sent) if oldest and sent else None,
+        oldest_age=since(sent, oldest.now) if oldest else None,
         overdue=oldest.now - oldest.due if oldest and oldest.due else None,
         problem=problem,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlqueue_spark.administration.queue_tables import opened
-from sqlqueue_spark.messages.message import time_sent
+from sqlqueue_spark.messages.message import since, time_sent
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
@@ -52,8 +52,7 @@ def probe(
     with opened(options, queue) as admin, admin.connection.transaction():
         rows = None if max_rows is None else admin.count_up_to(max_rows + 1)
         oldest = None if max_age is None or rows == 0 else _oldest(admin)
-    sent, now = oldest or (None, None)
-    age = None if sent is None or now is None else max(timedelta(0), now - sent)
+    sent, age = oldest or (None, None)
     too_many = max_rows is not None and rows is not None and rows > max_rows
     too_old = max_age is not None and oldest is not None and (age is None or age > max_age)
     return Probe(
@@ -68,11 +67,11 @@ def probe(
     )
 
 
-def _oldest(admin: QueueAdmin) -> tuple[datetime | None, datetime] | None:
-    """Return when the oldest message was sent, and the database's time; None if the queue is empty."""
+def _oldest(admin: QueueAdmin) -> tuple[datetime | None, timedelta | None] | None:
+    """Return when the oldest message was sent, and how long ago; None if the queue is empty."""
     if not admin.seeks:
         found = admin.length()
-        return (time_sent(found.oldest_headers), found.now) if found.rows else None
+        return (found.oldest_sent, found.oldest_age) if found.rows else None
     waiting = admin.waiting(LOWEST)
     if waiting is None:
         return None
@@ -80,4 +79,4 @@ def _oldest(admin: QueueAdmin) -> tuple[datetime | None, datetime] | None:
     if sent is None:
         times = (time_sent(each.headers) for each in admin.envelopes(LOWEST, HIGHEST, ASKED))
         sent = next((each for each in times if each is not None), None)
-    return sent, waiting.now
+    return sent, since(sent, waiting.now)

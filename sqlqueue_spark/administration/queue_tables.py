@@ -26,7 +26,6 @@ from sqlqueue_spark.messages.message import (
     MESSAGE_ID,
     ONE_HOP,
     format_headers,
-    time_sent,
 )
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS, milliseconds, replaced
 from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
@@ -36,7 +35,7 @@ from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.ddl import CLASSIC, Created
 from sqlqueue_spark.tables.insert import CHUNK
-from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin
+from sqlqueue_spark.tables.queue_admin import Index, Length, QueueAdmin
 from sqlqueue_spark.tables.queue_table import Column
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stages.stage_table import table_named
@@ -66,21 +65,6 @@ class Inspection:
     rights: Rights
     settings: list[ServerFact]
     findings: list[Finding]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Length:
-    """How much a queue holds.
-
-    :ivar oldest_sent: when the oldest message was sent; None if there is none or its headers do not tell.
-    """
-
-    queue: str
-    rows: int
-    expired: int
-    bytes: int
-    oldest_sent: datetime | None
-    oldest_age: timedelta | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,16 +134,7 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
 def length(options: ConnectionOptions, queue: str) -> Length:
     """Return how many rows a queue has and how many are expired, their bytes, and the oldest one's age."""
     with opened(options, queue) as admin, admin.connection.transaction():
-        found = admin.length()
-    sent = time_sent(found.oldest_headers) if found.rows else None
-    return Length(
-        queue=admin.table.name,
-        rows=found.rows,
-        expired=found.expired,
-        bytes=found.bytes,
-        oldest_sent=sent,
-        oldest_age=max(timedelta(0), found.now - sent) if sent else None,
-    )
+        return admin.length()
 
 
 def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:

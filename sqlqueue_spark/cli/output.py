@@ -17,12 +17,13 @@ from sqlqueue_spark.administration.delayed_tables import Length as DelayedLength
 from sqlqueue_spark.administration.length_probe import ASKED, Probe
 from sqlqueue_spark.administration.message_lines import iso, to_line
 from sqlqueue_spark.administration.outbox_tables import Report
-from sqlqueue_spark.administration.queue_tables import Inspection, Length
+from sqlqueue_spark.administration.queue_tables import Inspection
 from sqlqueue_spark.cli.text_table import Table
 from sqlqueue_spark.inspection.doctor import Check, State
 from sqlqueue_spark.options.fields import Described, camel
 from sqlqueue_spark.plain_text import age, moment, plain
 from sqlqueue_spark.tables.ddl import Created
+from sqlqueue_spark.tables.queue_admin import Length
 
 _MARKS = {
     State.FINE: click.style("✓", fg="green"),

@@ -12,7 +12,7 @@ import functools
 import json
 import re
 from collections.abc import Container, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring as _quoted
 
 MESSAGE_ID = "NServiceBus.MessageId"
@@ -232,6 +232,11 @@ def format_time(moment: datetime) -> str:
 def time_sent(headers: str | None) -> datetime | None:
     """When a message was sent, by its headers' JSON; None where they do not tell."""
     return parse_time((parse_headers(headers) or {}).get(TIME_SENT))
+
+
+def since(sent: datetime | None, now: datetime) -> timedelta | None:
+    """How long ago a message was sent, by the receiver's clock: at least no time, also if that is behind."""
+    return None if sent is None else max(timedelta(0), now - sent)
 
 
 def parse_time(text: str | None) -> datetime | None:

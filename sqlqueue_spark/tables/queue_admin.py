@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.message import since, time_sent
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, bounded
 from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.queues import Queue
@@ -66,13 +67,14 @@ class StoppingRow(NamedTuple):
 
 
 class Length(NamedTuple):
-    """What stands in a queue; ``now`` is the database's clock."""
+    """How much a queue holds. ``oldest_sent`` is None if it is empty, or the oldest row does not tell."""
 
+    queue: str
     rows: int
     expired: int
     bytes: int
-    oldest_headers: str | None
-    now: datetime
+    oldest_sent: datetime | None
+    oldest_age: timedelta | None
 
 
 class Envelope(NamedTuple):
@@ -170,7 +172,8 @@ class QueueAdmin(Queue):
         """What stands in the queue; waits for no lock."""
         rows, expired, size, now = self._execute("length")[0]
         oldest = self.envelopes(LOWEST, HIGHEST, 1) if self.seeks else self.messages(LOWEST, 1)
-        return Length(rows, expired, size, oldest[0].headers if oldest else None, now.replace(tzinfo=UTC))
+        sent = time_sent(oldest[0].headers) if rows and oldest else None
+        return Length(self.name, rows, expired, size, sent, since(sent, now.replace(tzinfo=UTC)))
 
     def count_up_to(self, most: int) -> int:
         """How many rows stand in the queue, counted no further than to ``most``; waits for no lock."""

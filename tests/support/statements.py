@@ -388,12 +388,16 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         ],
     ),
     "length": (
-        lambda c: admin(c).length()[:4],
+        lambda c: admin(c).length()[1:],
         [
             *(Answer("COUNT_BIG", "iiit", [[3, 0, 2100, NOW]]), INDEXED),
-            Answer("AS body_bytes", "iwbwi", [[5, ID, 0, "{}", 4]]),
+            Answer(
+                "AS body_bytes",
+                "iwbwi",
+                [[5, ID, 0, '{"NServiceBus.TimeSent":"2026-01-02 03:04:00:000000 Z"}', 4]],
+            ),
         ],
-        (3, 0, 2100, "{}"),
+        (3, 0, 2100, datetime(2026, 1, 2, 3, 4, tzinfo=UTC), timedelta(seconds=5)),
     ),
     "count_up_to": (
         lambda c: admin(c).count_up_to(1_001),

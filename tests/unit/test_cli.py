@@ -290,8 +290,8 @@ def test_the_script_refuses_a_name_that_would_be_cut():
 
 
 def test_a_name_is_one_line_however_odd_it_is(capsys):
-    from sqlqueue_spark.administration.queue_tables import Length
     from sqlqueue_spark.cli import output
+    from sqlqueue_spark.tables.queue_admin import Length
 
     length = Length(queue="a\nb", rows=1, expired=0, bytes=2, oldest_sent=None, oldest_age=None)
     shown = output.as_json(output.told(length))

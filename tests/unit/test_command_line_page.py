@@ -9,9 +9,8 @@ from pathlib import Path
 
 from sqlqueue_spark.administration.length_probe import Probe
 from sqlqueue_spark.administration.message_lines import from_line, to_json
-from sqlqueue_spark.administration.queue_tables import Length
 from sqlqueue_spark.cli import main, output
-from sqlqueue_spark.tables.queue_admin import Message
+from sqlqueue_spark.tables.queue_admin import Length, Message
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```shell\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
