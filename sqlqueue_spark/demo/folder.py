@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import shlex
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.embedded.data_folder import make_way
-from sqlqueue_spark.embedded.programs import binary, opened_lock
+from sqlqueue_spark.embedded.programs import binary, one_at_a_time
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.machine_checks import java, spark
 from sqlqueue_spark.options.own_file import OwnFile
@@ -29,19 +28,17 @@ def check_parts() -> None:
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Let one demo run in a folder: two jobs on one checkpoint would stop each other."""
-    try:
-        make_way(folder.absolute())
-        lock = opened_lock(folder / "lock")
-    except OSError as error:
-        raise ConfigurationError(
-            f"The demo cannot write into {folder} ({error.strerror}); name another folder with --folder."
-        ) from error
-    with lock:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            make_way(folder.absolute())
+            stack.enter_context(one_at_a_time(folder / "lock", wait=False))
         except BlockingIOError as error:
             raise ConfigurationError(
                 f"A demo runs in {folder} already; wait for it, or name another folder with --folder."
+            ) from error
+        except OSError as error:
+            raise ConfigurationError(
+                f"The demo cannot write into {folder} ({error.strerror}); name another folder with --folder."
             ) from error
         yield
 

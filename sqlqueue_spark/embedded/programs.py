@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.own_file import opened
@@ -96,16 +96,14 @@ def run(program: Path, *arguments: str | Path, said: str = "") -> None:
         raise ConfigurationError(f"{program.name} failed with code {result.returncode}: {told}")
 
 
-def opened_lock(path: Path) -> IO[str]:
-    """A file to lock. It is not emptied."""
-    return os.fdopen(opened(path, os.O_RDWR | os.O_CREAT), "r+")
-
-
 @contextmanager
-def one_at_a_time(path: Path) -> Iterator[None]:
-    """Let the processes that name this lock run the block in turn."""
-    with opened_lock(path) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def one_at_a_time(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Let the processes that name this lock run the block in turn.
+
+    :raises BlockingIOError: another one runs it, and this one does not wait.
+    """
+    with os.fdopen(opened(path, os.O_RDWR | os.O_CREAT), "r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
 
 
