@@ -176,8 +176,8 @@ def report_text(report: Report) -> Iterator[str]:
     yield f"  rows          {found.rows:,}"
     yield f"  undispatched  {found.undispatched:,}"
     if found.oldest_dispatched_at is not None and found.oldest_age is not None:
-        ago = age(max(found.oldest_age, timedelta(0)))
-        yield f"  oldest        dispatched {moment(found.oldest_dispatched_at)}, {ago} ago"
+        at = moment(found.oldest_dispatched_at)
+        yield f"  oldest        dispatched {at}, {age(found.oldest_age)} ago"
     if found.undispatched:
         yield (
             "finding: rows that are not dispatched hold messages that a .NET endpoint stored and has not "

@@ -234,9 +234,9 @@ def time_sent(headers: str | None) -> datetime | None:
     return parse_time((parse_headers(headers) or {}).get(TIME_SENT))
 
 
-def since(sent: datetime | None, now: datetime) -> timedelta | None:
-    """How long ago a message was sent, by the receiver's clock: at least no time, also if that is behind."""
-    return None if sent is None else max(timedelta(0), now - sent)
+def since(at: datetime | None, now: datetime) -> timedelta | None:
+    """How long ago a time was that another clock told: at least no time, also where that one is ahead."""
+    return None if at is None else max(timedelta(0), now - at)
 
 
 def parse_time(text: str | None) -> datetime | None:

@@ -20,6 +20,7 @@ from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.engines.users_connection import UsersConnection
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.message import since
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables.base_table import BaseTable
@@ -154,7 +155,7 @@ class OutboxTable(BaseTable):
         """What the table holds; waits for no lock."""
         rows, undispatched, oldest, now = self.execute("outbox_report")[0]
         oldest = oldest and oldest.replace(tzinfo=UTC)
-        return OutboxReport(rows, undispatched, oldest, oldest and now.replace(tzinfo=UTC) - oldest)
+        return OutboxReport(rows, undispatched, oldest, since(oldest, now.replace(tzinfo=UTC)))
 
     def _add_new(self, chunk: Sequence[str]) -> set[str]:
         if self.connection.dialect.returns_inserted:

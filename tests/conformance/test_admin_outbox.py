@@ -177,6 +177,13 @@ def test_a_report_counts_rows_and_tells_the_oldest(engine):
     assert abs(found.oldest_age - timedelta(days=3)) < timedelta(minutes=1)
 
 
+def test_a_row_of_a_clock_that_is_ahead_has_no_age_below_zero(engine):
+    outbox_tables.create(options(engine), "Sales")
+    OutboxRows(engine).insert("ahead", age=-timedelta(hours=1))
+    assert outbox_tables.report(options(engine), "Sales").found.oldest_age == timedelta(0)
+    assert json.loads(run(engine, "report", "Sales", "--json").stdout)["oldestSeconds"] == 0
+
+
 def test_an_outbox_lives_its_whole_life_by_command(engine):
     rows = OutboxRows(engine)
     assert run(engine, "create", "Sales").stdout == f"created {rows.table}\n"
