@@ -88,25 +88,23 @@ def send(
     """
     draft = queue_tables.Draft(body=body, message_type=message_type, headers=dict(headers), ttl=ttl)
     written = bool(message_type or body is not None or headers)
-    if file is None and (skip is not None or new_ids or stopping):
-        raise click.UsageError("--skip, --new-ids and --stopping belong to lines; give --from too.")
-    if file is not None and (body is not None or count or rate or size):
-        raise click.UsageError("Lines (--from) have bodies; leave out --body, --count, --rate and --size.")
-    if file is not None and message_type is None and (headers or ttl):
-        raise click.UsageError(
-            "Lines of JSON (--from) are sent as they are; leave out --header and --ttl, or give --type too: "
-            "then each line is a body."
-        )
-    if file is not None and len(queues) > 1:
-        raise click.UsageError("Lines (--from) go to one queue.")
-    if count is not None and written:
-        raise click.UsageError(
-            "A load (--count) writes its own messages; leave out --type, --body and --header."
-        )
-    if count is None and (rate or size):
-        raise click.UsageError("--rate and --size belong to a load; give --count too.")
-    if message_type is not None and (new_ids or stopping):
-        raise click.UsageError("--new-ids and --stopping belong to lines of JSON; leave out --type.")
+    contradictions = {
+        "--skip, --new-ids and --stopping belong to lines; give --from too.": file is None
+        and (skip is not None or new_ids or stopping),
+        "Lines (--from) have bodies; leave out --body, --count, --rate and --size.": file is not None
+        and (body is not None or count or rate or size),
+        "Lines of JSON (--from) are sent as they are; leave out --header and --ttl, or give --type too: then "
+        "each line is a body.": file is not None and message_type is None and (headers or ttl),
+        "Lines (--from) go to one queue.": file is not None and len(queues) > 1,
+        "A load (--count) writes its own messages; leave out --type, --body and --header.": count is not None
+        and written,
+        "--rate and --size belong to a load; give --count too.": count is None and (rate or size),
+        "--new-ids and --stopping belong to lines of JSON; leave out --type.": message_type is not None
+        and (new_ids or stopping),
+    }
+    for sentence, is_so in contradictions.items():
+        if is_so:
+            raise click.UsageError(sentence)
     for queue in queues:
         if file is not None:
             its = draft if message_type else None
