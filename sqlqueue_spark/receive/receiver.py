@@ -20,7 +20,7 @@ from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claimed_batch import Claims
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.claiming.next_batch import BatchMaker
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding.held_batch import HeldBatch
 from sqlqueue_spark.receive.offset import Json, Offset
@@ -33,6 +33,7 @@ log = plain_text.logger(__name__)
 class Receiver:
     """Claims, plans and settles the micro-batches of one stream. It opens nothing until it is first asked."""
 
+    #: Whether the log has said that rows of a batch without limits stay in the queue.
     _told_of_everything = False
 
     def __init__(
@@ -47,7 +48,6 @@ class Receiver:
         self._options = options
         self._pool = ConnectionPool(options, on_first_open)
         self._scanner = Scanner(options, self._pool, self._batch_maker(clock, sleep), clock, sleep)
-        #: The batch whose rows are held. In mode ``none`` that is only one that was begun in another mode.
         self._batch = HeldBatch(options, self._pool, self._scanner)
 
     def _batch_maker(self, clock: Callable[[], float], _: Callable[[float], None]) -> BatchMaker:
@@ -121,7 +121,10 @@ class Receiver:
         claimed = self._scanner.next(start, max_rows)
         if claimed is None:
             return self._batch.staging.named_after(start)
-        self._batch.hold(claimed)
-        fail_points.step(fail_points.ROWS_LOCKED)
+        self._hold(claimed)
         self._scanner.batch_runs(claimed)
         return claimed.end
+
+    def _hold(self, claimed: NextBatch) -> None:
+        self._batch.hold(claimed)
+        fail_points.step(fail_points.ROWS_LOCKED)

@@ -88,11 +88,12 @@ def patient_settling() -> Iterator[None]:
     """Settling empties the stage, for which it wants the table for itself, and gives the rows back at the first error."""
     send = StageDispatch.send
 
-    def settle(self: OpenClaim, send: Callable[[], int | None]) -> int | None:
+    def settle(self: OpenClaim, send: Callable[[QueueSession], int | None]) -> int | None:
+        assert self.session is not None
         try:
             for part in self.parts:
                 part.delete()
-            sent = send()
+            sent = send(self.session)
             self.session.connection.commit()
         except Exception:
             self.release()
@@ -180,12 +181,13 @@ def one_transaction() -> Iterator[None]:
     """What is left of a batch is sent in one transaction and deleted in the next."""
     settle = OpenClaim.settle
 
-    def settle_twice(self: OpenClaim, send: Callable[[], int | None]) -> int | None:
+    def settle_twice(self: OpenClaim, send: Callable[[QueueSession], int | None]) -> int | None:
         if self.settling is Settling.ITS_CLAIM:
             return settle(self, send)
-        sent = send()
+        assert self.session is not None
+        sent = send(self.session)
         self.session.connection.commit()
-        settle(self, lambda: None)
+        settle(self, lambda _: None)
         return sent
 
     with mock.patch.object(OpenClaim, "settle", settle_twice):

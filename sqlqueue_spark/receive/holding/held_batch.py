@@ -18,6 +18,7 @@ from sqlqueue_spark.receive.holding.relock import Wanted, locked_again, say_not_
 from sqlqueue_spark.receive.holding.settled_after_loss import known_to_the_sink
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.reading.first_reading import FirstReadings
 from sqlqueue_spark.receive.reading.slices import Task, tasks_of
 
 log = plain_text.logger(__name__)
@@ -36,14 +37,16 @@ class HeldBatch:
         self._scanner = scanner
         self._held: OpenClaim | None = None
         self._settled: Offset | None = None
+        #: Of batches whose workers take the rows: who takes them, and the one of which Spark has the tasks.
+        self._readings = FirstReadings()
+        self._handed_out: Offset | None = None
         path = options.done_file
         self._done_file = None if path is None else DoneFile(Path(path), self.settle)
         self.staging = StageDispatch(options, pool)
         self.lock = threading.RLock()
 
     def hold(self, claimed: NextBatch) -> None:
-        """Hold a batch that was just claimed; the one before is settled."""
-        assert claimed.session is not None, "a claim holds its rows"
+        """Hold a batch that was just claimed, or looked for; the one before is settled."""
         self._held = OpenClaim(claimed.start, claimed.end, claimed.parts, claimed.session)
 
     def claimed_after(self, start: Offset | None) -> Offset | None:
@@ -66,7 +69,10 @@ class HeldBatch:
             self._settle()
 
     def plan(self, start: Offset | None, end: Offset) -> Sequence[Task]:
-        """The tasks of the batch that ends with ``end``; locks its rows again if they are not held here."""
+        """The tasks of the batch that ends with ``end``; locks its rows again if they are not held here.
+
+        :raises ConfigurationError: workers take the rows, and Spark has the tasks already.
+        """
         with self.lock:
             if self._held is None or self._held.end != end:
                 self._pool.retried(lambda: self._replay(start, end))
@@ -74,9 +80,11 @@ class HeldBatch:
             assert held is not None, "a batch that is planned is held"
             if self._done_file is not None:
                 self._done_file.watch()
+            if held.session is None:
+                self._hand_out(end)
             fail_points.step(fail_points.OFFSET_LOGGED)
             self._pool.retried(lambda: self.staging.open(start, end))
-            return tasks_of(held.parts, self._options)
+            return tasks_of(held.parts, self._options, None if held.session else self._readings.begin())
 
     def settle(self, end: Offset | None) -> None:
         """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""
@@ -87,6 +95,7 @@ class HeldBatch:
 
     def close(self) -> None:
         """Settle the held batch if ``doneFile`` says that it is logged, else give it back. Free the stage."""
+        self._readings.close()
         if self._done_file is not None:
             self._done_file.close()
         with self.lock:
@@ -101,6 +110,15 @@ class HeldBatch:
 
     # -- steps ----------------------------------------------------------------------------------
 
+    def _hand_out(self, end: Offset) -> None:
+        if self._handed_out == end:
+            raise ConfigurationError(
+                f"The query reads {self._options.title} twice in one batch (a union or a join of the stream "
+                "with itself), but with transactionMode none a row has gone with its first reading, so "
+                "nothing is taken; read the stream once, or take transactionMode receiveOnly."
+            )
+        self._handed_out = end
+
     def _settle(self) -> None:
         """Settle the held claim: its batch is logged. After a loss, lock and settle what is left of it."""
         held = self._held
@@ -108,9 +126,9 @@ class HeldBatch:
         if held.lost:
             held = self._held = held.locked_again(*self._lock(held.end, held.wanted(), logged=True))
         try:
-            sent = held.settle(lambda: self.staging.send(held.session, held.end, deleting=held.count))
+            sent = held.settle(lambda its: self.staging.send(its, held.end, deleting=held.count))
         except ConnectionLost as error:
-            log.warning("claim_lost queue=%s rows=%d: %s", held.session.name, held.count, error)
+            log.warning("claim_lost queue=%s rows=%d: %s", self._pool.title, held.count, error)
             held.release()
             self._scanner.look_from_start_next()
             raise
@@ -119,17 +137,18 @@ class HeldBatch:
             if may_go_away(error):
                 raise self._gave_up(held, error) from error
             raise
-        self._pool.give_back(held.session)
+        if held.session is not None:
+            self._pool.give_back(held.session)
         self._held, self._settled = None, held.end
         self.staging.say_sent(held.end.stage, sent)
-        held.say_settled()
+        held.say_settled(self._pool.title)
 
     def _gave_up(self, held: OpenClaim, error: SqlQueueError) -> SqlQueueError:
         kinds = (QueueError, ConfigurationError)
         kind = next((each for each in kinds if isinstance(error, each)), SqlQueueError)
         seconds = round(self._options.command_timeout.total_seconds())
         return kind(
-            f"The last batch of {held.session.name} is done but could not be settled within commandTimeout "
+            f"The last batch of {self._pool.title} is done but could not be settled within commandTimeout "
             f"({seconds} s): {error} Its {held.count} rows are free again; remove the cause and start the "
             "stream, which settles them first: what another consumer takes before that is processed by both."
         )

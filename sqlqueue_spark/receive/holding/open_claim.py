@@ -28,9 +28,8 @@ class Settling(Enum):
 
 @dataclass
 class OpenClaim(NextBatch):
-    """A claim, and the session whose open transaction holds its rows."""
+    """A batch that Spark knows. In mode ``none`` no session holds its rows: workers take them."""
 
-    session: QueueSession
     #: The transaction is gone, and every lock with it.
     lost: bool = False
     settling: Settling = Settling.ITS_CLAIM
@@ -46,7 +45,7 @@ class OpenClaim(NextBatch):
             if each.queue in parts
         ]
 
-    def settle(self, send: Callable[[], int | None]) -> int | None:
+    def settle(self, send: Callable[[QueueSession], int | None]) -> int | None:
         """Delete the rows, send what the batch has staged, and commit.
 
         Spark has logged the batch, so its rows are not given back for a passing reason. An attempt that fails
@@ -56,17 +55,20 @@ class OpenClaim(NextBatch):
         :returns: what ``send`` returned.
         :raises ConnectionLost: the transaction is gone. Any other error leaves it open, and the rows locked.
         """
+        session = self.session
+        if session is None:
+            return None
         own = self.settling is Settling.ITS_CLAIM
         if own:
             fail_points.step(fail_points.COMMIT_LOGGED)
-        connection, queue = self.session.connection, self.session.name
+        connection, queue = session.connection, session.name
         told = False
 
         def attempt() -> int | None:
             with connection.attempt():
                 for part in self.parts:
                     part.delete()
-                sent = send()
+                sent = send(session)
                 fail_points.step(fail_points.DELETED if own else fail_points.LEFT_DELETED)
             return sent
 
@@ -99,9 +101,9 @@ class OpenClaim(NextBatch):
             gone=self.gone + self.count - sum(part.rows.rows for part in parts),
         )
 
-    def say_settled(self) -> None:
+    def say_settled(self, name: str) -> None:
         """Log what became of a batch that its own claim did not settle."""
-        name, rows = self.session.name, self.count
+        rows = self.count
         if self.settling is Settling.A_SECOND_CLAIM:
             log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by "
                         "our own lost commit, or taken by another consumer and are processed twice",
@@ -113,7 +115,7 @@ class OpenClaim(NextBatch):
     def release(self) -> None:
         """Give the rows back to everybody. Never raises."""
         self.lost = True
-        self.session.connection.close()
+        super().release()
 
 
 def may_go_away(error: SqlQueueError) -> bool:
