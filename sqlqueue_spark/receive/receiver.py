@@ -8,7 +8,7 @@
      └── rollback: close(), connection lost, process gone
 
 Spark may call twice, late or never: every method is harmless when repeated. The offset before the first batch
-is None.
+is None. In mode ``none`` no claim is made: see :mod:`sqlqueue_spark.receive.claiming.destructive_look`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from sqlqueue_spark import fail_points, plain_text
-from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark import plain_text
+from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.claiming.claimed_batch import Claims
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch
+from sqlqueue_spark.receive.claiming.destructive_look import Looks
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding.held_batch import HeldBatch
 from sqlqueue_spark.receive.offset import Json, Offset
@@ -33,9 +34,6 @@ log = plain_text.logger(__name__)
 class Receiver:
     """Claims, plans and settles the micro-batches of one stream. It opens nothing until it is first asked."""
 
-    #: Whether the log has said that rows of a batch without limits stay in the queue.
-    _told_of_everything = False
-
     def __init__(
         self,
         options: SourceOptions,
@@ -47,11 +45,12 @@ class Receiver:
         """:param on_first_open: is given each queue when the stream opens it for the first time."""
         self._options = options
         self._pool = ConnectionPool(options, on_first_open)
-        self._scanner = Scanner(options, self._pool, self._batch_maker(clock, sleep), clock, sleep)
+        takes = options.transaction_mode == NO_TRANSACTION
+        self._maker: BatchMaker = Looks(options, clock, sleep) if takes else Claims(options, clock)
+        self._scanner = Scanner(options, self._pool, self._maker, clock, sleep)
         self._batch = HeldBatch(options, self._pool, self._scanner)
-
-    def _batch_maker(self, clock: Callable[[], float], _: Callable[[float], None]) -> BatchMaker:
-        return Claims(self._options, clock)
+        #: Whether the log has said that rows of a batch without limits stay in the queue; taken ones do not.
+        self._told_of_everything = takes
 
     def latest(self, start: Offset | None, max_rows: int | None, *, sure: bool = True) -> Offset | None:
         """Settle what is held if ``start`` is its offset, then claim the next rows and return their offset.
@@ -121,10 +120,7 @@ class Receiver:
         claimed = self._scanner.next(start, max_rows)
         if claimed is None:
             return self._batch.staging.named_after(start)
-        self._hold(claimed)
+        self._batch.hold(claimed)
+        self._maker.note(claimed)
         self._scanner.batch_runs(claimed)
         return claimed.end
-
-    def _hold(self, claimed: NextBatch) -> None:
-        self._batch.hold(claimed)
-        fail_points.step(fail_points.ROWS_LOCKED)

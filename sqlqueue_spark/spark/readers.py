@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, TryAgain
-from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.receive import DestructiveReceiver, Receiver, ReceiverBeforeSpark42, SliceReader
+from sqlqueue_spark.receive import Receiver, ReceiverBeforeSpark42, SliceReader
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.receive.reading import slices
 from sqlqueue_spark.receive.reading.first_reading import Reading
@@ -43,8 +43,7 @@ class QueueStreamReader(DataSourceStreamReader):
     def __init__(self, options: SourceOptions) -> None:
         leave_ctrl_c_to_the_program()
         self._options = options
-        kind = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
-        self._source = kind(options, on_first_open=_look_round)
+        self._source = Receiver(options, on_first_open=_look_round)
         self._plan = self._source.plan
 
     def initialOffset(self) -> dict[str, Any]:

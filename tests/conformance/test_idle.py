@@ -11,7 +11,7 @@ import pytest
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive import DestructiveReceiver, Receiver, SliceReader
+from sqlqueue_spark.receive import Receiver, SliceReader
 from sqlqueue_spark.receive.claiming.backlog import Backlog
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.row_set import RowSet
@@ -61,18 +61,23 @@ def idle(receiver, clock, seconds, start):
 
 
 #: How a stream that claims looks, and one whose workers take.
-LOOKS = [(Receiver, "claiming from"), (DestructiveReceiver, "looking at")]
+LOOKS = [("receiveOnly", "claiming from"), ("none", "looking at")]
 
 
-@pytest.mark.parametrize("kind, look", LOOKS)
+@pytest.mark.parametrize("mode, look", LOOKS)
 @pytest.mark.parametrize("interval", [timedelta(seconds=1), timedelta(seconds=10)], ids=str)
-def test_an_idle_stream_looks_once_per_poll_interval(engine, queue, interval, kind, look):
+def test_an_idle_stream_looks_once_per_poll_interval(engine, queue, interval, mode, look):
     """With one statement."""
     options = SourceOptions.parse(
-        {"url": engine.url, "queue": queue.address, "pollInterval": f"{interval.seconds}s"}
+        {
+            "url": engine.url,
+            "queue": queue.address,
+            "pollInterval": f"{interval.seconds}s",
+            "transactionMode": mode,
+        }
     )
     with counting() as (clock, said):
-        receiver = kind(options, clock=clock, sleep=clock.sleep)
+        receiver = Receiver(options, clock=clock, sleep=clock.sleep)
         idle(receiver, clock, 60, None)
         said.clear()
         idle(receiver, clock, 600, None)
@@ -83,12 +88,13 @@ def test_an_idle_stream_looks_once_per_poll_interval(engine, queue, interval, ki
     assert max(pauses) <= interval.total_seconds() * 1.1 + 0.3
 
 
-@pytest.mark.parametrize("kind, look", LOOKS)
-def test_looks_at_an_empty_queue_back_off(engine, queue, kind, look):
+@pytest.mark.parametrize("mode, look", LOOKS)
+def test_looks_at_an_empty_queue_back_off(engine, queue, mode, look):
     """From 50 milliseconds to pollInterval. Before the first one the stream looks for neighbours."""
-    options = SourceOptions.parse({"url": engine.url, "queue": queue.address, "pollInterval": "1s"})
+    given = {"url": engine.url, "queue": queue.address, "pollInterval": "1s", "transactionMode": mode}
+    options = SourceOptions.parse(given)
     with counting() as (clock, said):
-        receiver = kind(options, clock=clock, sleep=clock.sleep)
+        receiver = Receiver(options, clock=clock, sleep=clock.sleep)
         idle(receiver, clock, 5, None)
         looks = [time for time, what in said if what == look]
         receiver.close()
@@ -115,15 +121,17 @@ def test_a_message_ends_a_long_idle_time(engine, queue):
         receiver.close()
 
 
-@pytest.mark.parametrize("kind", [Receiver, DestructiveReceiver])
+@pytest.mark.parametrize("mode", ["receiveOnly", "none"])
 @pytest.mark.parametrize("several", [False, True], ids=["one queue", "a list of one"])
-def test_only_beside_others_does_a_queue_not_wait_long_for_a_lock(engine, queue, kind, several):
+def test_only_beside_others_does_a_queue_not_wait_long_for_a_lock(engine, queue, mode, several):
     """A stream with the option queue waits for locks as long as its options say."""
     named = {"queues": json.dumps([queue.address])} if several else {"queue": queue.address}
     queue.insert(1)
     with counting() as (clock, said):
-        options = SourceOptions.parse({"url": engine.url, "pollInterval": "1s", **named})
-        receiver = kind(options, clock=clock, sleep=clock.sleep)
+        options = SourceOptions.parse(
+            {"url": engine.url, "pollInterval": "1s", "transactionMode": mode, **named}
+        )
+        receiver = Receiver(options, clock=clock, sleep=clock.sleep)
         assert receiver.latest(None, 10) is not None
         receiver.close()
     assert ("setting how" in {what for _, what in said}) is several
@@ -137,7 +145,7 @@ class Taking:
         given = {"url": engine.url, "queue": queue.address, "transactionMode": "none", **more}
         self.options = SourceOptions.parse(given)
         self.queue = queue
-        self.taker = DestructiveReceiver(self.options, clock=self.clock, sleep=self.clock.sleep)
+        self.taker = Receiver(self.options, clock=self.clock, sleep=self.clock.sleep)
         self.start = None
 
     def taken(self, task):

@@ -19,7 +19,7 @@ from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import check_ready, create_missing
-from sqlqueue_spark.receive import DestructiveReceiver, Receiver
+from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.receive.reading.peek import check_visible, plan_peek, present_rows
 from tests.support.engines import with_catalog
 from tests.support.waiting import eventually
@@ -59,9 +59,7 @@ def sent_lines(engine):
 #: Whatever opens the queue ``orders``, or sends to it.
 DOORS = {
     "a stream": lambda engine: received(Receiver(source(engine))),
-    "a stream whose workers take": lambda engine: received(
-        DestructiveReceiver(source(engine, transactionMode="none"))
-    ),
+    "a stream whose workers take": lambda engine: received(Receiver(source(engine, transactionMode="none"))),
     "a stream over a list": lambda engine: received(Receiver(several(engine))),
     "a batch read": lambda engine: plan_peek(source(engine)),
     "a copy into an archive": lambda engine: [*present_rows(source(engine))],

@@ -11,7 +11,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY, ConnectionOptions
-from sqlqueue_spark.receive import DestructiveReceiver, Receiver, ReceiverBeforeSpark42
+from sqlqueue_spark.receive import Receiver, ReceiverBeforeSpark42
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from tests.support.driver import BATCH_WRITTEN, STEPS, Crash, Stream, at_step, crash, watched_connections
 from tests.support.forwarding import Forward, staged
@@ -30,8 +30,7 @@ class Follower:
     """Its reader, called with offsets as they stand in Spark's logs."""
 
     def __init__(self, options):
-        kind = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
-        self._source = kind(options)
+        self._source = Receiver(options)
         self._core = ReceiverBeforeSpark42(self._source, options.most_rows)
         self.initial, self.close = self._core.initial, self._source.close
 

@@ -12,7 +12,7 @@ from sqlqueue_spark.engines.postgresql import poolers
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SourceOptions
-from sqlqueue_spark.receive import DestructiveReceiver, Receiver
+from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
 from tests.support import pgbouncer
@@ -35,9 +35,9 @@ def refusal(url):
     )
 
 
-def receives(kind):
+def receives(mode):
     def ask(url):
-        receiver = kind(SourceOptions.parse({"url": url, "queue": "orders"}))
+        receiver = Receiver(SourceOptions.parse({"url": url, "queue": "orders", "transactionMode": mode}))
         with contextlib.closing(receiver):
             receiver.latest(None, 10)
 
@@ -50,8 +50,8 @@ def sends(url):
 
 
 ASKED = {
-    "a stream": receives(Receiver),
-    "a stream of mode none": receives(DestructiveReceiver),
+    "a stream": receives("receiveOnly"),
+    "a stream of mode none": receives("none"),
     "a peek": lambda url: plan_peek(SourceOptions.parse({"url": url, "queue": "orders"})),
     "a sink": sends,
     "a person": lambda url: queue_tables.inspect(ConnectionOptions.parse({"url": url}), "orders"),

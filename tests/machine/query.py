@@ -26,7 +26,6 @@ from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.messages.message import RETRIES, STORED_FOR, parse_headers
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.receive import (
-    DestructiveReceiver,
     Receiver,
     ReceiverBeforeSpark42,
     SliceReader,
@@ -193,8 +192,7 @@ class _Reader:
     """One source in one process, called as this version of Spark calls it."""
 
     def __init__(self, world: World, options: SourceOptions, *, follows: bool, first: bool) -> None:
-        kind: Any = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
-        self._core = kind(options, clock=world.clock, sleep=world.sleep)
+        self._core = Receiver(options, clock=world.clock, sleep=world.sleep)
         # A scenario has a time of its own and plays the same each time. The watch looks by the real clock.
         self._core._scanner._watch.close()
         self._most = options.most_rows

@@ -21,9 +21,8 @@ from uuid import UUID
 
 from sqlqueue_spark.engines import open_connection as connecting
 from sqlqueue_spark.engines.open_connection import Connection, Target
-from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import (
-    DestructiveReceiver,
     Receiver,
     SliceReader,
 )
@@ -169,8 +168,7 @@ class Stream:
     def receiver(self) -> Reader:
         """The reader of the process that runs now."""
         if self._receiver is None:
-            kind = DestructiveReceiver if self.options.transaction_mode == NO_TRANSACTION else Receiver
-            self._receiver = Reader(kind(self.options, **self.time))
+            self._receiver = Reader(Receiver(self.options, **self.time))
             if self.time:
                 self._receiver.source._scanner._watch.close()  # it looks by the real clock
         return self._receiver

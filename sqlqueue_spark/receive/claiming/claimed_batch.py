@@ -80,9 +80,7 @@ class Claims(BatchMaker):
         try:
             while parts := self._locked(session, making, begun_anew):
                 if any(part.rows.live for part in parts):
-                    batch = self._held(session, start, parts)
-                    self.bearable.borne()
-                    return batch
+                    return self._held(session, start, parts)
                 _delete_expired(session, parts)
         except TooMuch as error:
             if making.asked:

@@ -1,4 +1,18 @@
-"""Looks for the rows of a batch of mode ``none``. Nothing is held: workers take what is still there."""
+"""Looks for the rows of a batch of mode ``none``: workers take them with a delete that returns them.
+
+::
+
+            latest: rows looked at             latest(start = planned)
+    idle ───────────────────────────▶ planned ──────────────────────────▶ idle
+                                         │
+                                   workers take rows
+
+Nothing is held between two calls. A row leaves the table when a worker takes it, before it is known whether
+its batch will be done. A batch may not take all its rows, because other consumers held them or because the
+process died. A later look finds the rows that are left, and they come in a later batch. So an interrupted
+batch is not taken again. A batch that was begun in another mode is finished in that mode. A batch that is
+read twice fails: its rows have gone with the first reading.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +59,6 @@ class Looks(BatchMaker):
         return NextBatch(start, batch_offset(start, rows, self._options), parts)
 
     def note(self, batch: NextBatch) -> None:
-        """Note that rows are planned: their batch is told to Spark."""
         for part in batch.parts:
             its = self._queues[part.queue.table.table]
             its.planned_to = max(its.planned_to, part.last)

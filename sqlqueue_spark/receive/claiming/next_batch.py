@@ -111,3 +111,7 @@ class BatchMaker(ABC):
             back.
         :raises QueueFails: something is wrong with one queue; the batch can be made without it.
         """
+
+    def note(self, batch: NextBatch) -> None:  # noqa: ARG002 -- for makers that tell batches apart
+        """Note that Spark is told of a batch."""
+        self.bearable.borne()

@@ -48,6 +48,8 @@ class HeldBatch:
     def hold(self, claimed: NextBatch) -> None:
         """Hold a batch that was just claimed, or looked for; the one before is settled."""
         self._held = OpenClaim(claimed.start, claimed.end, claimed.parts, claimed.session)
+        if claimed.session is not None:
+            fail_points.step(fail_points.ROWS_LOCKED)
 
     def claimed_after(self, start: Offset | None) -> Offset | None:
         """The offset of the batch that was claimed after ``start`` and is held; None where there is none."""
