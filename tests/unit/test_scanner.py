@@ -1,4 +1,4 @@
-"""When the next look for late rows is due, how many rows each queue may have, and what a claim that failed leaves behind."""
+"""When late rows are looked for, how many rows each queue may have, and what a claim that failed leaves."""
 
 import dataclasses
 from types import SimpleNamespace

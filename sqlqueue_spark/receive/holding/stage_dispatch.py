@@ -103,9 +103,9 @@ class StageDispatch:
             return None
         if moved is None and deleting:
             raise ConfigurationError(
-                f"What the last batch of {session.name} sent is not on the stage {end.stage} any more, so its "
-                f"{deleting} rows stay in the queue: another pipeline of the same option stream has emptied "
-                f"the stage. Give each a name of its own. {_RUN_AGAIN}"
+                f"What the last batch of {session.name} sent is not on the stage {end.stage} any more, so "
+                f"its {deleting} rows stay in the queue: another pipeline of the same option stream has "
+                f"emptied the stage. Give each a name of its own. {_RUN_AGAIN}"
             )
         return moved
 
