@@ -29,6 +29,19 @@ def test_a_done_file_settles_its_batch(engine, queue, tmp_path):
         assert (stream.ids(), queue.count()) == (row_ids(range(15)), 0)
 
 
+@pytest.mark.needs("deletes_through_cte")
+def test_a_done_file_ends_the_time_of_a_batch_whose_rows_were_taken(engine, queue, tmp_path):
+    """Else the pause of the trigger would count as time of the batch, and the next one would be smaller."""
+    queue.insert(10)
+    done = tmp_path / "done"
+    with streaming(engine, queue, transactionMode="none", doneFile=str(done)) as stream:
+        assert stream.trigger()
+        scanner = stream.receiver.source._scanner
+        assert scanner._began is not None
+        told(done, stream.end(1))
+        eventually(lambda: scanner._began is None)
+
+
 def test_a_stop_settles_what_is_known_to_be_done(engine, queue, tmp_path, monkeypatch):
     monkeypatch.setattr("sqlqueue_spark.receive.holding.done_file._LOOK_SECONDS", 3600)
     queue.insert(10)
