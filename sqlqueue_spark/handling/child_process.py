@@ -155,6 +155,7 @@ class ChildProcess:
         it open.
         """
         rest, ended = memoryview(whole), False
+        began = time.monotonic()  # before, the child may have waited for us while Spark waited for a sink
         while rest:
             try:
                 rest, ended = rest[move(rest) or self._died() :], False
@@ -165,7 +166,8 @@ class ChildProcess:
             except OSError:
                 self._died()
             ended = self._reap(0)
-            if not ended and self._seen.is_overdue(self._grace):
+            waited = time.monotonic() - began
+            if not ended and waited > self._grace and self._seen.is_overdue(self._grace):
                 self._kill_hung()
 
     def _kill_hung(self) -> Never:

@@ -198,6 +198,21 @@ def test_a_handler_that_swallows_every_alarm_is_killed():
     assert outcomes(handle, batch(1, 2, 3), timeout=0.1) == [SENT, "HandlerTimeout", SENT]
 
 
+def test_a_process_that_waited_for_its_reader_is_not_taken_for_one_that_hangs():
+    """The reader may wait for a sink whose database restarts. Here the process is slow to go on behind that."""
+    handling = task(lambda _: Send("Billing", body=b"x" * 3_000_000), timeout=0.2)
+    given = iter(handling(iter([batch(*range(1, 9))])))
+    found = next(given).num_rows
+    assert handling._child is not None
+    pid = handling._child._pid
+    time.sleep(1.5)
+    os.kill(pid, signal.SIGSTOP)
+    threading.Timer(0.5, os.kill, [pid, signal.SIGCONT]).start()
+    rest = list(given)
+    assert found + sum(each.num_rows for each in rest) == 8
+    assert [each["Failure"].null_count for each in rest] == [each.num_rows for each in rest]
+
+
 def test_a_handler_that_hears_the_alarm_keeps_its_process(tmp_path):
     def handle(message):
         note(tmp_path, os.getpid())
