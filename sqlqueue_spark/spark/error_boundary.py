@@ -29,7 +29,7 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def sentence_first(kind: Kind) -> Kind:
-    """The class, whose public methods Spark calls in its own processes. Each begins with :func:`begin_call`."""
+    """The class, whose public methods Spark calls in its processes. Each begins with :func:`begin_call`."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(kind, name, _said(method))

@@ -199,7 +199,7 @@ def test_a_handler_that_swallows_every_alarm_is_killed():
 
 
 def test_a_process_that_waited_for_its_reader_is_not_taken_for_one_that_hangs():
-    """The reader may wait for a sink whose database restarts. Here the process is slow to go on behind that."""
+    """The reader may wait for a sink whose database restarts. Here the process then goes on slowly."""
     handling = task(lambda _: Send("Billing", body=b"x" * 3_000_000), timeout=0.2)
     given = iter(handling(iter([batch(*range(1, 9))])))
     found = next(given).num_rows

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.handling.delayed_retries import DELAYED_RETRIES, DELAYED_RETRIES_INCREASE, recoverability
+from sqlqueue_spark.handling.delayed_retries import DELAYED_RETRIES, RETRIES_INCREASE, recoverability
 from sqlqueue_spark.handling.each_message import HANDLER_TIMEOUT, IMMEDIATE_RETRIES, each_message
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
@@ -61,7 +61,7 @@ class HandleOptions(SendingOptions):
         kind="number",
     )
     delayed_retries_increase: timedelta = option(
-        "How much longer each of these waits than the one before.", DELAYED_RETRIES_INCREASE
+        "How much longer each of these waits than the one before.", RETRIES_INCREASE
     )
 
     @property
