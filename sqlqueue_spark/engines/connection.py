@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -194,6 +195,12 @@ class Connection(ABC):
             raise
         self._within = False
         self.commit()
+
+    def isolate(self, level: str) -> None:
+        """Isolate the connection's transactions from now on, as the option ``isolationLevel`` says."""
+        words = re.sub(r"\B(?=[A-Z])", " ", level).upper()
+        with self.transaction():
+            self.execute(self.dialect.statement("isolation").written_out({"level": words}))
 
     @contextlib.contextmanager
     def attempt(self, *, hurried: bool = False) -> Iterator[None]:

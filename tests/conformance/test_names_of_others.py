@@ -139,6 +139,8 @@ def say(connection: Connection, name: str, values: dict[str, object]) -> None:
         connection.load(statement, NO_ROWS)
     elif str(statement).startswith("VACUUM"):
         connection.maintain(statement)
+    elif name == "isolation":  # the level is written into the text
+        connection.isolate("Snapshot")
     else:
         connection.execute(statement, values)
 

@@ -679,10 +679,13 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "attempt_state": (tried_in_vain, [Answer("XACT_STATE", "i", [[1]])], "refused"),
     "attempt_undo": (tried_in_vain, [Answer("XACT_STATE", "i", [[1]])], "refused"),
     "session": (lambda c: c.commit(), [], None),
-    "isolation_read_committed": (isolated("ReadCommitted"), [], False),
-    "isolation_repeatable_read": (isolated("RepeatableRead"), [], False),
-    "isolation_serializable": (isolated("Serializable"), [], False),
-    "isolation_snapshot": (isolated("Snapshot"), [], False),
+    "isolation": (
+        lambda c: [
+            isolated(each)(c) for each in ("ReadCommitted", "RepeatableRead", "Serializable", "Snapshot")
+        ],
+        [],
+        [False] * 4,
+    ),
 }
 
 CALLS = {name: Call(*call) for name, call in _CALLS.items()}

@@ -31,6 +31,8 @@ def named(text: str) -> str:
 def rendered(name: str, table: Table = HOSTILE) -> str:
     if name in ("session", "lock_timeout", "remedy_transaction"):
         return SQLSERVER.statement(name).with_numbers({"lock_timeout": 30_000, "session": 51})
+    if name == "isolation":
+        return SQLSERVER.statement(name).written_out({"level": "REPEATABLE READ"})
     quote = SQLSERVER.quote
     statement = SQLSERVER.render(
         name,

@@ -34,10 +34,6 @@ GRAMMARS = {"postgresql": "postgres", "mysql": "mysql", "oracle": "oracle"}
 UNREADABLE = {
     ("postgresql", "attempt_check"),  # constraints of a transaction
     ("postgresql", "insert"),  # COPY
-    ("postgresql", "isolation_read_committed"),
-    ("postgresql", "isolation_repeatable_read"),
-    ("postgresql", "isolation_serializable"),
-    ("postgresql", "isolation_snapshot"),
     ("postgresql", "code_lock"),  # LOCK TABLE
     ("postgresql", "stage_insert"),
     ("postgresql", "delayed_insert"),  # COPY

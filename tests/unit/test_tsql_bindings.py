@@ -82,6 +82,8 @@ def said(name):
     statement = SQLSERVER.statement(name)
     if name in ("session", "lock_timeout"):
         text = statement.with_numbers({"lock_timeout": 30_000})
+    elif name == "isolation":
+        text = statement.written_out({"level": "{level}"})
     else:
         text, _ = statement.bound("qmark", dict.fromkeys(statement.parameters))
     named = ".+?".join(map(re.escape, re.split(r"\{\w+\}", text)))

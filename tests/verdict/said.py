@@ -40,8 +40,7 @@ CATALOGUE = frozenset({
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes", "first_reader",
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "backend", "clock"),
-    *("create_lock", "isolation_read_committed", "isolation_repeatable_read", "isolation_serializable"),
-    *("isolation_snapshot", "code_lock", "lock_timeout", "look_lock", "session", "stage_hold", "statement_timeout"),
+    *("create_lock", "isolation", "code_lock", "lock_timeout", "look_lock", "session", "stage_hold", "statement_timeout"),
 })  # fmt: skip
 #: They make or empty tables, or stand in scripts for people.
 DDL_PREFIXES = (

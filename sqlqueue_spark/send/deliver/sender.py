@@ -7,7 +7,6 @@ learns of it where it fails, waits, or owes an acknowledgement.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -331,10 +330,8 @@ class Sender:
                 if target == self._home or self._routes.down is None:
                     raise
                 raise DatabaseDown(str(error)) from error
-            level = re.sub(r"\B(?=[A-Z])", "_", self._options.isolation_level).lower()
             try:
-                with connection.transaction():
-                    connection.execute(connection.dialect.statement(f"isolation_{level}"))
+                connection.isolate(self._options.isolation_level)
             except BaseException:
                 connection.close()
                 raise

@@ -1,21 +1,11 @@
 -- send.sql · PostgreSQL · what a sender says to a queue table
 
--- name: isolation_read_committed
--- Isolates the transactions of a connection: a statement sees what was committed when it began.
-SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED
-
--- name: isolation_repeatable_read
--- Isolates the transactions of a connection: what a transaction has read stays as it was.
-SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ
-
--- name: isolation_serializable
--- Isolates the transactions of a connection: they act as if one ran after the other.
-SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE
-
--- name: isolation_snapshot
--- Isolates the transactions of a connection: a transaction sees what was committed when it began.
--- PostgreSQL calls this REPEATABLE READ, which is a snapshot here.
-SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ
+-- name: isolation
+-- Isolates the transactions of a connection.
+-- in: the level, written into the text
+-- PostgreSQL calls SNAPSHOT a REPEATABLE READ, which is a snapshot here.
+SELECT set_config('default_transaction_isolation',
+    replace(lower(':level'), 'snapshot', 'repeatable read'), false)
 
 -- name: insert
 -- Sends messages.

@@ -1,21 +1,11 @@
 -- send.sql · SQL Server · what a sender says to a queue table
 
--- name: isolation_read_committed
--- Isolates the transactions of a connection: a statement sees what was committed when it began.
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-
--- name: isolation_repeatable_read
--- Isolates the transactions of a connection: what a transaction has read stays as it was.
-SET TRANSACTION ISOLATION LEVEL REPEATABLE READ
-
--- name: isolation_serializable
--- Isolates the transactions of a connection: they act as if one ran after the other.
-SET TRANSACTION ISOLATION LEVEL SERIALIZABLE
-
--- name: isolation_snapshot
--- Isolates the transactions of a connection: a transaction sees what was committed when it began. The server
--- refuses it with error 3952 until the database allows it (ALTER DATABASE … SET ALLOW_SNAPSHOT_ISOLATION ON).
-SET TRANSACTION ISOLATION LEVEL SNAPSHOT
+-- name: isolation
+-- Isolates the transactions of a connection.
+-- in: the level, written into the text: the server undoes what a batch with parameters SETs at its end
+-- It refuses SNAPSHOT with error 3952 until the database allows it (ALTER DATABASE … SET
+-- ALLOW_SNAPSHOT_ISOLATION ON).
+SET TRANSACTION ISOLATION LEVEL :level
 
 -- name: insert
 -- Sends messages.
