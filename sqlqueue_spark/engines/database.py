@@ -14,9 +14,14 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 
 
-def length_in(unit: str, name: str) -> int:
-    """How many ``characters`` or ``bytes`` a name has."""
-    return len(name.encode() if unit == "bytes" else name)
+def length_in(unit: str, text: str) -> int:
+    """How many ``bytes`` or ``characters`` a text has.
+
+    Characters as SQL Server counts them: one beyond the first 65,536 takes the place of two.
+    """
+    if text.isascii():
+        return len(text)
+    return len(text.encode()) if unit == "bytes" else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 class Database(ABC):

@@ -24,6 +24,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
+from sqlqueue_spark.engines.database import length_in
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.arrow import pa, pc
 
@@ -76,7 +77,7 @@ def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:
     :param own: whether the table is that of the option ``queue``. Version 0.1.0 knew a message to that table
         by its id alone, and a message to another table by its id and the table.
     """
-    if "\0" in message_id or not 0 < id_length(message_id) <= LONGEST_ID:
+    if "\0" in message_id or not 0 < length_in("characters", message_id) <= LONGEST_ID:
         return  # version 0.1.0 could not send such an id
     if own:
         yield message_id
@@ -128,13 +129,8 @@ def may_stand_as_it_is(message_id: str) -> bool:
 
 def check_id(message_id: object) -> None:
     """:raises ConfigurationError: it is no text of 1 to 200 characters, as an outbox keeps them."""
-    if not isinstance(message_id, str) or not 0 < id_length(message_id) <= LONGEST_ID:
+    if not isinstance(message_id, str) or not 0 < length_in("characters", message_id) <= LONGEST_ID:
         raise ConfigurationError(
             f"The message id {message_id!r} is no text of 1 to {LONGEST_ID} characters, as an outbox keeps "
             "them; make one that is, such as functions.deterministic_id('order', 'line')."
         )
-
-
-def id_length(text: str) -> int:
-    """The length as SQL Server counts it: a character beyond the first 65,536 takes the place of two."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

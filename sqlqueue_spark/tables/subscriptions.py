@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connection import Connection, Row
+from sqlqueue_spark.engines.database import length_in
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
@@ -87,9 +88,9 @@ class SubscriptionTable(BaseTable):
         :raises ConfigurationError: a text is too long for the table.
         """
         for text in (endpoint, address, *topics):
-            if len(text) > LONGEST:
+            if (length := length_in("characters", text)) > LONGEST:
                 raise ConfigurationError(
-                    f"{text!r} has {len(text)} characters, and a table of subscriptions keeps at most "
+                    f"{text!r} has {length} characters, and a table of subscriptions keeps at most "
                     f"{LONGEST}; choose a shorter name."
                 )
             if not self.connection.holds(text):

@@ -16,6 +16,8 @@ from sqlqueue_spark.tables import scripts
         (POSTGRESQL, "ü" * 28, False),
         (SQLSERVER, "ü" * 128, True),
         (SQLSERVER, "x" * 129, False),
+        (SQLSERVER, "\U0001f4e6" * 64, True),
+        (SQLSERVER, "\U0001f4e6" * 65, False),  # each is two characters there
     ],
 )
 def test_a_name_that_would_be_cut_is_refused(dialect, name, fits):
