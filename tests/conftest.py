@@ -20,7 +20,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from sqlqueue_spark.embedded import GUARDED_ROLE, EmbeddedServer
+from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.engines import database_retry
 from tests.support import extended_events, mariadb, versions
 from tests.support.engines import Engine, QueueTable
@@ -66,7 +66,7 @@ _VARIED_FILES = (
 _VARIED_WITH_SPARK = ("sqlserver", "sqlserver-heap-rcsi")
 #: Those that keep outbox tables.
 OUTBOX_ENGINES = (*ENGINES, "mysql", "oracle")
-GUARDED_PASSWORD = "open sesame"
+GUARDED_ROLE, GUARDED_PASSWORD = "guarded", "open sesame"
 _MISSING = "is missing"
 _numbers = itertools.count(1)
 

@@ -31,7 +31,6 @@ from sqlqueue_spark.embedded.server_processes import servers_on
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.own_file import OwnFile
 
-GUARDED_ROLE = "guarded"
 _PATIENCE = 60  # seconds
 _PAUSE = 0.1  # seconds
 #: Waits until its input is closed, and stops the server: the program and the data directory are its

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from sqlqueue_spark.administration import delayed_tables
-from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+from tests.conftest import GUARDED_ROLE
 from tests.support import dotnet
 from tests.support.delayed import DelayedRows, move
 from tests.support.kept_connections import forget

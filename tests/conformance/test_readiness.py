@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.administration import delayed_tables, outbox_tables
-from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import check_ready, create_missing
@@ -18,6 +17,7 @@ from sqlqueue_spark.pipeline.running.readiness import check_checkpoint
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.send.compose.places import Places
+from tests.conftest import GUARDED_ROLE
 from tests.support.engines import with_catalog
 
 

@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.options import ConnectionOptions
@@ -25,6 +24,7 @@ from sqlqueue_spark.spark.writers import SqlQueueWriter
 from sqlqueue_spark.tables import insert
 from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.outbox import OutboxTable
+from tests.conftest import GUARDED_ROLE
 from tests.support.driver import at_step
 from tests.support.messages import body, message_id, message_ids
 from tests.support.outboxes import OutboxRows

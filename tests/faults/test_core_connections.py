@@ -7,8 +7,8 @@ import types
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.engines.open_connection import Target, connect
+from tests.conftest import GUARDED_ROLE
 from tests.support.driver import STEPS, at_step, streaming
 from tests.support.messages import row_ids
 from tests.support.postgresql import PostgresEngine, restart

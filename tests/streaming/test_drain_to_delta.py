@@ -8,7 +8,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
-from sqlqueue_spark.embedded import GUARDED_ROLE
+from tests.conftest import GUARDED_ROLE
 from tests.support.jobs import Job
 from tests.support.messages import body, headers, message_id, row_id
 from tests.support.streams import logged, read_delta

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.embedded import GUARDED_ROLE
+from tests.conftest import GUARDED_ROLE
 from tests.support import death_steps, delta
 from tests.support.children import Drain
 from tests.support.drivers import death

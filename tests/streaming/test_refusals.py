@@ -7,12 +7,11 @@ import pytest
 from pyspark.errors import PySparkException
 
 from sqlqueue_spark import why
-from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline.running.delta_lake import knows
 from sqlqueue_spark.pipeline.running.readiness import check_checkpoint
-from tests.conftest import GUARDED_PASSWORD
+from tests.conftest import GUARDED_PASSWORD, GUARDED_ROLE
 from tests.support.streams import drain, stream, to_delta, to_each
 
 

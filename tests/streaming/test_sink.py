@@ -12,12 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Sent
 from sqlqueue_spark.spark.sink import SqlQueueSink
-from tests.conftest import GUARDED_PASSWORD
+from tests.conftest import GUARDED_PASSWORD, GUARDED_ROLE
 from tests.support.forwarding import staged
 from tests.support.messages import body, headers, message_ids
 from tests.support.outboxes import OutboxRows
