@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -40,17 +41,10 @@ def connection_given(params: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in given.items() if value not in (None, False)}
 
 
-def queue_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the queues whose addresses begin with this text. Does not ask for a password."""
-    return _beginning(incomplete, ctx, endpoints=False)
-
-
-def endpoint_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the endpoints whose names begin with this text, taken from the names of their outbox tables."""
-    return _beginning(incomplete, ctx, endpoints=True)
-
-
-def _beginning(incomplete: str, ctx: click.Context, *, endpoints: bool) -> list[CompletionItem]:
+def _beginning(
+    ctx: click.Context, _: click.Parameter, incomplete: str, *, endpoints: bool
+) -> list[CompletionItem]:
+    """Return the names that begin with this text. Does not ask for a password."""
     found: list[str] = []
 
     def look() -> None:
@@ -63,6 +57,11 @@ def _beginning(incomplete: str, ctx: click.Context, *, endpoints: bool) -> list[
     looking.start()
     looking.join(_SECONDS)
     return [CompletionItem(name) for name in [*found] if name.startswith(incomplete)]
+
+
+#: Complete the address of a queue, and the name of an endpoint, which that of its outbox table tells.
+queue_names = partial(_beginning, endpoints=False)
+endpoint_names = partial(_beginning, endpoints=True)
 
 
 def _names(options: ConnectionOptions, *, endpoints: bool) -> list[str]:

@@ -127,12 +127,13 @@ def look(
     selection: MessageSelection = _ALL,
     *,
     after: int = LOWEST,
-    count: int | None = None,
-    most: int | None = None,
+    count: int = HIGHEST,
+    most: int = HIGHEST,
     looked: Callable[[Looked], object] = lambda _: None,
 ) -> Iterator[Message]:
     """Yield the selected messages of a queue. Rows that arrive after the look has begun are left out.
 
+    :param count: how many messages are yielded at most, and ``most`` how many rows are read for them.
     :param looked: is called after each page with how far the look has come.
     """
     with opened(options, queue) as admin:
@@ -141,8 +142,7 @@ def look(
         told = Looked()
 
         def left() -> int:
-            wanted = HIGHEST if count is None else count - told.meant
-            rows = HIGHEST if most is None else most - told.rows
+            wanted, rows = count - told.meant, most - told.rows
             # Without a filter no more rows are read than messages are wanted.
             return 0 if wanted <= 0 else rows if selection else min(rows, wanted)
 

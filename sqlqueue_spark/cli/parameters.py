@@ -118,13 +118,7 @@ def _names(value: str) -> list[str]:
 
 def together(*parts: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Combine several arguments and options into one decorator. The help lists them in this order."""
-
-    def added(command: Command) -> Command:
-        for part in reversed(parts):
-            command = part(command)
-        return command
-
-    return added
+    return lambda command: functools.reduce(lambda made, part: part(made), reversed(parts), command)
 
 
 def option(

@@ -15,7 +15,7 @@ from sqlqueue_spark.cli import output, parameters, progress
 from sqlqueue_spark.cli.message_output import Bodies, MessageTable, body_line
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.row_set import LOWEST, portions
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, portions
 from sqlqueue_spark.tables.queue_admin import Message
 
 #: How messages are shown.
@@ -114,7 +114,8 @@ def peek(
         if follow:
             view.follow(options, count)
         else:
-            view.show(options, after, None if all_ else count or _SHOWN, None if all_ else scan or _SCANNED)
+            limits = (HIGHEST, HIGHEST) if all_ else (count or _SHOWN, scan or _SCANNED)
+            view.show(options, after, *limits)
 
 
 class _View:
@@ -125,14 +126,14 @@ class _View:
         self._table = MessageTable(bodies)
         self._looked = Looked()
 
-    def show(self, options: ConnectionOptions, after: int, count: int | None, scan: int | None) -> None:
+    def show(self, options: ConnectionOptions, after: int, count: int, scan: int) -> None:
         with progress.bar(None, " rows", lines=True) as bar:
 
             def looked(found: Looked) -> None:
                 bar.update(found.rows - bar.n)
                 self._looked = found
 
-            most = scan if self._selection else None
+            most = scan if self._selection else HIGHEST
             messages = queue_peek.look(
                 options, self._queue, self._selection, after=after, count=count, most=most, looked=looked
             )
@@ -140,7 +141,7 @@ class _View:
         if not self._looked.meant and self._format == _TABLE:
             nothing = "has no such message" if self._selection or after != LOWEST else "is empty"
             output.say(f"{self._queue} {nothing}")
-        self._tell_looked(scanned=scan is not None and self._looked.rows >= scan)
+        self._tell_looked(scanned=self._looked.rows >= scan)
 
     def follow(self, options: ConnectionOptions, count: int | None) -> None:
 
