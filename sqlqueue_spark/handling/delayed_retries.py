@@ -20,7 +20,7 @@ from sqlqueue_spark.options.fields import duration_of
 from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 
 #: The defaults of the options.
-DELAYED_RETRIES, DELAYED_RETRIES_INCREASE = 3, timedelta(seconds=10)
+DELAYED_RETRIES, RETRIES_INCREASE = 3, timedelta(seconds=10)
 
 
 def recoverability(
@@ -29,7 +29,7 @@ def recoverability(
     queue: str | None = None,
     errorQueue: str | None = None,  # noqa: N803 -- the name of the option
     delayedRetries: int = DELAYED_RETRIES,  # noqa: N803 -- the name of the option
-    delayedRetriesIncrease: str | timedelta = DELAYED_RETRIES_INCREASE,  # noqa: N803 -- likewise
+    delayedRetriesIncrease: str | timedelta = RETRIES_INCREASE,  # noqa: N803 -- likewise
 ) -> DataFrame:
     """Have messages that failed tried again later, and in the end moved to the error queue::
 
