@@ -284,8 +284,8 @@ class Queue:
         return queue_table.identity_of(found[0]) if found else None
 
     def highest(self) -> int | None:
-        ends = self.ends()
-        return None if ends is None else ends[1]
+        highest: int | None = self._execute("highest")[0][0]
+        return highest
 
     def ends(self) -> tuple[int, int] | None:
         """The lowest and the highest RowVersion that are there at one moment; None when nothing is."""

@@ -106,6 +106,7 @@ def test_no_statement_reads_more_than_its_rows(postgresql, statistics):
         "delete": scattered,
         "ids": scattered,
         "read": {"first": 100, "last": 200},
+        "highest": {},
         "ends": {},
         "waiting": {"after": 100},
         "look": {"after": LOWEST, "up_to": HIGHEST, "count": 4000},

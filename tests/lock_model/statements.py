@@ -62,6 +62,7 @@ STANDS_FOR = {
     "peek_headers": "peek",
     "peek_by_scan": "no program: without Index_RowVersion nothing is received, and no actor has rows to hold",
     "ends": "no locks (READUNCOMMITTED)",
+    "highest": "no locks (READUNCOMMITTED)",
     "create": "nobody sees the table before the commit",
     "create_heap": "create",
     "remedy_index_row_version": "alter, with S in place of Sch-M: readers pass it, and nobody else does",

@@ -8,6 +8,11 @@
 SELECT (SELECT seq::bigint FROM {queue} AS q ORDER BY q.seq LIMIT 1),
        (SELECT seq::bigint FROM {queue} AS q ORDER BY q.seq DESC LIMIT 1)
 
+-- name: highest
+-- Returns the highest seq that is in the queue now.
+-- out: seq; NULL when the queue is empty
+SELECT max(seq)::bigint FROM {queue}
+
 -- name: claim
 -- Locks the next rows in seq order.
 -- in: after which seq, up to which, how many

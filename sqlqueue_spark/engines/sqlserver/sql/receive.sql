@@ -8,6 +8,12 @@
 SELECT (SELECT MIN(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
        (SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED))
 
+-- name: highest
+-- Returns the highest RowVersion that is in the queue now.
+-- out: RowVersion; NULL when the queue is empty
+-- READUNCOMMITTED as in ends.
+SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)
+
 -- name: claim
 -- Locks the next rows in RowVersion order.
 -- in: after which RowVersion, up to which, how many     out: RowVersion, expired, bytes, whether it may be a
