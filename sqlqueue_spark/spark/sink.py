@@ -37,7 +37,6 @@ from sqlqueue_spark.spark.send_task import (
 )
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.stages.stage import Run
-from sqlqueue_spark.tables.stages.stage_mark import Batch
 
 #: As people write it, ``"30s"``, or as Python has it.
 Duration = str | timedelta
@@ -146,8 +145,8 @@ class SqlQueueSink:
         #: What the last batch was staged for. While it is None, an error is the configuration's and final.
         self._last_run: Run | None = None
         self._said_untyped = False
-        #: The queries of which this process has sent a batch, and the batch of each that was tried last.
-        self._queries, self._tried = set[str](), dict[str, int]()
+        #: The batch of each query that was sent last, unless another was tried since.
+        self._sent: dict[str, int] = {}
         #: Whether rows of the present batch wait by themselves for a database that is down.
         self._rows_wait = False
         #: Other databases. Messages for those that are down wait. A job sets it, and looks whether they are
@@ -170,7 +169,7 @@ class SqlQueueSink:
             try:
                 self._send_batch(df, batch_id)
             except Exception as error:
-                wait = DatabaseWait(self.places, bool(self._queries), self.stopped)
+                wait = DatabaseWait(self.places, bool(self._counts), self.stopped)
                 if self._rows_wait or not wait.waited(batch_id):
                     shorten(error)
                     raise
@@ -211,9 +210,8 @@ class SqlQueueSink:
             self._last_run = run
             rows = needed(df, columns)
             down = None if self.databases is None else self.databases.down()
-            task = SendTask(
-                columns, self._destinations, down, self._answers, first_try=self._first_try(batch)
-            )
+            first_try = self._sent.pop(batch.query, None) not in (None, batch.number)
+            task = SendTask(columns, self._destinations, down, self._answers, first_try)
             if self._options.transaction_mode == ATOMIC:
                 own_ids = "Id" in columns.names and not columns.received
                 self._stage(rows, task, run, own_ids=own_ids)
@@ -226,18 +224,13 @@ class SqlQueueSink:
                 self._cleaner.clean_when_due(outboxes)
             elif not self.databases.may_wait():
                 self._cleaner.clean_when_due(outboxes, self.databases.longest_wait)
-            self._queries.add(batch.query)
+            self._sent[batch.query] = batch.number
         except BaseException:
             self._destinations.forget()
             raise
         finally:
             if kept:
                 df.unpersist()
-
-    def _first_try(self, batch: Batch) -> bool:
-        """Whether this process has sent another batch of the query, and not this one."""
-        tried, self._tried[batch.query] = self._tried.get(batch.query), batch.number
-        return batch.query in self._queries and tried != batch.number
 
     def _stage(self, rows: DataFrame, task: SendTask, run: Run, *, own_ids: bool) -> None:
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
