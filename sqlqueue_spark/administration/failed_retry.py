@@ -49,12 +49,12 @@ class Retried:
     def count(self) -> int:
         return self.went.total()
 
-    def add(self, result: str | SqlQueueError, count: int) -> None:
+    def add(self, result: QueueTable | str, count: int) -> None:
         """Count messages, by what :func:`_put_back` has returned for them."""
         if isinstance(result, str):
-            self.went[result] += count
+            self.stayed[result] += count
         else:
-            self.stayed[str(result)] += count
+            self.went[result.name] += count
 
 
 def plan(
@@ -97,7 +97,7 @@ def retry(
     """
     with opened(options, queue, selection) as error_queue:
         done = Retried(queue=error_queue.admin.name)
-        refused: dict[str | None, SqlQueueError] = {}
+        refused: dict[str | None, str] = {}
 
         def put_back(locked: list[tuple[InTransit, ErrorRow]]) -> list[InTransit]:
             by_address: dict[str | None, list[InTransit]] = {}
@@ -108,9 +108,9 @@ def retry(
                 result = refused.get(address) or _put_back(error_queue, address, to, rows)
                 done.add(result, len(rows))
                 if isinstance(result, str):
-                    gone += rows
-                else:
                     refused[address] = result
+                else:
+                    gone += rows
             return gone
 
         _, done.held = error_queue.take_out(put_back, progress, rate)
@@ -119,8 +119,8 @@ def retry(
 
 def _put_back(
     error_queue: ErrorQueue, address: str | None, to: str | None, rows: Sequence[InTransit] = ()
-) -> str | SqlQueueError:
-    """Insert rows where they are to go; return the name of that queue, or why it takes nothing."""
+) -> QueueTable | str:
+    """Insert rows where they are to go; return that queue, or why it takes nothing."""
     connection = error_queue.admin.connection
     try:
         with connection.attempt(), _destination(error_queue, address, chosen=address == to) as found:
@@ -129,8 +129,8 @@ def _put_back(
     except ConnectionLost:
         raise
     except SqlQueueError as error:
-        return error
-    return found.name
+        return str(error)
+    return found
 
 
 @contextlib.contextmanager
