@@ -21,11 +21,7 @@ _SECRETS = (".password", "-password", ".accesstoken")
 
 
 def refuse_password(name: str, value: str | None, variable: str) -> None:
-    """Refuse a password in the command line of a job, which Spark shows too.
-
-    :param name: the name of its option; and ``variable`` is where a password is taken from instead.
-    :raises click.UsageError: the option is a password, or a url that holds one.
-    """
+    """Raise UsageError if an option of a job holds a password, which ``variable`` is to hold instead."""
     if _is_secret(name, value):
         raise click.UsageError(
             f"The password in {name} would stand in the list of processes and in Spark's event log, which "
@@ -50,14 +46,14 @@ def checked(
     :param refused: whether a typed password is refused; else the list of processes forgets it.
     """
     name, variable = flag.opts[0], str(flag.envvar)
-    assert flag.name is not None, "an option has a name"
-    if ctx.get_parameter_source(flag.name) is ParameterSource.COMMANDLINE:
+    if ctx.get_parameter_source(flag.name or "") is ParameterSource.COMMANDLINE:
         if refused:
             refuse_password(name, value, variable)
         elif value and _is_secret(name, value):
             _overwrite(value)
         return value
-    url = ctx.params.get(flag.name.replace("password", "url")) if flag.name.endswith("password") else None
+    is_password = name.endswith("password")
+    url = ctx.params.get((flag.name or "").replace("password", "url")) if is_password else None
     kept = os.environ.get(variable.replace("PASSWORD", "URL"))
     return None if url and kept and not same_server(url, kept) else value
 
