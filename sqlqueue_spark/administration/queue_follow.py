@@ -13,13 +13,12 @@ from datetime import timedelta
 from itertools import islice
 
 from sqlqueue_spark.administration.queue_peek import Looked, QueueLook
+from sqlqueue_spark.administration.queue_tables import opened
 from sqlqueue_spark.engines.database_retry import FIRST_PAUSE, LONGEST_PAUSE
-from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import TryAgain
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
-from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queue_admin import Message, QueueAdmin
 
 #: How long a missing number is awaited, and how many are awaited at most: the highest ones.
@@ -75,15 +74,12 @@ def follow(
         that arrive after its first call are yielded.
     :raises SqlQueueError: the database cannot be reached at the beginning, or the table does not exist.
     """
-    target = Target.of(options)
-    naming = options.naming(target.dialect)
     watch = _Watch(selection, looked)
     away, pause = False, FIRST_PAUSE
     while True:
         try:
-            with connect(target, again=watch.begun) as connection:
-                with connection.transaction():
-                    admin = QueueAdmin(connection, queues.get(connection, queue, naming).table)
+            with opened(options, queue, again=watch.begun) as admin:
+                with admin.connection.transaction():
                     watch.begin(admin)
                 if away:
                     note("The database answers again.")

@@ -233,8 +233,7 @@ def send_load(
     ttl_ms = milliseconds(ttl)
     rows = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _INSERTS_A_SECOND) // _INSERTS_A_SECOND))
     with opened(options, queue) as admin:
-        with admin.connection.transaction():
-            inserter = admin.inserter()
+        inserter = admin.inserter()
         reply_to = _full_address(options, admin, sample_messages.REPLY_TO)
         began = time.monotonic()
         for first in range(0, count, rows):
@@ -280,10 +279,12 @@ def purge(
 
 
 @contextlib.contextmanager
-def opened(options: ConnectionOptions, queue: str, *, shaped: bool = True) -> Iterator[QueueAdmin]:
-    """A queue on a connection of its own; ``shaped`` as for :func:`queues.at`."""
+def opened(
+    options: ConnectionOptions, queue: str, *, shaped: bool = True, again: bool = False
+) -> Iterator[QueueAdmin]:
+    """A queue on its own connection; ``shaped`` as for :func:`queues.at`, ``again`` for :func:`connect`."""
     target = Target.of(options)
-    with connect(target) as connection:
+    with connect(target, again=again) as connection:
         with connection.transaction():
             found = queues.get(connection, queue, options.naming(target.dialect), shaped=shaped)
         yield QueueAdmin(connection, found.table)
