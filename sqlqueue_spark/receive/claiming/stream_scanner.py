@@ -224,7 +224,7 @@ class Scanner:
 
     def _forget_claims(self) -> None:
         """Free rows may stand where a claim was that is given back."""
-        for member in self._members.values():
+        for member in list(self._members.values()):  # a claim ahead does so in its thread
             member.headroom.forget_claims()
 
     def _hinders_neighbours(self, ahead: ClaimAhead) -> bool:
