@@ -39,7 +39,7 @@ class OpenTransaction(NamedTuple):
 
 def database(connection: Connection) -> str:
     """The database that the connection leads to."""
-    name: str = connection.execute(connection.dialect.statement("database"))[0][0]
+    name: str = connection.execute(connection.dialect.statement("database"), {"catalog": ""})[0][0]
     return name
 
 

@@ -12,7 +12,7 @@ from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
-from sqlqueue_spark.tables import table_code
+from sqlqueue_spark.tables import database_facts, table_code
 
 #: What a table is that is no queue's.
 _KINDS = {"table": "a table from which others inherit"}
@@ -77,7 +77,9 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
     """
     dialect = connection.dialect
     doing = f"looking for {table}"
-    database, read_only = connection.execute(dialect.statement("database"), doing=doing)[0]
+    given = table.catalog or ""
+    asked = {"catalog": given if connection.holds(given) else ""}
+    database, read_only, spelled = connection.execute(dialect.statement("database"), asked, doing=doing)[0]
     if table.catalog is not None and table.catalog != database and not dialect.reaches_other_databases:
         raise ConfigurationError(
             f"The queue {table} lies in database {table.catalog!r} but the url leads to {database!r}; "
@@ -103,9 +105,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
     rows = connection.execute(dialect.render("columns", **in_catalog), names, doing=doing)
     columns = tuple(Column(*row) for row in rows)
     dues = [column.name for column in columns if column.name.lower() == "due"]
-    spelled = database
-    if catalog != database:
-        spelled = connection.execute(dialect.statement("catalog"), {"database": catalog})[0][0] or catalog
+    spelled = spelled or catalog
     return QueueTable(
         table=Table(table=name, schema=schema, catalog=table.catalog),
         name=str(Table(table=name, schema=schema, catalog=catalog)),
@@ -154,7 +154,7 @@ def missing(connection: Connection, table: Table, address: str, where: str, what
     :param where: where the table was looked for.
     :param what: what the user should correct.
     """
-    catalog = table.catalog or connection.execute(connection.dialect.statement("database"))[0][0]
+    catalog = table.catalog or database_facts.database(connection)
     rows: list[Row] = []
     if connection.holds(table.table) and connection.holds(catalog):
         statement = connection.dialect.render("namesakes", catalog=connection.dialect.quote(catalog))

@@ -115,13 +115,10 @@ def rows(connection: Connection, found: FoundTable, *, exact: bool = False) -> i
 
     :param exact: count whatever it costs.
     """
-    statement = connection.dialect.statement("count_rows")
-    if not statement:
-        return found.estimate
+    statement = connection.dialect.render("count_rows", queue=connection.dialect.table(found.table))
     bound = {"object_id": found.object_id, "too_many": HIGHEST if exact else TOO_LARGE}
-    rendered = statement.render(queue=connection.dialect.table(found.table))
-    counted: int | None = connection.execute(rendered, bound, doing=f"counting {found.name}")[0][0]
-    return counted
+    counted = connection.execute(statement, bound, doing=f"counting {found.name}")
+    return counted[0][0] if counted else found.estimate
 
 
 def oldest(connection: Connection, found: FoundTable) -> Oldest | None:

@@ -153,7 +153,7 @@ def values(url) -> dict[str, object]:
             say(connection, name, VALUES)
         for table in ("public.orders", 'public."Go.Delayed"'):  # a column may be one of them
             connection.execute(f"ALTER TABLE {table} ALTER headers TYPE varchar")
-        ((database, _),) = connection.execute(rendered("database"))
+        ((database, *_),) = connection.execute(rendered("database"))
         ((_, _, object_id, *_),) = connection.execute(rendered("identity"), VALUES)
     return {**VALUES, "database": database, "object_id": object_id}
 

@@ -96,7 +96,7 @@ DELAYED_COLUMNS = [
 ]
 DUE = Due("7", 0, "{}", NOW)
 
-DATABASE = Answer("SELECT DB_NAME()", "wb", [["shop", 0]])
+DATABASE = Answer("SELECT DB_NAME()", "wbw", [["shop", 0, None]])
 CLOCK = Answer("SELECT SYSUTCDATETIME()", "t", [[NOW]])
 STORAGE = Answer("is_read_committed_snapshot_on", "bb", [[0, 0]])
 VERSIONS_IN_A_HEAP = Answer("is_read_committed_snapshot_on", "bb", [[1, 1]])
@@ -316,11 +316,18 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         ],
         ("shop", "shop", "SQL Server 16.0.4135.4, Developer Edition (64-bit)", "level", 150, 130),
     ),
-    "database": (database_facts.database, [DATABASE], "shop"),
-    "catalog": (
-        lambda c: getattr(queue_table.find(c, replace(TABLE, catalog="BILL]ing")), "address", None),
-        [DATABASE, IDENTITY, TABLE_COLUMNS, Answer("DB_ID", "w", [["Bill]ing"]])],
-        "orders@[dbo]@[Bill]]ing]",
+    "database": (
+        lambda c: [
+            database_facts.database(c),
+            getattr(queue_table.find(c, replace(TABLE, catalog="BILL]ing")), "address", None),
+        ],
+        [
+            DATABASE,
+            Answer("SELECT DB_NAME()", "wbw", [["shop", 0, "Bill]ing"]]),
+            IDENTITY,
+            TABLE_COLUMNS,
+        ],
+        ["shop", "orders@[dbo]@[Bill]]ing]"],
     ),
     "namesakes": (
         lambda c: str(queue_table.missing(c, TABLE, "orders", "here", "the name")),

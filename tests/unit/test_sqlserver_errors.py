@@ -171,7 +171,7 @@ def test_a_later_refusal_is_a_lost_connection(monkeypatch):
 def execute(statement, *_, **__):
     """As a server answers whose only database is shop."""
     if "DB_NAME" in str(statement):
-        return [("shop", False)]
+        return [("shop", False, None)]
     raise QueueError("The table is not there (Invalid object name 'stock.sys.tables')")
 
 

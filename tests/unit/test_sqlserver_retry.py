@@ -42,7 +42,7 @@ def answers(*, there=True, found=FAILED, indexes=INDEXED):
         *(DATABASE, STORAGE, CLOCK, TABLE_COLUMNS, indexes),
         Answer("FROM [shop].sys.tables", "wwiwb", [["dbo", "error", 77, NOW, 0]]),
         Answer("FROM [other].sys.tables", "wwiwb", [["dbo", "billing", 88, NOW, 0]] if there else []),
-        Answer("DB_ID", "w", [["other"]]),
+        Answer("DB_ID", "wbw", [["shop", 0, "other"]]),
         Answer("MAX(RowVersion)", "i", [[9]]),
         Answer("AS body_bytes", "iwbwi", [[5, ID, 0, found, 4]]),
         Answer("UPDLOCK, READPAST", "iwwwtwx", [row]),

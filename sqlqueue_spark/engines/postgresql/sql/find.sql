@@ -2,14 +2,8 @@
 
 -- name: database
 -- Returns the database that we are connected to.
--- out: its name, whether it is read-only because the server is a standby
-SELECT current_database()::text, pg_is_in_recovery()
-
--- name: catalog
--- Returns how the server spells the name of a database.
--- in: its name     out: its name
--- There is only one spelling here.
-SELECT :database::text
+-- out: its name, whether it is read-only because the server is a standby, NULL: we reach no other database
+SELECT current_database()::text, pg_is_in_recovery(), NULL
 
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.

@@ -1,19 +1,15 @@
 -- find.sql · SQL Server · how a table is found
 
 -- name: database
--- Returns the database that we are connected to.
--- out: its name, whether it is read-only
+-- Returns the database that we are connected to, and how the server spells the name of one.
+-- in: a name in any spelling, or ''     out: its name, whether it is read-only; the name as the server spells
+--     it, NULL where we may not know of it
 -- On a readable secondary replica, every statement runs under SNAPSHOT and the server ignores its hints: a
--- claim would lock nothing there.
+-- claim would lock nothing there. The server's collation decides whether two spellings are one name.
 SELECT DB_NAME(),
        CAST(CASE WHEN CONVERT(nvarchar(20), DATABASEPROPERTYEX(DB_NAME(), 'Updateability')) = 'READ_ONLY'
-           THEN 1 ELSE 0 END AS bit)
-
--- name: catalog
--- Returns how the server spells the name of a database.
--- in: its name in any spelling     out: its name; NULL where we may not know of it
--- The server's collation decides whether two spellings are one name.
-SELECT DB_NAME(DB_ID(CAST(:database AS nvarchar(128))))
+           THEN 1 ELSE 0 END AS bit),
+       DB_NAME(DB_ID(CAST(:catalog AS nvarchar(128))))
 
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.
