@@ -19,7 +19,7 @@ from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.delayed import stored_dues
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit
-from sqlqueue_spark.tables.table_code import check_went_in
+from sqlqueue_spark.tables.refused_messages import check_went_in
 
 #: Most messages that go out in one transaction.
 CHUNK = 4_000

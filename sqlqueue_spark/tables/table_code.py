@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connection import Connection
-from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 
 #: The events of the statement ``foreign_code``: what is about to happen to rows.
@@ -92,26 +91,3 @@ def found(
         if reason != "stranger":
             return Found(_REASONS[reason].format(name=f" {name!r}" if name else ""), owner)
     return made
-
-
-class Swallowed(QueueError):
-    """A table took fewer rows than were inserted, and reported no error."""
-
-    def __init__(self, text: str, *, took: int = 0) -> None:
-        super().__init__(text)
-        #: How many rows it took. With 0 it may take none at all.
-        self.took = took
-
-
-def check_went_in(took: int, wanted: int, table: object) -> int:
-    """How many rows a table took, which is as many as it should have.
-
-    :raises Swallowed: it is not. The transaction is to be rolled back, or the part of it that inserted.
-    """
-    if took != wanted:
-        raise Swallowed(
-            f"{table} took {took} of the {wanted} rows that were inserted into it, and reported no error: a "
-            "trigger or a rule drops them; take it away, or let it raise an error.",
-            took=took,
-        )
-    return took
