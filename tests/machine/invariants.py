@@ -143,7 +143,9 @@ def check_results(world: World, query: Query, done: set[int], failed: Counter[in
     """ServiceControl is told once of what it had put back and is done; what failed names its own queue."""
     ledger = world.ledger
     told = world.acknowledged()
-    say(query, "acknowledged twice", {n for n, count in told.items() if count > 1})
+    # An atomic batch asks no outbox, so what an operator puts back is handled once more, and told of once more.
+    again = ledger.may_double if ATOMIC in query.modes else set()
+    say(query, "acknowledged twice", {n for n, count in told.items() if count > 1} - again)
     say(query, "acknowledged and failed", {n for n in failed if told[n]} - ledger.may_double - query.in_doubt)
     say(
         query,

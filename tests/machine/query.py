@@ -421,7 +421,11 @@ class Query:
         # A message whose id was sent there before was left out. It is gone with the one that was sent.
         keys = {(ledger.ids[n], to) for n, to in before - after}
         attempted = {pair for pairs in self.attempted.values() for pair in pairs}
-        gone = {n for n, to in attempted if (ledger.ids[n], to) in keys and not after[n, to]}
+        forgotten = {(n, to) for n, to in attempted if (ledger.ids[n], to) in keys and not after[n, to]}
+        gone = {n for n, _ in forgotten}
+        # A row that came back is sent anew: to where the options lead by then.
+        anew = {(n, to) for n, to in forgotten if n in back}
+        self.due = {batch: pairs - anew for batch, pairs in self.due.items()}
         if (
             NO_OUTBOX in self.outboxes
         ):  # else the source asks the outbox at home, which has forgotten them too
