@@ -5,7 +5,10 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
+from sqlqueue_spark.administration import failed_retry
 from sqlqueue_spark.engines.open_connection import open_reader
+from sqlqueue_spark.messages.error_row import Selection
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Sent
 from tests.support import messages
 from tests.support.engines import with_catalog
@@ -13,6 +16,7 @@ from tests.support.messages import body, message_ids, row_id
 from tests.support.outcomes import failed_in
 from tests.support.sending import batch, ids_in, options, sent_all
 from tests.support.stored import create_home
+from tests.support.subscriptions import SubscriptionRows
 
 
 @pytest.fixture
@@ -143,3 +147,54 @@ def test_only_rows_that_fail_are_read_again(engine, orders, near, error):
     assert sorted(read) == sorted(failing)
     assert sorted(row.body for row in error.rows()) == sorted(body(number - 1) for number in failing)
     assert {row.body for row in near.rows()} == {b"changed"}
+
+
+# -- copies that are put back ---------------------------------------------------------------------
+
+
+def received(queue, *to, **more):
+    """The rows that stand in a queue as they are received, once for each of these queues if there are any."""
+    rows = [
+        {
+            "Queue": "orders",
+            "RowVersion": each.row_version,
+            "Id": str(each.id),
+            "Headers": each.headers,
+            "Body": each.body,
+            **more,
+            **one,
+        }
+        for each in queue.rows()
+        for one in to or [{}]
+    ]
+    return pa.RecordBatch.from_pylist(rows)
+
+
+def put_back(engine, queue):
+    """What stands in the queue is settled, and what has failed is put back."""
+    queue.execute("DELETE FROM {table}")
+    return failed_retry.retry(ConnectionOptions.parse({"url": engine.url}), "error", Selection()).count
+
+
+PUBLISHED = "Shop.Messages.OrderPlaced"
+
+
+@pytest.mark.parametrize("by", ["option", "column"])
+def test_a_copy_of_an_event_that_is_put_back_reaches_the_subscriber_that_was_gone(
+    engine, orders, near, error, by
+):
+    """It is no event any more, also where all rows are."""
+    routing = SubscriptionRows(engine).create()
+    late = engine.create_queue("late")
+    for each in (near, late):
+        routing.add(each, PUBLISHED)
+    late.execute("DROP TABLE {table}")
+    sink = {"url": engine.url, "endpoint": "Sales", "errorQueue": "error"}
+    given = SinkOptions.parse({**sink, **({"publish": "true"} if by == "option" else {})})
+    types = {"EventType": PUBLISHED} if by == "column" else {}
+    orders.insert(2)
+    assert sent_all(given, received(orders, **types)) == Sent(sent=2, failed=2)
+    late = engine.create_queue("late")
+    assert put_back(engine, orders) == 2
+    assert sent_all(given, received(orders, **types)) == Sent(sent=2)
+    assert (ids_in(near), ids_in(late), error.count()) == (message_ids(range(2)), message_ids(range(2)), 0)

@@ -264,7 +264,12 @@ class OutcomeBuilder:
             columns=FrameColumns(
                 names=outgoing or {name: own for name, own in names.items() if name not in _NOT_SENT}
             ),
-            options=replace(chunk.places.away, error_queue=None),
+            # A row that was only stored says by itself whether it is an event, whatever the option publish says.
+            options=replace(
+                chunk.places.away,
+                error_queue=None,
+                publish=chunk.places.away.publish and not self.on_their_way,
+            ),
             places=chunk.places,
             untyped=self.untyped,
         )
