@@ -67,6 +67,15 @@ def test_what_was_stored_is_not_stored_again_and_one_id_goes_to_both(stored, ord
     assert (stored.count(), orders.count()) == (4, 2)
 
 
+def test_a_message_with_an_empty_header_of_its_destination_is_stored_for_it_all_the_same(
+    engine, stored, given
+):
+    """As the message names no queue, it would not reach the other database."""
+    rows = batch([1], Destination="Billing", Headers=json.dumps({DESTINATION: ""}, separators=(",", ":")))
+    assert send(given, rows) == (1, 0)
+    assert stored_for(stored) == [named(engine, "Billing")]
+
+
 def test_messages_are_stored_for_a_database_that_was_never_reached(engine, orders, stored):
     url = "postgresql://127.0.0.1:9/nowhere"
     down = options(engine, storeAndForward="outgoing", errorQueue="error", **{"endpoint.Billing.url": url})

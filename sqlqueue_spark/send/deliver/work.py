@@ -16,6 +16,7 @@ from sqlqueue_spark.messages.message import (
     STORED,
     STORED_FOR,
     changed_headers,
+    parse_headers,
     without_headers,
 )
 from sqlqueue_spark.messages.outgoing import replaced, waiting
@@ -172,7 +173,7 @@ class Work:
         ids = sends.of(sends.id_column, positions).to_pylist() if self.chunk.handled else None
         headers = []
         for number, text in enumerate(rows["headers"].to_pylist()):
-            if ids is None and f'"{STORED_FOR}":' in text:
+            if ids is None and f'"{STORED_FOR}":' in text and (parse_headers(text) or {}).get(STORED_FOR):
                 headers.append(text)
                 continue
             added = {STORED_FOR: address}
