@@ -15,6 +15,7 @@ from tests.support.crossing import crossing, drained, drained_twice, number_of
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
 from tests.support.error_rows import full
+from tests.support.gate import gated
 from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import failure, outgoing
 from tests.support.sending import batch, options, send
@@ -286,3 +287,36 @@ def test_a_plain_message_that_waits_until_it_is_due_waits_where_it_goes_to(engin
     assert move(far, "Cross") == (2, 0)
     assert send(given, rows) == (0, 2)
     assert (numbers_in(far.queue("billing")), later.count()) == ([0, 1], 0)
+
+
+@pytest.mark.parametrize("error_queue", ["central.error", "error"])
+def test_the_failure_of_a_plain_message_waits_for_a_central_error_queue_however_long_it_is_down(
+    engine, orders, far, central, error_queue
+):
+    """Given up, it would be known for a failure of the queue in which it waits, and nobody would know where it is to go."""
+    stored = engine.create_queue("outgoing")
+    DelayedRows(engine, "outgoing").create()
+    with gated(far.url) as gate:
+        leads_there = {"endpoint.central.*.url": gate.url, "giveUpAfter": "1ms"}
+        sink = {
+            "endpoint": "Cross",
+            **leads_there,
+            "errorQueue": "central.error",
+            "storeAndForward": "outgoing",
+        }
+        assert send(options(engine, **sink, queue="gone"), batch(range(2))) == (0, 0)
+        gate.shut()
+        with crossing(
+            engine, stored, {**leads_there, "errorQueue": error_queue}, handler=lambda _: ()
+        ) as job:
+            for _ in range(2):
+                assert drained(job) == Sent(waiting=2)
+                DelayedRows(engine, "outgoing").make_due()
+                assert move(engine, "outgoing") == (2, 0)
+            gate.open()
+            assert drained(job) == Sent(sent=2)
+    assert (numbers_in(central["error"]), stored.count(), engine.queue("error").count()) == ([0, 1], 0, 0)
+    failed_for = [
+        each[FAILED_QUEUE].startswith(full(engine, "gone")) for each in headers_in(central["error"])
+    ]
+    assert failed_for == [True] * 2

@@ -22,9 +22,12 @@ from sqlqueue_spark.messages.waiting_headers import given_up_at
 #: When a received message was processed; NULL where the frame does not tell.
 TIMES = pa.schema([(name, pa.timestamp("us", tz="UTC")) for name in ("ProcessingStarted", "ProcessingEnded")])
 #: What a stored row is known by that is no message: the origin of the row that it tells of, and what it is.
+#: The failure of a message that was not received has the key of that failure in the place of an origin.
 FAILED, ACKNOWLEDGED, AUDITED = "failed", "acknowledged", "audited"
 _RESULT = re.compile(
-    rf"[0-9a-f-]{{36}}--?[0-9]+(?:\+[0-9]+)?/(?P<kind>{FAILED}|{ACKNOWLEDGED}|{AUDITED}).*", re.DOTALL
+    rf"(?:[0-9a-f-]{{36}}--?[0-9]+(?:\+[0-9]+)?/(?P<kind>{FAILED}|{ACKNOWLEDGED}|{AUDITED})"
+    rf"|[!-~]*>(?:[0-9a-v]{{10}}|[0-9a-f]{{32}})/(?P<plain>{FAILED})).*",
+    re.DOTALL,
 )
 _COLUMNS = ("queues", "row_versions", "row_ids", "ids", "headers", "bodies", "times")
 
@@ -108,7 +111,7 @@ class Received:
     def result(self, position: int) -> str | None:
         """What a row is that we stored for another database as the result of a row; None for any other."""
         told = _RESULT.fullmatch(self.stored.get(position, ""))
-        return told and told["kind"]
+        return told and (told["kind"] or told["plain"])
 
     def given_up(self, position: int, now: datetime) -> bool:
         """Whether a row has waited for its database for as long as it may."""

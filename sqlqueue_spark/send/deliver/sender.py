@@ -311,7 +311,8 @@ class Sender:
                 if not chunk.goes(at) or row in failures:
                     continue
                 assert chunk.rows is not None, "only received rows wait for a database"
-                given_up, result = chunk.rows.given_up(row, now), self._result(chunk, at)
+                # A message that poses as a result of another row waits for as long as one, and no longer.
+                given_up, result = chunk.rows.given_up(row, now), chunk.rows.result(row)
                 if given_up and result == ACKNOWLEDGED:
                     log.warning("not_acknowledged destination=%s: its database is down", each.known_as)
                     chunk = replace(chunk, sent={**chunk.sent, at: False})
