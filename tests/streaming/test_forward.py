@@ -165,6 +165,29 @@ def test_a_function_makes_new_messages_of_old_ones(postgresql, queues, forward, 
     assert {text["NServiceBus.OriginatingEndpoint"] for text, _ in found} == {"Forward.Spark"}
 
 
+def test_what_comes_back_because_the_server_forgot_a_commit_is_counted_once(
+    postgresql, queues, forward, tmp_path, monkeypatch
+):
+    """No outbox knows the rows that an hour has counted, so Spark's word holds for them."""
+    orders, billing, _ = queues
+    orders.insert(3)
+    postgresql.execute('CREATE TABLE aside AS SELECT * FROM "orders"')
+    (tmp_path / "shop_hourly.py").write_text(
+        "from pyspark.sql import functions as F\n\n"
+        "def count(messages):\n"
+        "    hours = messages.withWatermark('SentAt', '1 second').groupBy(F.window('SentAt', '1 hour')).count()\n"
+        "    id, body = F.col('window.start').cast('string'), F.col('count').cast('string')\n"
+        "    return hours.select(id.alias('MessageId'), body.alias('Body'))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    forward(function="shop_hourly:count", sink={"outbox": "optimistic"})
+    assert orders.count() == 0
+    postgresql.execute('INSERT INTO "orders" SELECT * FROM aside')
+    orders.insert_row(id=row_id(9), headers=headers(9).replace("2025-11-20", "2025-11-21"), body=body(9))
+    forward(function="shop_hourly:count", sink={"outbox": "optimistic"})
+    assert [row.body for row in billing.rows()] == [b"3"]
+
+
 ODD = ["a\0b", "x" * 201, "ü" * 300, "Order", "order"]
 
 

@@ -19,6 +19,11 @@ from sqlqueue_spark.spark.datasource import allow
 #: Columns that belong to the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
 
+#: The operators of a plan that keep a state from batch to batch.
+_STATEFUL = re.compile(
+    "Aggregate|Deduplicate|Distinct|GroupsWithState|InPandasWithState|TransformWithState|Limit"
+)
+
 
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """A stream of a queue table's messages; the options are those of ``format("sqlqueue")``.
@@ -39,6 +44,21 @@ def _local_cores(spark: SparkSession) -> int | None:
     """How many cores Spark has on one machine; None through Spark Connect, and on a cluster."""
     context = getattr(spark, "sparkContext", None)
     return context.defaultParallelism if context is not None and context.master.startswith("local") else None
+
+
+def keeps_state(frame: DataFrame) -> bool:
+    """Whether what a stream gives depends on rows of earlier batches; False if we cannot tell (Spark Connect)."""
+    of_java = getattr(frame, "_jdf", None)
+    todo = [] if of_java is None else [of_java.queryExecution().analyzed()]
+    while todo:
+        node = todo.pop()
+        children = node.children()
+        streams = [each for each in map(children.apply, range(children.size())) if each.isStreaming()]
+        joined = "Join" in node.nodeName() and len(streams) > 1
+        if joined or (streams and _STATEFUL.search(node.nodeName())):
+            return True
+        todo += streams
+    return False
 
 
 def with_message_columns(messages: DataFrame) -> DataFrame:

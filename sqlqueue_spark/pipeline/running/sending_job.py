@@ -13,7 +13,7 @@ from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, waiting_for
-from sqlqueue_spark.pipeline.running.queue_stream import read_queue, send
+from sqlqueue_spark.pipeline.running.queue_stream import keeps_state, read_queue, send
 from sqlqueue_spark.pipeline.running.slow_down import slowing_down
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import plain
@@ -44,15 +44,19 @@ def send_until_stopped(
     :param doing: begins the first line.
     """
     home = queues.places.home
+    knows_rows = {}
     if home.uses_outbox and said(source, "outboxEndpoint") is None:
-        source = {**source, "outboxEndpoint": home.sender or ""}
+        knows_rows = {"outboxEndpoint": home.sender or ""}
     calls = options.calls_for_each_message
     if calls and said(source, "firstMessagesPerTrigger") is None:
         source = {**source, "firstMessagesPerTrigger": _FEW}
     own = SourceOptions.parse(source)
     with stoppable(source) as (stopping, stop_file, done_file):
         queue = None if own.queue is None else str(own.naming(dialect_of(own.url)).table(own.queue))
-        messages = transform(read_queue(spark, stopping), queue)
+        messages = transform(read_queue(spark, {**stopping, **knows_rows}), queue)
+        if knows_rows and keeps_state(messages):
+            # No outbox knows a row that the state has taken in. If it came again, it would count twice.
+            messages = transform(read_queue(spark, stopping), queue)
         # A wrong column fails now rather than with the first batch.
         FrameColumns.of(messages.dtypes, home)
         if queues.databases is None:
