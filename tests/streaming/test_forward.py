@@ -175,9 +175,9 @@ def test_what_comes_back_because_the_server_forgot_a_commit_is_counted_once(
     (tmp_path / "shop_hourly.py").write_text(
         "from pyspark.sql import functions as F\n\n"
         "def count(messages):\n"
-        "    hours = messages.withWatermark('SentAt', '1 second').groupBy(F.window('SentAt', '1 hour')).count()\n"
+        "    hours = messages.withWatermark('SentAt', '1 second').groupBy(F.window('SentAt', '1 hour'))\n"
         "    id, body = F.col('window.start').cast('string'), F.col('count').cast('string')\n"
-        "    return hours.select(id.alias('MessageId'), body.alias('Body'))\n"
+        "    return hours.count().select(id.alias('MessageId'), body.alias('Body'))\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     forward(function="shop_hourly:count", sink={"outbox": "optimistic"})

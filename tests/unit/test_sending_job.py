@@ -22,6 +22,7 @@ def started(monkeypatch, options, **more):
     for name, other in (("read_queue", read), ("send", send), ("run_until_stopped", mock.Mock())):
         monkeypatch.setattr(sending_job, name, other)
     monkeypatch.setattr(sending_job, "waiting_for", lambda *_: None)
+    monkeypatch.setattr(sending_job, "keeps_state", lambda _: False)
     monkeypatch.setattr(sending_job, "delivering", lambda *_: nullcontext(mock.Mock()))
     sink, source = SqlQueueSink.of(SINK), {**SOURCE, **more}
     sending_job.send_until_stopped(mock.Mock(), source, sink, lambda rows, _: rows, options, doing="doing")

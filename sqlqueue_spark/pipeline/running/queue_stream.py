@@ -20,9 +20,7 @@ from sqlqueue_spark.spark.datasource import allow
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
 
 #: The operators of a plan that keep a state from batch to batch.
-_STATEFUL = re.compile(
-    "Aggregate|Deduplicate|Distinct|GroupsWithState|InPandasWithState|TransformWithState|Limit"
-)
+_STATEFUL = re.compile("Aggregate|Deduplicate|Distinct|Limit|WithState")
 
 
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -47,7 +45,7 @@ def _local_cores(spark: SparkSession) -> int | None:
 
 
 def keeps_state(frame: DataFrame) -> bool:
-    """Whether what a stream gives depends on rows of earlier batches; False if we cannot tell (Spark Connect)."""
+    """Whether a stream depends on rows of earlier batches; False if we cannot tell (Spark Connect)."""
     of_java = getattr(frame, "_jdf", None)
     todo = [] if of_java is None else [of_java.queryExecution().analyzed()]
     while todo:

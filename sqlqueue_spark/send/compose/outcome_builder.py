@@ -264,7 +264,7 @@ class OutcomeBuilder:
             columns=FrameColumns(
                 names=outgoing or {name: own for name, own in names.items() if name not in _NOT_SENT}
             ),
-            # A row that was only stored says by itself whether it is an event, whatever the option publish says.
+            # A row that was only stored says by itself whether it is an event.
             options=replace(
                 chunk.places.away,
                 error_queue=None,
