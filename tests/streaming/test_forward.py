@@ -1,8 +1,11 @@
 """From queue to queue: the job as a user runs it, in each transaction mode, transformed or as it is, wrong now and then."""
 
+import contextlib
 import json
 import re
 import threading
+import time
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -12,9 +15,13 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.pipeline import as_outgoing
 from sqlqueue_spark.pipeline.declared import jobs
+from tests.support.delayed import DelayedRows
+from tests.support.gate import gated
 from tests.support.jobs import Job
 from tests.support.messages import body, headers, message_ids, row_id
 from tests.support.outboxes import OutboxRows
+from tests.support.sending import ids_in
+from tests.support.stored import create_outbox
 from tests.support.streams import logged
 from tests.support.waiting import eventually
 
@@ -186,6 +193,41 @@ def test_what_comes_back_because_the_server_forgot_a_commit_is_counted_once(
     orders.insert_row(id=row_id(9), headers=headers(9).replace("2025-11-20", "2025-11-21"), body=body(9))
     forward(function="shop_hourly:count", sink={"outbox": "optimistic"})
     assert [row.body for row in billing.rows()] == [b"3"]
+
+
+def test_what_waits_for_a_database_is_no_duplicate_for_a_transform_that_drops_these(
+    postgresql, queues, forward, elsewhere, tmp_path, monkeypatch
+):
+    """Single rows do not wait where they would not be let through again."""
+    create_outbox(elsewhere, "Forward.Spark")
+    billing = elsewhere.create_queue("Billing")
+    DelayedRows(postgresql, "orders").create()
+    error = postgresql.create_queue("error")
+    queues[0].insert(3)
+    (tmp_path / "shop_once.py").write_text(
+        "def each(messages):\n"
+        "    sent = messages.withWatermark('SentAt', '1 day')\n"
+        "    added = ('MessageId', 'MessageType', 'SentAt', 'IngestedAt')\n"
+        "    return sent.dropDuplicatesWithinWatermark(['MessageId']).drop(*added)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    waiting = DelayedRows(postgresql, "orders")
+    sink = {"errorQueue": "error", "outbox": "optimistic", "retryInterval": "200ms"}
+    with gated(elsewhere.url) as gate:
+
+        def come_back():
+            with contextlib.suppress(AssertionError):
+                eventually(lambda: waiting.count() == 3, within=timedelta(seconds=12))
+            gate.open()
+
+        gate.shut()
+        back = threading.Thread(target=come_back)
+        back.start()
+        for _ in range(3):
+            forward(function="shop_once:each", sink={"endpoint.Billing.url": gate.url, **sink})
+            back.join()
+            time.sleep(1)
+    assert (sorted(ids_in(billing)), waiting.count(), error.count()) == (message_ids(range(3)), 0, 0)
 
 
 ODD = ["a\0b", "x" * 201, "ü" * 300, "Order", "order"]

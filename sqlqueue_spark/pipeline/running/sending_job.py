@@ -54,12 +54,13 @@ def send_until_stopped(
     with stoppable(source) as (stopping, stop_file, done_file):
         queue = None if own.queue is None else str(own.naming(dialect_of(own.url)).table(own.queue))
         messages = transform(read_queue(spark, {**stopping, **knows_rows}), queue)
-        if knows_rows and keeps_state(messages):
-            # No outbox knows a row that the state has taken in. If it came again, it would count twice.
+        # What the state has taken in must not come again: it would count twice, or be dropped as a duplicate.
+        stateful = keeps_state(messages)
+        if stateful and knows_rows:
             messages = transform(read_queue(spark, stopping), queue)
         # A wrong column fails now rather than with the first batch.
         FrameColumns.of(messages.dtypes, home)
-        if queues.databases is None:
+        if queues.databases is None and not stateful:
             queues.databases = waiting_for(own, queues.places)
         queues.stopped = stop_file.exists
         with delivering(own, queues.places, queues.databases) as delivery:
