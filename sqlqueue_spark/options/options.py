@@ -271,7 +271,8 @@ class SourceOptions(ConnectionOptions):
     )
     outbox_endpoint: str | None = option(
         "The sink's `endpoint`, where its outbox is in the queue's database. After a loss of the claim "
-        "this outbox says which rows are done; else Spark does.",
+        "this outbox says which rows are done; else Spark does. Not for a stream that keeps a state, such as "
+        "a count: no outbox knows what that has taken in.",
         None,
     )
     claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", True)
