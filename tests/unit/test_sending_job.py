@@ -15,8 +15,8 @@ SINK = SinkOptions.parse({"url": "postgresql://x", "endpoint": "E", "queue": "bi
 HANDLER = {"checkpoint": "c", "handler": "shop.orders:handle"}
 
 
-def started(monkeypatch, options, **more):
-    """The size of the first batch as the source is told it, and whether anything stands before the sink."""
+def begun(monkeypatch, options, sink=SINK, **more):
+    """The options that the source is given, and whether anything stands before the sink."""
     read, send = mock.Mock(), mock.Mock()
     read.return_value.dtypes = [("Body", "binary"), ("MessageId", "string")]
     for name, other in (("read_queue", read), ("send", send), ("run_until_stopped", mock.Mock())):
@@ -24,10 +24,16 @@ def started(monkeypatch, options, **more):
     monkeypatch.setattr(sending_job, "waiting_for", lambda *_: None)
     monkeypatch.setattr(sending_job, "keeps_state", lambda _: False)
     monkeypatch.setattr(sending_job, "delivering", lambda *_: nullcontext(mock.Mock()))
-    sink, source = SqlQueueSink.of(SINK), {**SOURCE, **more}
+    sink, source = SqlQueueSink.of(sink), {**SOURCE, **more}
     sending_job.send_until_stopped(mock.Mock(), source, sink, lambda rows, _: rows, options, doing="doing")
     given = {name.lower(): value for name, value in read.call_args.args[1].items()}
-    return given.get("firstmessagespertrigger"), send.call_args.args[1] is not sink
+    return given, send.call_args.args[1] is not sink
+
+
+def started(monkeypatch, options, **more):
+    """The size of the first batch as the source is told it, and whether anything stands before the sink."""
+    given, slows_down = begun(monkeypatch, options, **more)
+    return given.get("firstmessagespertrigger"), slows_down
 
 
 @pytest.mark.parametrize("kind", [HandleOptions, StoreAndForwardOptions])
@@ -50,3 +56,20 @@ def test_a_job_with_a_handler_begins_with_few_messages_and_slows_down(monkeypatc
 def test_a_job_that_calls_no_function_for_each_message_does_neither(monkeypatch, kind, more):
     options = kind.parse({"checkpoint": "c", **more})
     assert started(monkeypatch, options) == (None, False)
+
+
+@pytest.mark.parametrize(
+    "of_source, of_sink, named",
+    [
+        ({}, {}, "E"),
+        ({"defaultSchema": "public"}, {}, "E"),
+        ({"defaultSchema": "sales"}, {"defaultSchema": "sales"}, "E"),
+        ({}, {"defaultSchema": "sales"}, None),
+        ({"outboxEndpoint": "F"}, {}, "F"),
+    ],
+)
+def test_a_source_is_told_of_an_outbox_that_it_can_find(monkeypatch, of_source, of_sink, named):
+    """After a crash it would not start for an outbox in another schema."""
+    sink = SinkOptions.parse({"url": "postgresql://x", "endpoint": "E", "queue": "billing", **of_sink})
+    given, _ = begun(monkeypatch, ForwardOptions.parse({"checkpoint": "c"}), sink, **of_source)
+    assert given.get("outboxendpoint") == named

@@ -44,8 +44,11 @@ def send_until_stopped(
     :param doing: begins the first line.
     """
     home = queues.places.home
+    own = SourceOptions.parse(source)
     knows_rows = {}
-    if home.uses_outbox and said(source, "outboxEndpoint") is None:
+    # The source looks for the outbox in its own default schema.
+    beside = home.naming(dialect_of(own.url)).default_schema == own.naming(dialect_of(own.url)).default_schema
+    if home.uses_outbox and beside and own.outbox_endpoint is None:
         knows_rows = {"outboxEndpoint": home.sender or ""}
     calls = options.calls_for_each_message
     if calls and said(source, "firstMessagesPerTrigger") is None:
