@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
-from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline.running.delayed_delivery import waiting_for
 from sqlqueue_spark.send import DatabaseWait, Destinations, FrameColumns, RemoteDatabases, Sent, prepare
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.spark.send_task import SendTask
@@ -116,6 +118,22 @@ def test_copies_of_which_one_is_for_a_database_that_is_down_wait_as_one_row(engi
         assert drained(stream) == Sent(sent=12, repeated=6)
     assert numbers_in(far) == numbers_in(near) == [*range(7, 13)]
     assert (near.count(), orders.count(), DelayedRows(engine, "orders").count()) == (6, 0, 0)
+
+
+def test_rows_go_back_into_the_queue_of_the_source_whatever_schema_the_sink_has(
+    engine, orders, far, elsewhere, gate
+):
+    orders.insert(3)
+    with copying(engine, orders, gate, "far") as stream:
+        gate.shut()
+        assert drained(stream) == Sent(waiting=3)
+    elsewhere.execute("CREATE SCHEMA sales")
+    sink = {"url": engine.url, "endpoint": "Copies", "errorQueue": "error", "defaultSchema": "sales"}
+    outbox_tables.create(ConnectionOptions.parse({"url": elsewhere.url, "defaultSchema": "sales"}), "Copies")
+    given = SinkOptions.parse({**sink, "endpoint.far.url": gate.url})
+    gate.open()
+    source = SourceOptions.parse({"url": engine.url, "queue": "orders"})
+    assert (waiting_for(source, Places(given, given)).look(), orders.count()) == (3, 3)
 
 
 def test_the_length_says_which_rows_wait_for_a_database_and_when_they_are_given_up(engine, orders, far, gate):

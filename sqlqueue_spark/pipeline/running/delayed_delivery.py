@@ -132,7 +132,7 @@ def waiting_for(source: SourceOptions, places: Places) -> RemoteDatabases | None
     with connect(places.at_home) as connection, connection.transaction():
         owner = source.naming(connection.dialect).table(source.queue)
         if delayed.find(connection, owner) is not None:
-            return RemoteDatabases(places, source.queue)
+            return RemoteDatabases(places, str(owner))
     log.warning(
         "rows_do_not_wait queue=%s: while a database is down a batch waits for it; rows could wait instead "
         "and hold no others up, after: sqlqueue delayed create %s",
