@@ -1,6 +1,5 @@
 """A received row may go to several queues. Each copy has its own fate, whatever chunk or try it is in."""
 
-import json
 from unittest import mock
 
 import pyarrow as pa
@@ -9,7 +8,6 @@ import pytest
 from sqlqueue_spark.administration import failed_retry
 from sqlqueue_spark.engines.open_connection import open_reader
 from sqlqueue_spark.messages.error_row import Selection
-from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Sent
 from tests.support import messages
@@ -200,29 +198,3 @@ def test_a_copy_of_an_event_that_is_put_back_reaches_the_subscriber_that_was_gon
     assert put_back(engine, orders) == 2
     assert sent_all(given, received(orders, **types)) == Sent(sent=2)
     assert (ids_in(near), ids_in(late), error.count()) == (message_ids(range(2)), message_ids(range(2)), 0)
-
-
-@pytest.mark.parametrize("own", ["bodies", "bodies and ids"])
-def test_a_copy_that_is_put_back_reaches_its_queue_with_what_was_made_for_it_alone(
-    engine, orders, near, error, given, own
-):
-    """A transform that makes another message for each queue makes all of them again."""
-    orders.insert_row(id=row_id(1), headers='{"a":"b"}', body=body(1))
-    ids = own == "bodies and ids"
-    made = [
-        {"Destination": to, "Body": to.encode(), **({"MessageId": f"1 for {to}"} if ids else {})}
-        for to in ("near", "late")
-    ]
-    headers = {"Headers": '{"a":"b"}'} if ids else {}
-    assert sent_all(given, received(orders, *made, **headers)) == Sent(sent=1, failed=1)
-    late = engine.create_queue("late")
-    assert put_back(engine, orders) == 1
-    if ids:
-        (row,) = orders.rows()
-        headers = {
-            "Headers": json.dumps(
-                {name: each for name, each in json.loads(row.headers).items() if name != MESSAGE_ID}
-            )
-        }
-    sent_all(given, received(orders, *made, **headers))
-    assert [[row.body for row in queue.rows()] for queue in (near, late, error)] == [[b"near"], [b"late"], []]
