@@ -152,8 +152,8 @@ def test_only_rows_that_fail_are_read_again(engine, orders, near, error):
 # -- copies that are put back ---------------------------------------------------------------------
 
 
-def received(queue, *to, **more):
-    """The rows that stand in a queue as they are received, once for each of these queues if there are any."""
+def received(queue, **more):
+    """The rows that stand in a queue as they are received."""
     rows = [
         {
             "Queue": "orders",
@@ -162,10 +162,8 @@ def received(queue, *to, **more):
             "Headers": each.headers,
             "Body": each.body,
             **more,
-            **one,
         }
         for each in queue.rows()
-        for one in to or [{}]
     ]
     return pa.RecordBatch.from_pylist(rows)
 

@@ -133,7 +133,9 @@ def test_rows_go_back_into_the_queue_of_the_source_whatever_schema_the_sink_has(
     given = SinkOptions.parse({**sink, "endpoint.far.url": gate.url})
     gate.open()
     source = SourceOptions.parse({"url": engine.url, "queue": "orders"})
-    assert (waiting_for(source, Places(given, given)).look(), orders.count()) == (3, 3)
+    databases = waiting_for(source, Places(given, given))
+    assert databases is not None
+    assert (databases.look(), orders.count()) == (3, 3)
 
 
 def test_the_length_says_which_rows_wait_for_a_database_and_when_they_are_given_up(engine, orders, far, gate):

@@ -45,17 +45,17 @@ def send_until_stopped(
     """
     home = queues.places.home
     own = SourceOptions.parse(source)
+    dialect = dialect_of(own.url)
     knows_rows = {}
     # The source looks for the outbox in its own default schema.
-    beside = home.naming(dialect_of(own.url)).default_schema == own.naming(dialect_of(own.url)).default_schema
+    beside = home.naming(dialect).default_schema == own.naming(dialect).default_schema
     if home.uses_outbox and beside and own.outbox_endpoint is None:
         knows_rows = {"outboxEndpoint": home.sender or ""}
     calls = options.calls_for_each_message
     if calls and said(source, "firstMessagesPerTrigger") is None:
         source = {**source, "firstMessagesPerTrigger": _FEW}
-    own = SourceOptions.parse(source)
     with stoppable(source) as (stopping, stop_file, done_file):
-        queue = None if own.queue is None else str(own.naming(dialect_of(own.url)).table(own.queue))
+        queue = None if own.queue is None else str(own.naming(dialect).table(own.queue))
         messages = transform(read_queue(spark, {**stopping, **knows_rows}), queue)
         # What the state has taken in must not come again: it would count twice, or be dropped as a duplicate.
         stateful = keeps_state(messages)
