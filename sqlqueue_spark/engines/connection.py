@@ -275,7 +275,7 @@ class Connection(ABC):
         """From here on in the transaction, no statement takes longer; with 0 each as long as it needs."""
         timeout = {"statement_timeout": milliseconds}
         statement = self.dialect.statement("statement_timeout").with_numbers(timeout)
-        self.execute(statement, doing="setting how long statements take")
+        self.execute(statement, doing="limiting how long statements take")
 
     @contextlib.contextmanager
     def hasty(self, milliseconds: int) -> Iterator[Connection]:

@@ -20,10 +20,6 @@ CONTENT = {"headers": _BYTES | _DOCUMENTS, "body": _TEXTS | _DOCUMENTS}
 _ANEW = "create a table of another name with sqlqueue create and move the rows, or correct the queue name"
 
 
-class Misshapen(QueueError):
-    """A table is no queue: it has not all the columns of one, or some of other types."""
-
-
 class Misfit(NamedTuple):
     """A column that a table lacks or has of another type: a sentence, and whether the table is of no use."""
 
@@ -51,21 +47,21 @@ def misfits(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> Iterator[
 
 
 def check_shape(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> None:
-    """:raises Misshapen: the table is of no use, also while it is empty: the first such :func:`misfits`."""
+    """:raises QueueError: the table is of no use, also while it is empty: the first such :func:`misfits`."""
     for each in misfits(table, wanted):
         if each.unusable:
-            raise Misshapen(each.message)
+            raise QueueError(each.message)
 
 
 def find_queue(connection: Connection, table: Table) -> QueueTable | None:
     """As :func:`queue_table.find`, for a queue.
 
-    :raises Misshapen: the table is of no use as one.
+    :raises QueueError: the table is of no use as one.
     """
     found = queue_table.find(connection, table)
     if found is not None:
         if found.due:
-            raise Misshapen(
+            raise QueueError(
                 f"{found.name} is a table of delayed messages; name its queue, or look at it with: sqlqueue "
                 "delayed length QUEUE."
             )

@@ -114,7 +114,9 @@ def _newest_end(checkpoint: Path) -> Offset | None:
         return None
 
 
-def check_ready(source: SourceOptions, sink: Places | None = None, *, retries: bool = False) -> None:
+def check_ready(
+    source: SourceOptions, sink: SinkOptions | Places | None = None, *, retries: bool = False
+) -> None:
     """Check that the queues and the outbox of the options are there, and that the login may use them.
 
     This changes nothing, and waits for no lock. A destination that only the messages name is not known yet.
@@ -122,6 +124,7 @@ def check_ready(source: SourceOptions, sink: Places | None = None, *, retries: b
     :param retries: whether failed messages of the source's queue wait in a table to be tried again later.
     :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
     """
+    sink = _places(sink)
     with one_each() as connected:
         own = connected(Target.of(source))
         naming = source.naming(own.dialect)
@@ -139,8 +142,11 @@ def check_ready(source: SourceOptions, sink: Places | None = None, *, retries: b
             _check_sink(sink, connected)
 
 
-def create_missing(source: SourceOptions, sink: Places | None = None, *, retries: bool = False) -> list[str]:
+def create_missing(
+    source: SourceOptions, sink: SinkOptions | Places | None = None, *, retries: bool = False
+) -> list[str]:
     """Create the missing tables of the options; returns a line for each. ``retries`` as above."""
+    sink = _places(sink)
     with one_each() as connected:  # each database answers, before anything is created in one
         connected(Target.of(source))
         if sink is not None:
@@ -176,6 +182,11 @@ def _created_for(sink: Places) -> Iterator[tuple[str, Created]]:
         # What fails, waits or is owed is known at home.
         for target in dict.fromkeys([sink.at_home, *(place.target for _, place in named)]):
             yield "outbox", outbox_tables.create(sink.at(target), sink.home.sender or "")
+
+
+def _places(sink: SinkOptions | Places | None) -> Places | None:
+    """Where a sink sends to whose rows are received in its own database."""
+    return Places(sink, sink) if isinstance(sink, SinkOptions) else sink
 
 
 def _named(sink: Places) -> list[tuple[str, Place]]:

@@ -14,12 +14,11 @@ import sys
 from collections.abc import Iterator
 
 from sqlqueue_spark.engines.open_connection import Connection
-from sqlqueue_spark.errors import ConfigurationError, LockTimeout
+from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.tables import queue_table, queues, table_kinds
-from sqlqueue_spark.tables.queue_shape import Misshapen
+from sqlqueue_spark.tables import queue_shape, queue_table, queues, table_kinds
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.table_kinds import FoundTable
 
@@ -81,12 +80,15 @@ def opened(connection: Connection, options: SourceOptions, *, looking: bool = Fa
         found = []
         for each in _matching(connection, options, options.queue_pattern, looking=looking):
             guarded = bool(each.stranger) and not looking
+            queue = queues.at(connection, each.table, guarded=guarded, shaped=False)
+            if queue is None:
+                continue  # it has gone between two statements
             try:
-                queue = queues.at(connection, each.table, guarded=guarded)
-            except Misshapen as error:
-                _tell(each.name, str(error))
+                queue_shape.check_shape(queue.table, connection.dialect.queue_columns)
+            except QueueError as error:
+                _tell(queue.name, str(error))
             else:
-                found += [queue] if queue is not None else []  # it may go between two statements
+                found.append(queue)
         return found
     naming = options.naming(connection.dialect)
     listed: dict[str, Queue] = {}
