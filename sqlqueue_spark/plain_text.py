@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import TextIO
 from urllib.parse import unquote
 
 _SCHEME = re.compile(
@@ -33,6 +34,11 @@ _PART, _LONGEST_LINE = 1 << 16, 8_000
 def plain(text: str) -> str:
     r"""The text, with an escape such as ``\x1b`` for each character that shows nothing by itself."""
     return escaped(text, _escape)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether one of the three standard streams is a terminal; one that was closed is None, and no terminal."""
+    return stream is not None and stream.isatty()
 
 
 def moment(at: datetime) -> str:

@@ -22,7 +22,7 @@ from sqlqueue_spark.errors import ConfigurationError, NoPassword
 from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import duration
-from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.plain_text import is_terminal, plain
 from sqlqueue_spark.tables.ddl import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
@@ -243,7 +243,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             try:
                 return command(options=parsed, **others)
             except NoPassword:  # raised by the first connection, before anything was done
-                if not (sys.stdin.isatty() and sys.stderr.isatty()):  # there is no user to ask
+                if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):  # there is no user to ask
                     raise
             who = f" of {parsed.user}" if parsed.user else ""
             password = click.prompt(plain(f"Password{who}{place(parsed)}"), hide_input=True, err=True)

@@ -15,6 +15,7 @@ from sqlqueue_spark.cli import output, parameters, progress
 from sqlqueue_spark.cli.message_output import Bodies, MessageTable, body_line
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.plain_text import is_terminal
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, portions
 from sqlqueue_spark.tables.queue_admin import Message
 
@@ -146,7 +147,7 @@ class _View:
     def follow(self, options: ConnectionOptions, count: int | None) -> None:
 
         def looked(found: Looked) -> None:
-            if found is not self._looked and sys.stderr.isatty():  # it begins
+            if found is not self._looked and is_terminal(sys.stderr):  # it begins
                 _note(f"watching {self._queue}; Ctrl-C ends it")
             self._looked = found
 

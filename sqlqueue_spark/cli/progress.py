@@ -13,7 +13,7 @@ from typing import Any
 from tqdm import tqdm
 
 from sqlqueue_spark.cli.output import counted, say
-from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.plain_text import is_terminal, plain
 
 _SOON = 1.0
 _ENDING = "Ends after the portion under way; Ctrl-C again ends at once."
@@ -25,7 +25,7 @@ def bar(total: int | None, unit: str, *, lines: bool = False, **more: Any) -> tq
     :param lines: whether lines are printed meanwhile. A bar would break them on the same terminal, so it is
         hidden if stdout is one.
     """
-    off = (lines and sys.stdout.isatty()) or None
+    off = (lines and is_terminal(sys.stdout)) or None
     return tqdm(total=total, unit=unit, unit_scale=True, disable=off, leave=False, **more)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tabulate import tabulate
 from wcwidth import wcswidth
 
-from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.plain_text import is_terminal, plain
 
 #: The least width of a terminal that tables are fitted to, and of a column whose texts are wrapped.
 _LEAST, _LEAST_TEXT = 60, 24
@@ -66,7 +66,7 @@ class Table:
 
 def terminal_width() -> int | None:
     """Return the width of the terminal in characters; None if stdout is no terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
 
 
 def _fitted(widths: list[int], least: list[int], most: int) -> list[int]:

@@ -104,3 +104,9 @@ def test_what_a_check_says_is_whole(capsys):
     said = f"A driver says {'much ' * 400}; install another one."
     output.show_check(False, Check(name="driver", state=State.WRONG, said=said))
     assert capsys.readouterr().out.split() == ["✗", "driver", *said.split()]
+
+
+def test_a_stdout_that_was_closed_is_no_terminal(monkeypatch):
+    """As behind `>&-` of a shell."""
+    monkeypatch.setattr("sys.stdout", None)
+    assert text_table.terminal_width() is None

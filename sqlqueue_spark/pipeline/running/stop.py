@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.batch_report import BatchReport, Details, Totals
+from sqlqueue_spark.plain_text import is_terminal
 
 #: What Java says of a child that a signal has ended: 2 and 15 while it starts, 128 more while it is awaited.
 _CHILD_ENDED = re.compile(
@@ -120,7 +121,7 @@ def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
     block signals do what they did before it.
     """
     asked, first = threading.Event(), threading.Lock()
-    said = f"\n{_STOPS}" if sys.stderr.isatty() else _STOPS  # behind the ^C of the terminal
+    said = f"\n{_STOPS}" if is_terminal(sys.stderr) else _STOPS  # behind the ^C of the terminal
 
     def ask(*_: object) -> None:
         asked.set()
