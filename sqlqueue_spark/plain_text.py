@@ -37,7 +37,7 @@ def plain(text: str) -> str:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether one of the three standard streams is a terminal; one that was closed is None, and no terminal."""
+    """Whether a standard stream is a terminal; one that was closed is None, and no terminal."""
     return stream is not None and stream.isatty()
 
 
