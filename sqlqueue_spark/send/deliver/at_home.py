@@ -320,7 +320,7 @@ class AtHome(Work):
 
     def counted(self, decision: Decision) -> Sent:
         chunk = self.chunk
-        kinds = [chunk.failed[at] for at in decision.rows if at in chunk.failed]
+        kinds = [chunk.failed[at] for at in decision.rows if at in chunk.failed] if chunk.failed else []
         failed = sum(each.is_final for each in kinds) + len(decision.copies)
         retried = sum(each.retry_after is not None for each in kinds)
         waits = len(kinds) - retried - sum(each.is_final for each in kinds)

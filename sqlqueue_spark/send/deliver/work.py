@@ -145,13 +145,11 @@ class Work:
         assert to.to is not None
         chunk = self.chunk
         rows = chunk.sends.rows(positions)
-        told = [
-            number for number, at in enumerate(positions) if chunk.told and chunk.owners[at] in chunk.told
-        ]
-        if told:
+        if chunk.told:
             headers = rows["headers"].to_pylist()
-            for number in told:
-                headers[number] = without_headers(headers[number], OF_RETRY)
+            for number, at in enumerate(positions):
+                if chunk.owners[at] in chunk.told:
+                    headers[number] = without_headers(headers[number], OF_RETRY)
             rows = replaced(rows, headers=pa.array(headers, pa.string()))
         if to.stored_for is not None:
             rows = self._stored(rows, to.to, to.stored_for, positions)
