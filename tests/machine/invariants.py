@@ -97,6 +97,8 @@ def check_sent_on(world: World, query: Query) -> None:
         ledger.sent | elsewhere
     ) - ledger.may_be_lost - ledger.perished
     missing -= {n for n in ledger.may_double | ledger.came_back | ledger.moved_back if ledger.taken[n]}
+    if len(query.named) > 1:  # what is sent anew goes where the option leads by then
+        missing -= query.sent_anew & {n for n, _ in there}
     say(query, "lost on the way to a destination", missing)
     say(query, "lost", _lost(world, lambda n: n in done or ledger.taken[n]))
     sent = ledger.sent | elsewhere

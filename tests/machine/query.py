@@ -239,6 +239,10 @@ class Query:
         self.others: dict[tuple[int, int], list[int]] = {}
         self.modes = {self.options.mode}
         self.outboxes = {self.options.outbox}
+        #: The queues that the option has named, and messages that a fail-over took out of where they had been sent,
+        #: and put back.
+        self.named = {self.options.queue}
+        self.sent_anew: set[int] = set()
         #: Messages that were read and whose batch is not settled yet.
         self.at_risk: set[int] = set()
         #: Beside an atomic source another source of the same stream can only receive.
@@ -356,6 +360,7 @@ class Query:
         self.options = options
         self.modes.add(options.mode)
         self.outboxes.add(options.outbox)
+        self.named.add(options.queue)
 
     def read_all(self) -> None:
         """Go on with all queues, if some of them are not read."""
@@ -421,11 +426,8 @@ class Query:
         # A message whose id was sent there before was left out. It is gone with the one that was sent.
         keys = {(ledger.ids[n], to) for n, to in before - after}
         attempted = {pair for pairs in self.attempted.values() for pair in pairs}
-        forgotten = {(n, to) for n, to in attempted if (ledger.ids[n], to) in keys and not after[n, to]}
-        gone = {n for n, _ in forgotten}
-        # A row that came back is sent anew: to where the options lead by then.
-        anew = {(n, to) for n, to in forgotten if n in back}
-        self.due = {batch: pairs - anew for batch, pairs in self.due.items()}
+        gone = {n for n, to in attempted if (ledger.ids[n], to) in keys and not after[n, to]}
+        self.sent_anew |= gone & back
         if (
             NO_OUTBOX in self.outboxes
         ):  # else the source asks the outbox at home, which has forgotten them too
