@@ -239,8 +239,8 @@ class Query:
         self.others: dict[tuple[int, int], list[int]] = {}
         self.modes = {self.options.mode}
         self.outboxes = {self.options.outbox}
-        #: The queues that the option has named, and messages that a fail-over took out of where they had been sent,
-        #: and put back.
+        #: The queues that the option has named, and messages that a fail-over took out of where they
+        #: had been sent, and put back.
         self.named = {self.options.queue}
         self.sent_anew: set[int] = set()
         #: Messages that were read and whose batch is not settled yet.
