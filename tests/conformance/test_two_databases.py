@@ -293,7 +293,7 @@ def test_a_plain_message_that_waits_until_it_is_due_waits_where_it_goes_to(engin
 def test_the_failure_of_a_plain_message_waits_for_a_central_error_queue_however_long_it_is_down(
     engine, orders, far, central, error_queue
 ):
-    """Given up, it would name the queue in which it waits, and nobody would know where it is to go."""
+    """Given up, it would name the queue in which it waits, and nothing would tell where it is to go."""
     stored = engine.create_queue("outgoing")
     DelayedRows(engine, "outgoing").create()
     with gated(far.url) as gate:
