@@ -5,15 +5,14 @@
 -- in: lock timeout, statement timeout (milliseconds), a mark
 -- out: number of the server's process, in which encoding texts travel, and what else was set
 -- The settings pin the plans. A queue table's statistics are stale by nature (empty at night, a million rows
--- at noon), and a claim whose plan flips to a scan with a sort costs the whole backlog. No timeout of the
--- server may end a session that holds something. A session that holds a claim while Spark works is idle in a
--- long transaction (timeout for long ones from version 17 on); a session that holds a stage is idle (timeout
--- from version 14 on). READ COMMITTED: under a stricter isolation, a claim would fail on every row that
--- another receiver takes meanwhile. Keepalives: the server frees the rows of a machine that vanished without
--- a word after two minutes; by default it takes two hours. synchronous_commit: the server answers a commit
--- only when it is on the disk, whatever the database, the login or the url says. If a crash took sent rows
--- back, they would be lost, because their source is deleted. A setting that asks for more (remote_apply)
--- stays. By the number of the process and by the mark we notice a connection pooler that shares sessions.
+-- at noon), and a claim whose plan flips to a scan with a sort costs the whole backlog. A plan is made once
+-- for all values, and not five times. No timeout of the server may end a session that holds something: with a
+-- claim it is idle in a long transaction (timeout for long ones from version 17 on), with a stage it is idle
+-- (from version 14 on). READ COMMITTED: under a stricter isolation, a claim would fail on every row that
+-- another receiver takes meanwhile. Keepalives: the server frees the rows of a machine that vanished after
+-- two minutes, not two hours. synchronous_commit: the server answers a commit only when it is on the disk,
+-- whatever the url says: sent rows that a crash took back would be lost, because their source is deleted. A
+-- setting that asks for more (remote_apply) stays. By the process's number and the mark we notice a pooler.
 -- From DateStyle on: what texts and names mean, whatever the database or the login says. Names are the
 -- server's own first. Behind it stand the schemas that triggers of the queues may need, but none in which
 -- everyone may create functions, and temporary tables and types come last. This statement itself names
@@ -53,6 +52,7 @@ SELECT pg_catalog.pg_backend_pid(),
        pg_catalog.set_config('enable_hashjoin', 'off', false),
        pg_catalog.set_config('enable_mergejoin', 'off', false),
        pg_catalog.set_config('jit', 'off', false),
+       pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false),
        pg_catalog.set_config('DateStyle', 'ISO, YMD', false),
        pg_catalog.set_config('IntervalStyle', 'postgres', false),
        pg_catalog.set_config('TimeZone', 'UTC', false),
