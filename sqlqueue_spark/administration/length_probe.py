@@ -42,11 +42,7 @@ class Probe:
 
 
 def probe(
-    options: ConnectionOptions,
-    queue: str,
-    *,
-    max_rows: int | None = None,
-    max_age: timedelta | None = None,
+    options: ConnectionOptions, queue: str, *, max_rows: int | None = None, max_age: timedelta | None = None
 ) -> Probe:
     """Check that at most ``max_rows`` messages wait, and none of them for longer than ``max_age``."""
     with opened(options, queue) as admin, admin.connection.transaction():

@@ -201,10 +201,7 @@ def completion(shell: str) -> None:
 
 
 #: The demos by name, with their modules.
-_DEMOS = {
-    "drain": "sqlqueue_spark.demo.drain",
-    "store-and-forward": "sqlqueue_spark.demo.two_databases",
-}
+_DEMOS = {"drain": "sqlqueue_spark.demo.drain", "store-and-forward": "sqlqueue_spark.demo.two_databases"}
 
 
 @main.command()

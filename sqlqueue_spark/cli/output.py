@@ -25,11 +25,7 @@ from sqlqueue_spark.plain_text import age, moment, plain
 from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.queue_admin import Length
 
-_MARKS = {
-    State.FINE: click.style("✓", fg="green"),
-    State.WRONG: click.style("✗", fg="red"),
-    State.OPEN: "-",
-}
+_MARKS = {State.FINE: click.style("✓", fg="green"), State.WRONG: click.style("✗", fg="red"), State.OPEN: "-"}
 #: Fields that are spans of time, which JSON has in seconds.
 _SPANS = {
     "oldest_age": "oldest_seconds",
@@ -137,23 +133,12 @@ def overview_text(tables: Iterable[TableOverview]) -> Iterator[str]:
 def inspection_text(inspection: Inspection) -> Iterator[str]:
     yield inspection.queue
     columns = [
-        (
-            f"  {c.name}",
-            c.type,
-            "" if c.nullable else "not null",
-            "computed" if c.computed else "",
-        )
+        (f"  {c.name}", c.type, "" if c.nullable else "not null", "computed" if c.computed else "")
         for c in inspection.columns
     ]
     yield from Table("  column", "type", "", "").lines(columns)
     indexes = [
-        (
-            f"  {i.name}",
-            ", ".join(i.columns),
-            "unique" if i.unique else "",
-            i.kind,
-            i.filter or "",
-        )
+        (f"  {i.name}", ", ".join(i.columns), "unique" if i.unique else "", i.kind, i.filter or "")
         for i in inspection.indexes
     ]
     yield from Table("  index", "columns", "", "kind", "").lines(indexes)

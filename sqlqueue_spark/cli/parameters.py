@@ -187,9 +187,7 @@ also_created = together(
     ),
     option("--stream NAME", some_text, "Also create the table NAME.Outgoing of this atomic pipeline."),
     click.option(
-        "--subscriptions",
-        is_flag=True,
-        help="Also create the table SubscriptionRouting of the schema.",
+        "--subscriptions", is_flag=True, help="Also create the table SubscriptionRouting of the schema."
     ),
 )
 
