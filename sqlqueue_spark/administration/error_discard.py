@@ -48,7 +48,7 @@ def plan(
     :param looked: is called with the number of rows read since its last call.
     """
     with opened(options, queue, selection, looked=looked) as error_queue:
-        count = sum(row.is_failure for row in error_queue.rows())
+        count = sum(row.is_failure for row in error_queue.rows(selection.message_ids))
         return Discarded(queue=error_queue.admin.name, discarded=count, held=0)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from sqlqueue_spark import fail_points
@@ -44,11 +44,22 @@ class ErrorQueue:
     #: Is called with the number of rows read since its last call.
     looked: Callable[[int], object]
 
-    def rows(self) -> Iterator[ErrorRow]:
-        """Yield the selected rows in RowVersion order."""
+    def rows(self, ids: Iterable[str] = ()) -> Iterator[ErrorRow]:
+        """Yield the selected rows in RowVersion order.
+
+        :raises QueueError: at the end, if no row of the queue has one of these message ids.
+        """
+        missing = set(ids)
         for page in QueueLook(self.admin).pages(LOWEST, self.up_to):
             self.looked(len(page.rows))
-            yield from filter(self.meant, map(self.judged, page.rows))
+            rows = [*map(self.judged, page.rows)]
+            missing.difference_update(row.message_id for row in rows)
+            yield from filter(self.meant, rows)
+        if missing:
+            raise QueueError(
+                f"No message in {self.admin.name} has the id {' or '.join(map(repr, sorted(missing)))}, or "
+                "another session is taking it; see which are there with: sqlqueue errors list."
+            )
 
     def judged(self, row: Envelope | InTransit | Message) -> ErrorRow:
         """Return what a row's headers tell."""
@@ -149,7 +160,7 @@ def look(
 ) -> Iterator[ErrorRow]:
     """Yield the selected rows in RowVersion order, including rows that are no failures."""
     with opened(options, queue, selection, looked=looked) as error_queue:
-        yield from error_queue.rows()
+        yield from error_queue.rows(selection.message_ids)
 
 
 def show(
@@ -160,7 +171,8 @@ def show(
     :raises QueueError: no row was found.
     """
     with opened(options, queue, selection) as error_queue:
-        wanted = [row.row_version for row in error_queue.rows()] if row_version is None else [row_version]
+        rows = error_queue.rows(selection.message_ids)
+        wanted = [row.row_version for row in rows] if row_version is None else [row_version]
         found = False
         for each in wanted:
             with error_queue.admin.connection.transaction():

@@ -72,7 +72,8 @@ def plan(
     :param looked: is told how many more rows were looked at.
     """
     with opened(options, queue, selection, looked=looked) as error_queue:
-        counted = Counter(row.failed_queue or to for row in error_queue.rows() if row.is_failure)
+        rows = error_queue.rows(selection.message_ids)
+        counted = Counter(row.failed_queue or to for row in rows if row.is_failure)
         found = Retried(queue=error_queue.admin.name)
         for address, count in counted.items():
             with error_queue.admin.connection.transaction():

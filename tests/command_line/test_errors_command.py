@@ -166,8 +166,32 @@ def test_a_raw_row_is_shown_as_it_is(postgresql, error):
     ]
 
 
-def test_a_message_that_is_not_there_is_exit_code_1(postgresql, error):
-    missing = run(postgresql, "show", "--message-id", "x")
+@pytest.mark.parametrize(
+    "command",
+    [["show"], ["list"], ["list", "--json"], ["retry", "--yes"], ["discard", "--yes", "--to-file", "/no"]],
+    ids=" ".join,
+)
+def test_an_id_that_no_message_has_is_named_and_exit_code_1(postgresql, error, command):
+    """It is told before anything is done."""
+    fail(error, range(1), full(postgresql))
+    missing = run(postgresql, *command, "--message-id", "not a guid")
+    assert (missing.exit_code, missing.stdout) == (1, "")
+    assert missing.stderr == (
+        f"Error: No message in {where(postgresql)} has the id 'not a guid', or another session is taking it; "
+        "see which are there with: sqlqueue errors list.\n"
+    )
+
+
+def test_of_several_ids_those_that_no_message_has_are_named(postgresql, error):
+    fail(error, range(3), full(postgresql))
+    ids = [f"--message-id={each}" for each in ("b", message_id(0), "a")]
+    missing = run(postgresql, "retry", "--yes", *ids)
+    assert (missing.exit_code, missing.stdout, error.count()) == (1, "", 3)
+    assert missing.stderr.startswith(f"Error: No message in {where(postgresql)} has the id 'a' or 'b', or ")
+
+
+def test_a_number_that_no_row_has_is_exit_code_1(postgresql, error):
+    missing = run(postgresql, "show", "--row-version", "7")
     assert missing.exit_code == 1
     assert missing.stderr == (
         f"Error: There is no such message in {where(postgresql)}, or another session is taking it; see which are there with: "
