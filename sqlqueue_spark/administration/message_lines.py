@@ -41,8 +41,8 @@ _SENT = (
     *("headers", "headersText", "body", "bodyBase64"),
 )
 _KNOWN = frozenset((*_TOLD, *_SENT))
-#: Maximum characters of a wrong value in an error.
-_SHOWN = 40
+#: Maximum characters of a wrong value in an error, and what lines may be instead.
+_SHOWN, _BODY = 40, "with --type a line is a body"
 
 
 class NoMessage(ValueError):
@@ -100,15 +100,15 @@ def from_line(line: bytes) -> StoredMessage:
     try:
         given = json.loads(text)
     except json.JSONDecodeError as error:
-        raise NoMessage(
-            f"it is no JSON ({error.msg} at character {error.pos + 1}); with --type a line is a body"
-        ) from None
+        raise NoMessage(f"it is no JSON ({error.msg} at character {error.pos + 1}); {_BODY}") from None
     except (ValueError, RecursionError):
         raise NoMessage("it is no JSON that can be read") from None
     if not isinstance(given, dict):
-        raise NoMessage("it is no JSON object")
+        raise NoMessage(f"it is no JSON object; {_BODY}")
     if unknown := sorted(given.keys() - _KNOWN):
-        raise NoMessage(f"{_quoted(unknown[0])} is nothing that a message has")
+        raise NoMessage(
+            f"{_quoted(unknown[0])} is nothing that a message has, which is {', '.join(_SENT)}; {_BODY}"
+        )
     expires = _expires(given.get("expires"))
     if expires is None and given.get("expired") is True:
         raise NoMessage("it has expired, at a time that the line does not tell")

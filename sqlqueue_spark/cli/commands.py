@@ -212,10 +212,10 @@ _DEMOS = {"drain": "sqlqueue_spark.demo.drain", "store-and-forward": "sqlqueue_s
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of databases, tables and checkpoints; default .demo or .demo/store-and-forward.",
 )
-@click.option(
-    "--messages",
-    type=click.IntRange(1),
-    help="How many messages to send; default 300,000, and 300 for store-and-forward.",
+@parameters.option(
+    "--messages N",
+    parameters.Number(1),
+    "How many messages to send; default 300,000, and 300 for store-and-forward.",
 )
 @click.option("--stop", is_flag=True, help="Stop the demo's servers; their data stay.")
 def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> None:

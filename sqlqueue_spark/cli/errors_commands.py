@@ -77,7 +77,7 @@ def _selecting(command: parameters.Command) -> parameters.Command:
 @_selecting
 @parameters.option(
     "--limit N",
-    click.IntRange(0),
+    parameters.Number(0),
     f"Maximum number of rows to show; default {_LISTED}, with --json all. All rows are counted.",
 )
 @parameters.as_json
@@ -121,7 +121,7 @@ def list_(
 @_queue
 @parameters.connected
 @parameters.option("--message-id ID", parameters.some_text, "The message of this id.")
-@parameters.option("--row-version N", int, "The row of this number.")
+@parameters.option("--row-version N", parameters.Number(), "The row of this number.")
 @parameters.as_json
 def show(
     options: ConnectionOptions, queue: str, message_id: str | None, row_version: int | None, json_: bool
@@ -146,7 +146,7 @@ def show(
     parameters.queue_address,
     "The queue for messages that do not say for which queue they have failed.",
 )
-@parameters.option("--rate N", click.IntRange(1), "Messages a second; default: as fast as possible.")
+@parameters.option("--rate N", parameters.Number(1), "Messages a second; default: as fast as possible.")
 @click.option("--dry-run", is_flag=True, help="Only say how many messages would go into which queue.")
 @parameters.yes
 @parameters.as_json

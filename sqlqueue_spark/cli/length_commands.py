@@ -15,7 +15,7 @@ from sqlqueue_spark.options import ConnectionOptions
 @click.command()
 @parameters.queues
 @parameters.connected
-@parameters.option("--max-rows N", click.IntRange(0), "Exit code 1 when more than N messages wait.")
+@parameters.option("--max-rows N", parameters.Number(0), "Exit code 1 when more than N messages wait.")
 @parameters.option(
     "--max-age DURATION",
     parameters.time_span,

@@ -53,6 +53,12 @@ queue_address, endpoint_name = _no_url("a queue's name"), _no_url("an endpoint's
 _COMPLETED = {queue_address: queue_names, endpoint_name: endpoint_names}
 
 
+class Number(click.IntRange):
+    """A whole number, which may have bounds."""
+
+    name = "whole number; write one such as 1000"  # behind "'abc' is not a valid"
+
+
 def time_span(value: str) -> timedelta:
     try:
         return duration(value)

@@ -31,10 +31,12 @@ _LAID_OUT, _LAID_OUT_BYTES = 100, 16 << 20
 @parameters.queues
 @parameters.connected
 @parameters.option(
-    "--count N", click.IntRange(1), f"Maximum number of messages; default {_SHOWN}, with --follow no limit."
+    "--count N",
+    parameters.Number(1),
+    f"Maximum number of messages; default {_SHOWN}, with --follow no limit.",
 )
 @click.option("--all", "all_", is_flag=True, help="Show all messages that are in the queue now.")
-@parameters.option("--after N", int, "Only messages with a higher number.", default=LOWEST)
+@parameters.option("--after N", parameters.Number(), "Only messages with a higher number.", default=LOWEST)
 @parameters.option(
     "--type NAME",
     parameters.some_text,
@@ -58,7 +60,7 @@ _LAID_OUT, _LAID_OUT_BYTES = 100, 16 << 20
 )
 @parameters.option(
     "--scan N",
-    click.IntRange(1),
+    parameters.Number(1),
     f"Maximum number of rows to read for messages that fit; default {_SCANNED:,}, with --all no limit.",
 )
 @click.option("--bodies", is_flag=True, help="Show the beginning of each body too.")

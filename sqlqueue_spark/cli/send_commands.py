@@ -39,10 +39,10 @@ from sqlqueue_spark.options import ConnectionOptions
     multiple=True,
 )
 @parameters.option("--ttl DURATION", parameters.time_span, "Time to be received, for example 10m.")
-@click.option("--count", type=click.IntRange(1), help="Send a load of sample messages instead.")
-@click.option("--rate", type=click.IntRange(1), help="Messages a second; default: as fast as possible.")
-@click.option(
-    "--size", type=click.IntRange(1), help=f"Bytes of each message; default {queue_tables.MESSAGE_BYTES}."
+@parameters.option("--count N", parameters.Number(1), "Send a load of sample messages instead.")
+@parameters.option("--rate N", parameters.Number(1), "Messages a second; default: as fast as possible.")
+@parameters.option(
+    "--size N", parameters.Number(1), f"Bytes of each message; default {queue_tables.MESSAGE_BYTES}."
 )
 @parameters.option(
     "--from FILE|-",
@@ -51,7 +51,7 @@ from sqlqueue_spark.options import ConnectionOptions
     "- is standard input.",
     name="file",
 )
-@parameters.option("--skip N", click.IntRange(0), "Leave out the first N lines.")
+@parameters.option("--skip N", parameters.Number(0), "Leave out the first N lines.")
 @click.option("--new-ids", is_flag=True, help="Give each row a new Id; default: it keeps its Id.")
 @click.option(
     "--stopping",

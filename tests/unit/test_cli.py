@@ -34,6 +34,16 @@ def run(*arguments, **environment):
         (["length", NOWHERE], "a url stands where a queue's name is expected; give it as --url."),
         (["length", f"Server=x;PWD={SECRET}"], "a url stands where a queue's name is expected"),
         (["peek", "orders", "--url", NOWHERE, "--count", "0"], "0 is not in the range x>=1."),
+        *(
+            ([*command, "a", "--url", NOWHERE], "'a' is not a valid whole number; write one such as 1000.")
+            for command in (
+                ["peek", "orders", "--count"],
+                ["peek", "orders", "--after"],
+                ["send", "orders", "--count"],
+                ["errors", "show", "--row-version"],
+                ["length", "orders", "--max-rows"],
+            )
+        ),
         (
             ["send", "orders", "--url", NOWHERE, "--ttl", "ten"],
             "'ten' is no duration such as 500ms, 30s, 10m",

@@ -20,6 +20,10 @@ from sqlqueue_spark.administration.message_lines import (
 from sqlqueue_spark.tables.queue_admin import Message
 
 ID = "00000000-0000-4000-8000-00000000000a"
+FIELDS = (
+    "which is id, correlationId, replyToAddress, recoverable, expires, headers, headersText, body, "
+    "bodyBase64; with --type a line is a body"
+)
 #: Every text that a database can keep: no half of a character.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 HEADERS = st.one_of(
@@ -168,9 +172,10 @@ def test_a_time_may_have_another_zone():
         (b'{"headers": {}, "body": "\xff"}', "byte 26 is no UTF-8"),
         (b"[" * 100_000, "it is no JSON that can be read"),
         (b"1" * 5_000, "it is no JSON that can be read"),
-        (b"[]", "it is no JSON object"),
-        (b'{"headers": {}, "bdy": ""}', '"bdy" is nothing that a message has'),
-        (b'{"headers": {}, "\\u001b": ""}', '"\\u001b" is nothing that a message has'),
+        (b"[]", "it is no JSON object; with --type a line is a body"),
+        (b'{"headers": {}, "bdy": ""}', f'"bdy" is nothing that a message has, {FIELDS}'),
+        (b'{"headers": {}, "\\u001b": ""}', f'"\\u001b" is nothing that a message has, {FIELDS}'),
+        (b'{"a":1}', f'"a" is nothing that a message has, {FIELDS}'),
         (b'{"body": ""}', "it has neither headers nor headersText"),
         (b'{"headers": {}}', "it has neither body nor bodyBase64"),
         (b'{"headers": 1, "body": ""}', "headers is 1, and no object of texts"),
