@@ -64,7 +64,7 @@ def test_a_checkpoint_of_another_queue_is_refused(spark, postgresql, tmp_path):
     source = SourceOptions.parse({"url": postgresql.url, "queue": "invoices"})
     with pytest.raises(ConfigurationError) as caught:
         check_checkpoint(source, f"file:{tmp_path}/checkpoint")
-    assert str(caught.value) == said
+    assert str(caught.value) == f"{said} The folder of the checkpoint is 'file:{tmp_path}/checkpoint'."
 
 
 def test_a_queue_that_is_not_there_is_refused(spark, postgresql, tmp_path):

@@ -91,13 +91,16 @@ def tell(lines: Iterable[str]) -> None:
 def check_checkpoint(source: SourceOptions, folder: str | None) -> None:
     """Refuse a checkpoint of another queue, where its folder lies on this machine.
 
-    :raises ConfigurationError: the text says whose it is.
+    :raises ConfigurationError: the text says whose it is, and where.
     """
     end = None if folder is None else _newest_end(Path(folder.removeprefix("file:")))
     if end is None:
         return
     with contextlib.closing(ConnectionPool(source, None)) as pool, pool.transaction() as session:
-        pool.check_belongs(end, session)
+        try:
+            pool.check_belongs(end, session)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error} The folder of the checkpoint is {folder!r}.") from error
 
 
 def _newest_end(checkpoint: Path) -> Offset | None:
