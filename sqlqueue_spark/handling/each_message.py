@@ -78,8 +78,6 @@ def each_message(
     if immediateRetries < 0:
         raise ConfigurationError(f"immediateRetries is {immediateRetries}; give 0 or more.")
     timeout = duration_of("handlerTimeout", handlerTimeout)
-    if timeout <= timedelta(0):
-        raise ConfigurationError(f"handlerTimeout is {handlerTimeout!r}; give more than 0.")
     if not _are_exceptions(unrecoverable):
         raise ConfigurationError(
             f"unrecoverable is {unrecoverable!r}; give a tuple of exceptions, for example (ValueError,)."

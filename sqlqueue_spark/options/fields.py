@@ -55,10 +55,10 @@ def duration(value: str) -> timedelta:
 def duration_of(name: str, given: str | timedelta) -> timedelta:
     """The duration that an argument of this name stands for.
 
-    :raises ConfigurationError: the text is none.
+    :raises ConfigurationError: it is none, or not above 0.
     """
     try:
-        return given if isinstance(given, timedelta) else duration(given)
+        return given if isinstance(given, timedelta) and given > timedelta(0) else duration(f"{given}")
     except ValueError as error:
         raise ConfigurationError(f"{name} is {given!r}; write {error}.") from error
 

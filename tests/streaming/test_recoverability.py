@@ -78,6 +78,10 @@ def test_no_retries_are_none(messages):
             "the last of 3 retries waits for more than 100 years",
         ),
         ({"delayedRetriesIncrease": "soon"}, "delayedRetriesIncrease is 'soon'"),
+        (
+            {"delayedRetriesIncrease": timedelta(seconds=-1)},
+            r"delayedRetriesIncrease is datetime.timedelta\(.*\); write a duration such as",
+        ),
         ({"queue": None}, "needs to know the queue"),
     ],
 )

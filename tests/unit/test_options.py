@@ -8,7 +8,7 @@ from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
-from sqlqueue_spark.options.fields import duration, size
+from sqlqueue_spark.options.fields import duration, duration_of, size
 
 NEEDED = {"url": "postgresql://me:hunter2@host/shop", "queue": "orders"}
 
@@ -77,6 +77,16 @@ def test_names_are_read_in_any_case():
 def test_durations_have_units(text, expected):
     assert duration(text) == expected
     assert parse(pollInterval=text).poll_interval == expected
+
+
+@pytest.mark.parametrize("given", ["0s", "-1s", "soon", timedelta(0), timedelta(seconds=-1)])
+def test_an_argument_that_is_no_duration_is_refused(given):
+    with pytest.raises(ConfigurationError) as caught:
+        duration_of("delayedRetriesIncrease", given)
+    assert str(caught.value) == (
+        f"delayedRetriesIncrease is {given!r}; write a duration such as 500ms, 30s, 10m or 7d, of ten years "
+        "at most."
+    )
 
 
 @pytest.mark.parametrize(
