@@ -40,6 +40,12 @@ def test_the_readme_is_short():
     assert len(README.text.splitlines()) < 150
 
 
+def test_the_readme_builds_the_wheel_as_the_page_of_running_does():
+    command = "pip wheel --no-deps --wheel-dir dist ."
+    assert f"`{command}`" in README.text
+    assert f"\n{command}\n" in page("docs/running.md").text
+
+
 @pytest.mark.parametrize(
     "each", pages("*.md", "docs/**/*.md", "benchmarks/*.md", "examples/*.md"), ids=lambda each: each.path
 )
