@@ -234,6 +234,21 @@ def test_a_checkpoint_of_another_queue_is_told_before_spark_starts(postgresql, t
     assert told == dict.fromkeys([job.name for job in STREAMS], (1, "", said))
 
 
+def test_a_copy_writes_no_checkpoint_and_so_needs_no_folder_for_one(postgresql, tmp_path, monkeypatch):
+    monkeypatch.setattr(program, "session", mock.Mock())
+    monkeypatch.setattr(jobs, "archive_until_stopped", lambda *_: None)
+    file = tmp_path / "file"
+    file.touch()
+    postgresql.create_queue("orders")
+    command = ["orders", "--into", str(tmp_path / "x"), "--checkpoint", f"{file}/c"]
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(jobs.archive, command)
+    assert (result.exit_code, result.output) == (0, "")
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(jobs.archive, [*command, "--take"])
+    assert (result.exit_code, result.stderr.partition(",")[0]) == (
+        1, f"Error: The option checkpoint is '{file}/c'",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("create", [[], ["--create"]], ids=["made before", "--create"])
 def test_a_copy_has_no_stream_and_so_reads_no_checkpoint(postgresql, tmp_path, monkeypatch, create):
     monkeypatch.setattr(program, "session", mock.Mock())

@@ -206,6 +206,7 @@ def archive(sections: Sections) -> Run:
         title=f"archive {own.title}",
         make_ready=partial(make_ready, own, checkpoint=options.checkpoint if options.take else None),
         start=lambda spark: archive_until_stopped(spark, source, options),
+        folders=["path", *(["checkpoint"] if options.take else [])],
     )
 
 
@@ -223,7 +224,5 @@ def store_and_forward(sections: Sections) -> Run:
     if options.handler is not None:
         load_function(options.handler)
     return Run(
-        title=f"store-and-forward {work.own.title}",
-        make_ready=work.make_ready,
-        start=work.run_until_stopped,
+        title=f"store-and-forward {work.own.title}", make_ready=work.make_ready, start=work.run_until_stopped
     )

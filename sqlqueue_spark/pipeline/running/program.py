@@ -67,11 +67,13 @@ class Run:
     """One run of a job, whose options have been understood; its Spark application has its title.
 
     :param make_ready: looks for what the run needs in its databases; with ``create=True`` creates it first.
+    :param folders: the options that name the folders into which the run writes.
     """
 
     title: str
     make_ready: Callable[..., None]
     start: Callable[[SparkSession], Any]
+    folders: Sequence[str] = ("path", "checkpoint")
 
 
 class Job(click.Command):
@@ -170,7 +172,7 @@ class Job(click.Command):
             if debug:  # with this level Spark's processes tell the stack traces of our errors
                 os.environ["SQLQUEUE_LOG"] = "DEBUG"
             own = sections[self._own]
-            folders = {each: path for each in ("path", "checkpoint") if (path := said(own, each))}
+            folders = {each: path for each in run.folders if (path := said(own, each))}
             check_machine(delta=self._delta, folders=folders)
             run.make_ready(create=create)
             spark = session(run.title, delta=self._delta)
