@@ -1,6 +1,7 @@
 """Tables of text that steer no terminal: there no wider than it is, elsewhere a line for each row.
 
-Where a terminal is too narrow, the last columns stand below one another, and long texts are wrapped.
+Where a terminal is too narrow, the last columns stand below, as many beside one another as fit, and long
+texts are wrapped.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ class Table:
         widths = self._widths
         if self._width is not None:
             widths = _fitted(widths, self._least, max(self._width, _LEAST))
-        *beside, last = _stacked(self._heads, widths)
+        *beside, last = _stacked(self._heads, widths, self._widths)
         heads = [*map(str.ljust, beside, widths), last]
         for part in known:
-            rows = [heads, *(_stacked(row, widths) for row in part)]
+            rows = [heads, *(_stacked(row, widths, self._widths) for row in part)]
             text = tabulate(rows, tablefmt="plain", disable_numparse=True, preserve_whitespace=True)
             lines = [line.rstrip() for line in text.split("\n")]
             yield lines[last.count("\n") + 1 :] if self._begun or not any(self._heads) else lines
@@ -84,11 +85,16 @@ def _fitted(widths: list[int], least: list[int], most: int) -> list[int]:
     return [first, most - first - 2]
 
 
-def _stacked(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Return the cells of a row for columns of these widths."""
-    last = len(widths) - 1
-    below = "\n".join(_wrapped(cell, widths[last]) for cell in row[last:] if cell)
-    return [*map(_wrapped, row[:last], widths), below]
+def _stacked(row: Sequence[str], widths: Sequence[int], whole: Sequence[int]) -> list[str]:
+    """Return the cells of a row for columns of these widths; ``whole`` are the widths of all its cells."""
+    *beside, most = widths
+    at, lines = 0, [""]
+    for cell, width in zip(row[len(beside) :], whole[len(beside) :], strict=True):
+        if at + width > most:
+            at, lines = 0, [*lines, ""]
+        lines[-1] += " " * (at - wcswidth(lines[-1])) + _wrapped(cell, most)
+        at += width + 2
+    return [*map(_wrapped, row, beside), "\n".join(filter(str.strip, lines))]
 
 
 def _wrapped(cell: str, width: int) -> str:

@@ -43,10 +43,7 @@ _MEANINGS = {
         "on": "a sink may have isolationLevel=Snapshot",
         "off": "a sink cannot have isolationLevel=Snapshot; no other one is concerned",
     },
-    "Headers": {
-        "nvarchar": "keeps every letter",
-        "varchar, code page 65001": "UTF-8: keeps every letter",
-    },
+    "Headers": {"nvarchar": "keeps every letter", "varchar, code page 65001": "UTF-8: keeps every letter"},
     "write-ahead log": {
         "on": "what is committed outlives a crash of the server",
         "off": "a crash of the server empties the table: every message in it is lost",

@@ -56,26 +56,34 @@ def terminal(monkeypatch):
     return wide
 
 
-def test_a_narrow_terminal_has_the_last_columns_below_one_another(terminal):
+def test_a_narrow_terminal_has_the_last_columns_below(terminal):
     """All values stay whole, so that they can be copied. Messages that come later stand in the same columns."""
     terminal(80)
     table = MessageTable()
     assert [*table.lines([message(1, f"{'Company.Of.Many.Names.' * 2}OrderPlaced, Shop")])] == [
-        "number  sent",
-        "        message id",
-        "        type",
-        "        body",
-        "1       2025-11-20 08:15:30Z",
-        "        id-1",
-        "        Company.Of.Many.Names.Company.Of.Many.Names.OrderPlaced",
-        "        2 B",
+        "number  sent                  message id",
+        f"        type{' ' * 53}body",
+        "1       2025-11-20 08:15:30Z  id-1",
+        "        Company.Of.Many.Names.Company.Of.Many.Names.OrderPlaced  2 B",
     ]
     assert [*table.lines([message(2, expired=True)])] == [
-        "2       2025-11-20 08:15:30Z",
-        "        id-2",
-        "        Shop.OrderPlaced",
-        "        2 B",
-        "        expired",
+        "2       2025-11-20 08:15:30Z  id-2",
+        f"        Shop.OrderPlaced{' ' * 41}2 B   expired",
+    ]
+
+
+def test_a_message_of_usual_values_has_two_lines_on_a_terminal_of_80_columns(terminal):
+    terminal(80)
+    usual = replace(message(41_200), headers=json.dumps({
+        "NServiceBus.MessageId": "698acc65-6517-42d5-a09e-78ebd981a74e",
+        "NServiceBus.EnclosedMessageTypes": "Shop.Orders.OrderPlaced, Shop",
+        "NServiceBus.TimeSent": "2025-11-20 08:15:30:123456 Z",
+    }))  # fmt: skip
+    assert [*MessageTable().lines([usual])] == [
+        "number  sent                  message id",
+        "                              type                     body",
+        "41200   2025-11-20 08:15:30Z  698acc65-6517-42d5-a09e-78ebd981a74e",
+        "                              Shop.Orders.OrderPlaced  2 B",
     ]
 
 

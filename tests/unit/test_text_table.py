@@ -61,6 +61,20 @@ def test_the_last_columns_stand_below_one_another(table):
     ]
 
 
+def test_what_stands_below_stands_side_by_side_where_it_fits(table):
+    """Each column in its own place, as wide as its widest value."""
+    heads = ("number", "id", "queue", "type", "message", "")
+    rows = [("1", "i" * 36, "注文", "Late", "nothing left", ""), ("2", "i" * 36, "orders", "Lost", "", "odd")]
+    assert table(rows, 60, heads) == [
+        f"number  id{' ' * 36}queue   type",
+        f"{' ' * 46}message",
+        f"1       {'i' * 36}  注文    Late",
+        f"{' ' * 46}nothing left",
+        f"2       {'i' * 36}  orders  Lost",
+        f"{' ' * 46}odd",
+    ]
+
+
 def test_only_a_word_that_is_wider_than_the_terminal_is_broken(table):
     """The first column leaves room to the others. A terminal of less than 60 columns gets lines of 60."""
     assert table([("n" * 40, "a-b " * 8 + "x" * 30)], 10, ("name", "text")) == [

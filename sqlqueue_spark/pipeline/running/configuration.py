@@ -30,10 +30,7 @@ class SendingOptions(JobOptions):
 
 
 def configuration(
-    names: Sequence[str],
-    config: Path | None,
-    settings: Sequence[str],
-    given: Mapping[str, str | bool | None],
+    names: Sequence[str], config: Path | None, settings: Sequence[str], given: Mapping[str, str | bool | None]
 ) -> dict[str, dict[str, str]]:
     """The options of each section.
 
