@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from contextlib import suppress
 from types import ModuleType
+
+#: ``module:function``.
+FUNCTION = re.compile(r"(?!\d)[\w.]+:(?!\d)\w+")
+
+
+def function_name(value: str) -> str:
+    if not FUNCTION.fullmatch(value):
+        raise ValueError("a module and a function in it, such as shop.routing:to_billing")
+    return value
 
 
 def imported(name: str) -> ModuleType:

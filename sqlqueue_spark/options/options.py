@@ -22,6 +22,7 @@ from sqlqueue_spark.options.fields import (
     size,
     text,
 )
+from sqlqueue_spark.options.named_module import FUNCTION
 
 _LONGEST_PATTERN = 1_000
 
@@ -91,8 +92,7 @@ AZURE_IDENTITY = "azure-identity"
 
 
 def token_provider(value: str) -> str:
-    """Parse ``module:function``, or the name of Microsoft's package."""
-    if value != AZURE_IDENTITY and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+    if value != AZURE_IDENTITY and not FUNCTION.fullmatch(value):
         raise ValueError(f"module:function or {AZURE_IDENTITY}")
     return value
 

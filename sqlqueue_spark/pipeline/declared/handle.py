@@ -13,7 +13,8 @@ from sqlqueue_spark.handling.each_message import HANDLER_TIMEOUT, IMMEDIATE_RETR
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import option
-from sqlqueue_spark.pipeline.declared.transform import RECEIVED, function_name, load_function
+from sqlqueue_spark.options.named_module import function_name
+from sqlqueue_spark.pipeline.declared.transform import RECEIVED, load_function
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.readiness import check_subscriber
 from sqlqueue_spark.send import FrameColumns

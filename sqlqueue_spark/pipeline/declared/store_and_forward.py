@@ -19,9 +19,9 @@ from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import address, option, said
+from sqlqueue_spark.options.named_module import function_name
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
 from sqlqueue_spark.pipeline.declared.pipeline_options import check_ends, sides
-from sqlqueue_spark.pipeline.declared.transform import function_name
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.readiness import make_ready, tell
 from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pyspark.sql import DataFrame
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, why
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.options.fields import option
-from sqlqueue_spark.options.named_module import find, imported
+from sqlqueue_spark.options.named_module import find, function_name, imported
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
 from sqlqueue_spark.send import FrameColumns
@@ -23,12 +22,6 @@ VIEW = "messages"
 #: Columns of received messages, as Spark has them.
 RECEIVED = (("Queue", "string"), ("RowVersion", "bigint"), ("Id", "string"), ("Headers", "string"),
             ("Body", "binary"))  # fmt: skip
-
-
-def function_name(value: str) -> str:
-    if not re.fullmatch(r"[\w.]+:\w+", value):
-        raise ValueError("a module and a function in it, such as shop.routing:to_billing")
-    return value
 
 
 @dataclass(frozen=True, kw_only=True)
