@@ -48,7 +48,7 @@ def create(options: ConnectionOptions, owner: str) -> Created:
     """
     with connect(Target.of(options)) as connection:
         table = delayed.table_of(_owner_at(options, owner))
-        return ddl.created(connection, table, new=ddl.create_if_missing(DelayedTable(connection, table)))
+        return ddl.create(DelayedTable(connection, table))
 
 
 def script(engine: str, owner: str, *, default_schema: str | None = None) -> str:

@@ -108,8 +108,8 @@ def subscriptions(
 
 def create(options: ConnectionOptions) -> Created:
     """Create the table of subscriptions in the default schema, unless it exists."""
-    with _opened(options) as (connection, subscribed):
-        return ddl.created(connection, subscribed.table, new=ddl.create_if_missing(subscribed))
+    with _opened(options) as (_, subscribed):
+        return ddl.create(subscribed)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from sqlqueue_spark.administration import sample_messages
 from sqlqueue_spark.engines.open_connection import Target, connect
@@ -33,13 +33,11 @@ from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
-from sqlqueue_spark.tables.ddl import CLASSIC, Created
+from sqlqueue_spark.tables.ddl import CLASSIC, Beside, Created
 from sqlqueue_spark.tables.insert import CHUNK
 from sqlqueue_spark.tables.queue_admin import Index, Length, QueueAdmin
 from sqlqueue_spark.tables.queue_table import Column
 from sqlqueue_spark.tables.rights import Rights
-from sqlqueue_spark.tables.stages.stage_table import table_named
-from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
 
 if TYPE_CHECKING:
     from sqlqueue_spark.send import Composed
@@ -78,34 +76,16 @@ class Draft:
 
 
 def create(
-    options: ConnectionOptions,
-    wanted: Sequence[str],
-    *,
-    instances: Sequence[str] = (),
-    companions: Sequence[str] = (),
-    stream: str | None = None,
-    subscriptions: bool = False,
-    shape: str = CLASSIC,
+    options: ConnectionOptions, wanted: Sequence[str], *, shape: str = CLASSIC, **beside: Unpack[Beside]
 ) -> list[Created]:
     """Create queue tables, unless they exist. Concurrent calls are safe.
 
-    :param instances: also create the callback queue of each instance: ``Sales.X`` for the queue ``Sales``.
-    :param companions: also create these queues, for example ``error`` and ``audit``.
-    :param stream: also create the stage of this atomic pipeline. Otherwise the pipeline's source creates it.
     :param shape: ``classic`` or, on SQL Server, ``heap``, as the .NET installer makes them since 2020.
     """
-    target = Target.of(options)
-    naming = options.naming(target.dialect)
-    with connect(target) as connection:
-        tables = naming.tables(wanted, instances, companions)
-        made = {table: ddl.create_queue(connection, table, shape) for table in tables}
-        if stream is not None:
-            table = table_named(stream, naming.default_schema)
-            made[table] = ddl.create_stage(connection, table)
-        if subscriptions:
-            table = table_of(naming.default_schema)
-            made[table] = ddl.create_if_missing(SubscriptionTable(connection, table))
-        return [ddl.created(connection, table, new=new) for table, new in made.items()]
+    with connect(Target.of(options)) as connection:
+        dialect = connection.dialect
+        tables = ddl.wanted(dialect, options.naming(dialect), wanted, beside, shape)
+        return [ddl.create(kind(connection, table)) for kind, table in tables]
 
 
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:

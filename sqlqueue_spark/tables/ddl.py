@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypedDict
 
 from sqlqueue_spark.engines.database import length_in
 from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, NoRight, QueueError, SqlQueueError, TryAgain
-from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.tables import queue_shape, queue_table
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.database_facts import database, schema_exists
 from sqlqueue_spark.tables.stages.stage import Stage
+from sqlqueue_spark.tables.stages.stage_table import StageTable, table_named
+from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
 
 log = logger(__name__)
 
@@ -25,11 +28,19 @@ class Created(NamedTuple):
     new: bool
 
 
-def created(connection: Connection, table: Table, *, new: bool) -> Created:
-    """A table that exists now, by the name that the database has for it; in a transaction of its own."""
-    with connection.transaction():
-        found = queue_table.find(connection, table)
-    return Created(found.name if found else str(table), new)
+class Beside(TypedDict, total=False):
+    """What is wanted beside the queues that are named.
+
+    :ivar instances: the callback queue of each instance: ``Sales.X`` for the queue ``Sales``.
+    :ivar companions: further queues, for example ``error`` and ``audit``.
+    :ivar stream: the stage of this atomic pipeline; else the pipeline's source creates it.
+    :ivar subscriptions: whether the table of subscriptions of the default schema.
+    """
+
+    instances: Sequence[str]
+    companions: Sequence[str]
+    stream: str | None
+    subscriptions: bool
 
 
 class _Queue(BaseTable):
@@ -65,9 +76,20 @@ def of_shape(dialect: Dialect, shape: str) -> type[BaseTable]:
     return kind
 
 
-def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> bool:
-    """As :func:`create_if_missing`, for a queue. Errors also as :func:`of_shape`."""
-    return create_if_missing(of_shape(connection.dialect, shape)(connection, table))
+def wanted(
+    dialect: Dialect, naming: Naming, queues: Sequence[str], beside: Beside, shape: str = CLASSIC
+) -> list[tuple[type[BaseTable], Table]]:
+    """The tables that are wanted, each with its kind. Errors as :func:`of_shape` and :func:`check_name`."""
+    queue = of_shape(dialect, shape)
+    named = naming.tables(queues, beside.get("instances", ()), beside.get("companions", ()))
+    tables: list[tuple[type[BaseTable], Table]] = [(queue, table) for table in named]
+    if (stream := beside.get("stream")) is not None:
+        tables.append((StageTable, table_named(stream, naming.default_schema)))
+    if beside.get("subscriptions"):
+        tables.append((SubscriptionTable, table_of(naming.default_schema)))
+    for _, table in tables:
+        check_name(dialect, table)
+    return tables
 
 
 def lock_creation(connection: Connection, table: Table) -> None:
@@ -83,6 +105,14 @@ def create_stage(connection: Connection, table: Table) -> bool:
     if new:
         log.info("created stage=%s", table)
     return new
+
+
+def create(new: BaseTable) -> Created:
+    """As :func:`create_if_missing`; the table has the name that the database has for it."""
+    is_new = create_if_missing(new)
+    with new.connection.transaction():
+        found = queue_table.find(new.connection, new.table)
+    return Created(found.name if found else str(new.table), is_new)
 
 
 def create_if_missing(new: BaseTable) -> bool:
