@@ -43,10 +43,7 @@ def plan(
     *,
     looked: Callable[[int], object] = lambda _: None,
 ) -> Discarded:
-    """Return what :func:`discard` would do now.
-
-    :param looked: is called with the number of rows read since its last call.
-    """
+    """Return what :func:`discard` would do now."""
     with opened(options, queue, selection, looked=looked) as error_queue:
         count = sum(row.is_failure for row in error_queue.rows(selection.message_ids))
         return Discarded(queue=error_queue.admin.name, discarded=count, held=0)
@@ -63,7 +60,6 @@ def discard(
     """Take the selected failed messages out of the queue and append them to a file, one line of JSON each.
 
     :param file: a new file is readable by its owner only.
-    :param progress: is called after each commit with the number of messages in it.
     :raises ConfigurationError: the file cannot be written.
     """
     with opened(options, queue, selection) as error_queue, _appended(file) as out:

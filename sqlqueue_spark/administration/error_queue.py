@@ -41,7 +41,6 @@ class ErrorQueue:
     meant: Callable[[ErrorRow], bool]
     #: The highest RowVersion at the beginning; later rows are left alone.
     up_to: int
-    #: Is called with the number of rows read since its last call.
     looked: Callable[[int], object]
 
     def rows(self, ids: Iterable[str] = ()) -> Iterator[ErrorRow]:
@@ -84,7 +83,6 @@ class ErrorQueue:
         It locks the rows that are free, has them put elsewhere, deletes them and commits.
 
         :param put: puts locked rows elsewhere; it returns those that are to be deleted.
-        :param progress: is called after each commit with the number of rows that it has deleted.
         :param rate: rows a second, steadily; None is as fast as possible.
         :returns: how many rows it has deleted, and how many others held, or have taken meanwhile.
         """
@@ -138,10 +136,7 @@ def opened(
     *,
     looked: Callable[[int], object] = lambda _: None,
 ) -> Iterator[ErrorQueue]:
-    """Open an error queue on its own connection; ``looked`` is that of :class:`ErrorQueue`.
-
-    :raises QueueError: the table does not exist.
-    """
+    """:raises QueueError: the table does not exist."""
     with queue_tables.opened(options, queue) as admin:
         naming = options.naming(admin.connection.dialect)
         with admin.connection.transaction():
@@ -158,9 +153,9 @@ def look(
     *,
     looked: Callable[[int], object] = lambda _: None,
 ) -> Iterator[ErrorRow]:
-    """Yield the selected rows in RowVersion order, including rows that are no failures."""
+    """Yield the selected rows in RowVersion order, also those that are no failures."""
     with opened(options, queue, selection, looked=looked) as error_queue:
-        yield from error_queue.rows(selection.message_ids)
+        yield from error_queue.rows()
 
 
 def show(

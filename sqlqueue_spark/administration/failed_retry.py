@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from sqlqueue_spark.administration.error_queue import ErrorQueue, opened
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.messages.failure_headers import put_back_headers
 from sqlqueue_spark.options import ConnectionOptions
@@ -68,8 +67,6 @@ def plan(
     """What :func:`retry` would do now. It changes nothing and locks no row.
 
     It looks at the destinations as a retry does, so for a moment it keeps new code out of each.
-
-    :param looked: is told how many more rows were looked at.
     """
     with opened(options, queue, selection, looked=looked) as error_queue:
         rows = error_queue.rows(selection.message_ids)
@@ -94,7 +91,6 @@ def retry(
 
     :param to: the queue of messages that do not say for which one they have failed.
     :param rate: messages a second, steadily; None is as fast as it goes.
-    :param progress: is told how many more messages are put back and committed.
     """
     with opened(options, queue, selection) as error_queue:
         done = Retried(queue=error_queue.admin.name)
@@ -148,23 +144,16 @@ def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) 
     find = queue_shape.find_queue if chosen else queue_table.find  # else `allowed` looks at its shape
     found = find(connection, table)
     if found is None:
+        machine = (  # as the oldest senders have written it
+            f", or, where {table.schema!r} is a machine of the same database server, say --legacy-addresses; "
+            "a queue on another server is out of reach"
+        )
         raise QueueError(
             f"There is no queue table {table}, for which they have failed; create it with: sqlqueue create "
-            f"{for_shell(address)}{_machine(address, table)}."
+            f"{for_shell(address)}{machine if address == f'{table.table}@{table.schema}' else ''}."
         )
     if found.address == own.address:
         raise ConfigurationError(f"They have failed for {found.name}, which is the error queue itself.")
     allowed = AllowedDestinations(error_queue.options, (own,))
     with contextlib.nullcontext() if chosen else allowed.into(connection, found):
         yield found
-
-
-def _machine(address: str, table: Table) -> str:
-    """What else an address may mean that the oldest senders have written."""
-    bare = f"{table.table}@{table.schema}"
-    if address != bare:
-        return ""
-    return (
-        f", or, where {table.schema!r} is a machine of the same database server, say --legacy-addresses; a "
-        "queue on another server is out of reach"
-    )

@@ -57,8 +57,6 @@ def cleanup(
 
     Rows are deleted in several transactions. Rows that other sessions have locked stay, and so do rows that
     are not dispatched.
-
-    :param progress: is called after each transaction with the number of ids that it deleted.
     """
     with _opened(options, endpoint) as outbox:
         return forget(outbox, keep, progress)

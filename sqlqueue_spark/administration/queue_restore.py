@@ -6,8 +6,8 @@ read twice, all lines are checked before the first one is sent. Every error says
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO, NamedTuple
@@ -83,7 +83,6 @@ def restore(
     :param stopping: also send rows at which .NET endpoints stop.
     :param sent: is updated after each commit, so that it is right after an interrupt too.
     :param checked: is called before anything is sent, with the number of lines checked since its last call.
-    :param progress: is called after each commit with the number of messages in it.
     :raises SqlQueueError: the text says how many lines were sent before.
     """
     sent = Sent() if sent is None else sent
@@ -115,7 +114,9 @@ def restore(
         sent.lines = given.skip
         try:
             for chunk in _chunks(_messages(given, read)):
-                _send(changing(options, admin), insert, chunk, given, _before(sent.lines), queue=queue)
+                with _told(chunk, given, sent, queue) as rows, changing(options, admin):
+                    rows += [*insert([each.message for each in chunk])]  # all, or none
+                    fail_points.step(fail_points.LINES_INSERTED)
                 sent.messages += len(chunk)
                 sent.lines = chunk[-1].number
                 fail_points.step(fail_points.LINES_COMMITTED)
@@ -170,22 +171,16 @@ def _check_goes_on(message: StoredMessage) -> None:
     )
 
 
-def _send(
-    transaction: AbstractContextManager[None],
-    insert: Callable[[Sequence[StoredMessage]], Iterable[pa.RecordBatch]],
-    chunk: list[_Line],
-    given: Input,
-    before: str,
-    *,
-    queue: str,
-) -> None:
-    """Send a chunk in its own transaction; ``before`` says in an error what was sent before."""
+@contextmanager
+def _told(chunk: list[_Line], given: Input, sent: Sent, queue: str) -> Iterator[list[pa.RecordBatch]]:
+    """The transaction of a chunk stands in the block, which adds the rows that it has inserted.
+
+    :raises SqlQueueError: also says what was sent before.
+    """
     rows: list[pa.RecordBatch] = []
-    lines = f"lines {chunk[0].number} to {chunk[-1].number}"
+    lines, before = f"lines {chunk[0].number} to {chunk[-1].number}", _before(sent.lines)
     try:
-        with transaction:
-            rows = [*insert([each.message for each in chunk])]
-            fail_points.step(fail_points.LINES_INSERTED)
+        yield rows
     except SqlQueueError as error:
         said = f"{error} {before}"
         if isinstance(error, Duplicate):

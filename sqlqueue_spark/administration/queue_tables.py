@@ -208,7 +208,6 @@ def send_load(
 
     :param size: bytes of headers and body of each message, about.
     :param rate: messages a second, steadily; None is as fast as possible.
-    :param progress: is called after each commit with the number of messages in it.
     """
     ttl_ms = milliseconds(ttl)
     rows = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _INSERTS_A_SECOND) // _INSERTS_A_SECOND))
@@ -239,8 +238,6 @@ def purge(
 
     Rows that other sessions have locked stay. Rows are deleted in short transactions, so other sessions do
     not wait.
-
-    :param progress: is called after each transaction with the number of rows that it deleted.
     """
     deleted = 0
     with opened(options, queue) as admin:

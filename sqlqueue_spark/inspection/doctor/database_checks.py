@@ -68,12 +68,8 @@ def _steps(
     if address is None:
         yield from _rest("queue", "no QUEUE is named")
         return
-    found: list[Queue] = []
-    yield step("queue", lambda: _queue(connection, options, address, found.append))
-    if found:
-        yield step("rights", lambda: _rights(found[0], address, role))
-    else:
-        yield from _rest("rights", "there is no table to have rights to")
+    yield step("queue", lambda: _queue(connection, options, address))
+    yield step("rights", lambda: _rights(connection, options, address, role))
 
 
 def _database(connection: Connection) -> str:
@@ -90,17 +86,13 @@ def _database(connection: Connection) -> str:
     return f"{there.database} on {there.version}"
 
 
-def _queue(
-    connection: Connection, options: ConnectionOptions, address: str, tell: Callable[[Queue], object]
-) -> str:
-    """:param tell: is called with the queue if there is one, also where something is wrong with it."""
+def _queue(connection: Connection, options: ConnectionOptions, address: str) -> str:
     dialect = connection.dialect
     try:
         found = queues.get(connection, address, options.naming(dialect), shaped=False)
     except QueueError as error:
         hidden = f" {dialect.title} hides a table from a login without any right to it."
         raise Wrong(f"{error}{hidden if dialect.hides_tables else ''}") from error
-    tell(found)
     admin = QueueAdmin(connection, found.table)
     wrong = [*of_table(admin), *of_rows(admin, rights.held(connection, found.table))]
     if wrong:
@@ -109,15 +101,19 @@ def _queue(
     return found.table.name
 
 
-def _rights(queue: Queue, address: str, role: str | None) -> str:
-    held = rights.held(queue.connection, queue.table)
+def _rights(connection: Connection, options: ConnectionOptions, address: str, role: str | None) -> str:
+    try:
+        queue = queues.get(connection, address, options.naming(connection.dialect), shaped=False)
+    except SqlQueueError as error:
+        raise Open("not tried: there is no table to have rights to") from error
+    held = rights.held(connection, queue.table)
     doing = {RECEIVER: "receive", SENDER: "send"}
     asked = tuple(doing) if role is None else (role,)
     may = [doing[each] for each in asked if not held.lacks(each)]
     if may:
         return f"{held.user} may {' and '.join(may)}{_lent(queue)}"
     lacking = "; ".join(f"to {doing[each]} it lacks {', '.join(held.lacks(each))}" for each in asked)
-    script = f"sqlqueue script --engine {queue.connection.dialect.name} --grants {shell_word(held.user)}"
+    script = f"sqlqueue script --engine {connection.dialect.name} --grants {shell_word(held.user)}"
     other = " (or sender)" if role is None else ""
     raise Wrong(
         f"The user {held.user!r} may not {' or '.join(doing[each] for each in asked)} ({lacking}); "
