@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlqueue_spark.administration.error_discard import Discarded
 from sqlqueue_spark.administration.failed_retry import Retried
-from sqlqueue_spark.administration.message_lines import iso, to_json
-from sqlqueue_spark.cli.output import counted, indented
+from sqlqueue_spark.administration.message_lines import to_json
+from sqlqueue_spark.cli.output import counted, indented, told
 from sqlqueue_spark.cli.text_table import Table
 from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
 from sqlqueue_spark.messages.message import parse_headers
@@ -70,17 +70,9 @@ class Summary:
 
 
 def row_json(row: ErrorRow) -> dict[str, Any]:
-    return {
-        "kind": row.kind,
-        "rowVersion": row.row_version,
-        "messageId": row.message_id,
-        "failedQueue": row.failed_queue,
-        "exceptionType": row.exception_type,
-        "exceptionMessage": row.exception_message,
-        "timeOfFailure": iso(row.time_of_failure),
-        "bytes": row.bytes,
-        **_of_servicecontrol(row.ingestion),
-    }
+    fields = {**vars(row)}
+    del fields["ingestion"]
+    return told(fields) | _of_servicecontrol(row.ingestion)
 
 
 def rows_text(rows: Iterable[ErrorRow]) -> Iterator[str]:
@@ -104,8 +96,8 @@ def shown_text(message: Message, row: ErrorRow) -> Iterator[str]:
     else:
         yield "headers"
         width = min(_WIDEST_NAME, max(map(len, headers), default=0))
-        told = ((name, value) for name, value in headers.items() if name != _STACK_TRACE)
-        yield from indented(f"{name.ljust(width)}  {value}" for name, value in told)
+        others = ((name, value) for name, value in headers.items() if name != _STACK_TRACE)
+        yield from indented(f"{name.ljust(width)}  {value}" for name, value in others)
         if trace := headers.get(_STACK_TRACE):
             yield "stack trace"
             yield from indented(trace.splitlines())
@@ -164,8 +156,8 @@ def _held(count: int) -> Iterator[str]:
 def _row(row: ErrorRow) -> tuple[str, ...]:
     failed = "" if row.time_of_failure is None else moment(row.time_of_failure)
     message = (row.exception_message or "").strip().partition("\n")[0]
-    told = (row.message_id, row.failed_queue or NONE, row.exception_type or NONE, message)
-    return (str(row.row_version), failed, *told, _mark(row))
+    queue, exception = row.failed_queue or NONE, row.exception_type or NONE
+    return (str(row.row_version), failed, row.message_id, queue, exception, message, _mark(row))
 
 
 def _mark(row: ErrorRow) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any
 
 import click
@@ -51,7 +52,7 @@ def told(value: Any) -> Any:
         return [told(each) for each in value]
     if isinstance(value, timedelta):
         return round(value.total_seconds(), 3)
-    if isinstance(value, State):
+    if isinstance(value, Enum):
         return value.name.lower()
     return iso(value) if isinstance(value, datetime) else value
 
@@ -72,7 +73,6 @@ def lines(texts: Iterable[str]) -> None:
 
 
 def show(json_: bool, value: dict[str, Any], text: Iterable[str]) -> None:
-    """Print a value as JSON, or else as the lines of a text."""
     lines([as_json(value)] if json_ else text)
 
 
@@ -105,7 +105,6 @@ def length_text(length: Length) -> Iterator[str]:
 
 
 def probe_text(probe: Probe) -> str:
-    """Return one line: what was found, and whether it is beyond a limit."""
     said = []
     if probe.rows is not None:
         said.append(
@@ -124,7 +123,6 @@ def probe_text(probe: Probe) -> str:
 
 
 def overview_text(tables: Iterable[TableOverview]) -> Iterator[str]:
-    """Yield the lines of an overview, one for each table of the database."""
     rows = [_overview_row(each) for each in tables]
     heads = ("kind", "table", "rows", "oldest sent", "")
     yield from Table(*heads).lines(rows) if rows else ["no table of a queue"]
@@ -213,5 +211,4 @@ def _overview_row(found: TableOverview) -> tuple[str, ...]:
 
 
 def indented(texts: Iterable[str]) -> Iterator[str]:
-    """Yield lines, indented by two spaces."""
     yield from (f"  {text}" for text in texts)

@@ -199,7 +199,6 @@ also_created = together(
 
 
 def engine(engines: Iterable[str]) -> Callable[[Command], Command]:
-    """Return the option that names one of these engines."""
     choice = click.Choice(sorted(engines))
     return click.option("--engine", required=True, type=choice, help="The engine of the script.")
 

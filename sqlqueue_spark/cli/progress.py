@@ -77,7 +77,6 @@ class Progress:
         self._shown.reset(total)
 
     def interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        """Handle Ctrl-C."""
         if self._asked:
             self.hurried = True
             raise KeyboardInterrupt

@@ -37,8 +37,8 @@ class ErrorRow:
     :ivar ingestion: what ServiceControl makes of it.
     """
 
-    row_version: int
     kind: str
+    row_version: int
     message_id: str
     failed_queue: str | None
     exception_type: str | None
