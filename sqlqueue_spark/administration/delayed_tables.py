@@ -41,18 +41,14 @@ class Length:
 
 
 def create(options: ConnectionOptions, owner: str) -> Created:
-    """Create the table for the delayed messages of a queue or an endpoint, unless it exists.
-
-    :raises ConfigurationError: its name is too long, or the schema does not exist.
-    :raises QueueError: an object of this name exists and is no such table.
-    """
+    """Create the table for the delayed messages of an endpoint as :func:`create_if_missing` does."""
     with connect(Target.of(options)) as connection:
         table = delayed.table_of(_owner_at(options, owner))
         return ddl.create(DelayedTable(connection, table))
 
 
 def script(engine: str, owner: str, *, default_schema: str | None = None) -> str:
-    """Return the SQL script that creates the table. It needs no connection and may be run several times."""
+    """Return the SQL script that creates the table. It may be run several times."""
     dialect = DIALECTS[engine]
     table = delayed.table_of(naming_of(dialect, default_schema).table(owner))
     ddl.check_name(dialect, table)
@@ -60,10 +56,7 @@ def script(engine: str, owner: str, *, default_schema: str | None = None) -> str
 
 
 def length(options: ConnectionOptions, owner: str) -> Length:
-    """Count the messages that wait and those that are due, and tell when the first one is due.
-
-    :raises QueueError: the table does not exist.
-    """
+    """:raises QueueError: the table does not exist."""
     table = _owner_at(options, owner)
     with connect(Target.of(options)) as connection, connection.transaction():
         found = delayed.get(connection, table)

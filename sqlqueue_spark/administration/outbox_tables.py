@@ -26,19 +26,13 @@ class Report:
 
 
 def create(options: ConnectionOptions, endpoint: str) -> Created:
-    """Create an endpoint's outbox table, unless it exists. Concurrent calls are safe.
-
-    :raises ConfigurationError: the engine does not allow the table's name, or the schema does not exist.
-    :raises QueueError: an object of this name exists and is no table.
-    """
+    """Create an endpoint's outbox table as :func:`create_if_missing` does."""
     with _opened(options, endpoint) as outbox:
         return Created(outbox.name, ddl.create_if_missing(outbox))
 
 
 def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> str:
-    """Return the SQL script that creates an endpoint's outbox table.
-
-    It needs no connection and may be run several times.
+    """Return the SQL script that creates an endpoint's outbox table. It may be run several times.
 
     :param engine: one of the four engines that keep outbox tables.
     """

@@ -5,7 +5,7 @@ Spark hands no filter on to ``format("sqlqueue")``, so a reader of few rows of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,7 +22,7 @@ _ROWS = "rows"
 
 @sentence_first
 class SomeRowsSource(SqlQueueDataSource):
-    """The data source of :class:`SomeRows`."""
+    """The data source of :func:`some_rows`."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__({name: value for name, value in options.items() if name.lower() != _ROWS})
@@ -33,19 +33,12 @@ class SomeRowsSource(SqlQueueDataSource):
         return "sqlqueue_some_rows"
 
 
-class SomeRows:
-    """A queue of which only some rows are read, with the options of ``format("sqlqueue")``.
+def some_rows(spark: SparkSession, options: Mapping[str, str]) -> Callable[[RowSet], DataFrame]:
+    """What reads those of some rows that are there when Spark runs, in the columns of the stream.
 
     What the options name of this machine, such as a token provider, is allowed: they come from a program, and
     not from SQL.
     """
-
-    def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
-        self._spark = spark
-        self._options = dict(options)
-        spark.dataSource.register(allowing([these(SourceOptions.parse(options))], SomeRowsSource))
-
-    def read(self, rows: RowSet) -> DataFrame:
-        """Those of these rows that are there when Spark runs, in the columns of the stream."""
-        given = {**self._options, _ROWS: rows.encode()}
-        return self._spark.read.format(SomeRowsSource.name()).options(**given).schema(SCHEMA).load()
+    spark.dataSource.register(allowing([these(SourceOptions.parse(options))], SomeRowsSource))
+    reader = spark.read.format(SomeRowsSource.name()).options(**options).schema(SCHEMA)
+    return lambda rows: reader.option(_ROWS, rows.encode()).load()

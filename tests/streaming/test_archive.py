@@ -206,7 +206,7 @@ def test_a_round_without_new_rows_writes_nothing(archive_of):
     archive_of.copy()
     before = archive_of.version()
     copier = archive_of.copier()
-    copier._queue = None
+    copier._read = None
     assert [copier.round()[1] for _ in range(2)] == [0, 0]
     assert archive_of.version() == before
 

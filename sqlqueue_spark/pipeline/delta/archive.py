@@ -35,7 +35,7 @@ from sqlqueue_spark.pipeline.running.stop import asked_to_stop, paused, run_unti
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.receive.reading.peek import Present, present_rows
 from sqlqueue_spark.row_set import RowSet, portions
-from sqlqueue_spark.spark.some_rows import SomeRows
+from sqlqueue_spark.spark.some_rows import some_rows
 
 #: Most rows of a merge, and most bytes of its headers and bodies.
 _MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20
@@ -154,7 +154,7 @@ class QueueCopy:
 
     def __init__(self, spark: SparkSession, source: Mapping[str, str], table: ArchiveTable) -> None:
         self._options = SourceOptions.parse(source)
-        self._queue = SomeRows(spark, source)
+        self._read = some_rows(spark, source)
         self._table = table
         self._database = Retry(f"looking at {self._options.one_queue}")
         self._reached = False
@@ -200,7 +200,7 @@ class QueueCopy:
             return 0
         # Rows that were merged are looked up next time. They are not noted here: fewer rows may be read than
         # were looked at, because a receiver may hold a row and give it back.
-        copied = self._table.merge(archived(self._queue.read(wanted)))
+        copied = self._table.merge(archived(self._read(wanted)))
         before, after = self._version, self._table.version()
         if copied and before is not None and after is not None and after.number == before.number + 1:
             self._version = after  # no other commit is in between
