@@ -61,7 +61,6 @@ class ErrorQueue:
             )
 
     def judged(self, row: Envelope | InTransit | Message) -> ErrorRow:
-        """Return what a row's headers tell."""
         size = _body_bytes(row)
         return ErrorRow.of(
             row.row_version,
@@ -79,8 +78,6 @@ class ErrorQueue:
         rate: int | None = None,
     ) -> tuple[int, int]:
         """Take the selected failed messages out of the queue, each batch in its own transaction.
-
-        It locks the rows that are free, has them put elsewhere, deletes them and commits.
 
         :param put: puts locked rows elsewhere; it returns those that are to be deleted.
         :param rate: rows a second, steadily; None is as fast as possible.
@@ -106,20 +103,13 @@ class ErrorQueue:
         return count, held
 
     def _lock(self, batch: list[ErrorRow]) -> list[tuple[InTransit, ErrorRow]]:
-        """Lock the rows of a batch that are free, and read them whole.
-
-        The rows are checked once more, because the table may have been emptied and filled again since the
-        look.
-        """
+        """Lock those rows that are free; the table may have been emptied and filled again since the look."""
         found = self.admin.lock_in_transit([row.row_version for row in batch])
         locked = [(each, self.judged(each)) for each in found]
         return [(each, row) for each, row in locked if row.is_failure and self.meant(row)]
 
     def _delete(self, rows: list[InTransit]) -> None:
-        """Delete rows that this transaction has locked.
-
-        :raises TryAgain: some rows were gone although they were locked; the batch must not be committed.
-        """
+        """:raises TryAgain: some rows were gone although they were locked."""
         numbers = RowSet.of(row.row_version for row in rows)
         if rows and (deleted := self.admin.delete(numbers)) != len(rows):
             raise TryAgain(

@@ -38,9 +38,8 @@ _NOTHING = StoredMessage(*[None] * len(StoredMessage._fields))
 class Input:
     """The lines to send.
 
-    :ivar name: the name of the input in error messages.
-    :ivar again: whether the input can be read a second time from its current position.
-    :ivar skip: how many lines at the beginning are left out.
+    :ivar name: what errors call it.
+    :ivar again: whether it can be read a second time.
     """
 
     source: BinaryIO
@@ -127,15 +126,11 @@ def restore(
 
 
 def _body(line: bytes) -> StoredMessage:
-    """Return a message of which only the body is known."""
     return _NOTHING._replace(body=line.removesuffix(b"\n").removesuffix(b"\r"))
 
 
 def _acceptance(admin: QueueAdmin, *, stopping: bool) -> Callable[[StoredMessage], StoredMessage]:
-    """Return what gives a message back, or raises NoMessage if the table refuses it, before any is sent.
-
-    :param stopping: whether rows at which .NET endpoints stop are accepted.
-    """
+    """Return what gives a message back, or raises NoMessage if the table refuses it, before any is sent."""
     dialect = admin.connection.dialect
     nullable = {each.name.lower(): each.nullable for each in admin.table.columns}
 

@@ -34,8 +34,6 @@ _MARKS = {
 
 
 class Summary:
-    """Counts rows by failed queue and exception."""
-
     def __init__(self) -> None:
         self.groups: Counter[tuple[str | None, str | None]] = Counter()
         self.others: Counter[str] = Counter()

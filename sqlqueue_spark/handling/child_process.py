@@ -93,11 +93,7 @@ class ChildProcess:
         return self._channel.fileno() >= 0
 
     def wait_until_loaded(self) -> None:
-        """Wait until the handler is loaded, however long that takes.
-
-        :raises ConfigurationError: it cannot be loaded.
-        :raises ChildEnded: the child ended instead.
-        """
+        """:raises ConfigurationError: the handler cannot be loaded."""
         self._begin(float("inf"))
         if error := self._receive():
             self.end()
@@ -262,7 +258,6 @@ def _leave_the_parent(channel: int, parent: int | None) -> None:
 
 
 def _sockets() -> Iterator[int]:
-    """The open descriptors that are sockets."""
     descriptors: Iterable[int]
     try:
         descriptors = list(map(int, os.listdir("/dev/fd")))  # noqa: PTH208 -- numbers, not paths

@@ -131,8 +131,6 @@ isolation_level = one_of(
 
 
 class NamesTables(Protocol):
-    """The part of a dialect that decides which table an address means."""
-
     @property
     def default_schema(self) -> str: ...
     @property
@@ -292,10 +290,7 @@ class SourceOptions(ConnectionOptions):
 
     @property
     def one_queue(self) -> str:
-        """The address of the queue.
-
-        :raises ConfigurationError: there are several.
-        """
+        """:raises ConfigurationError: there are several."""
         if self.queue is None:
             raise ConfigurationError(
                 f"Here one queue can be named, and not several ({self.title}); give its address as the "

@@ -1,6 +1,4 @@
-"""What we set in processes that receive and send: the log, the garbage collector, and Ctrl-C in Spark's
-reader.
-"""
+"""What we set in processes that receive and send: the log, the garbage collector, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -42,7 +40,6 @@ def log_to_stderr() -> None:
 
 
 def begin_call() -> None:
-    """What every call by Spark does first."""
     log_to_stderr()
     if TaskContext.get() is not None:  # else it runs in a process of the user
         leave_out_modules()
