@@ -61,7 +61,8 @@ class ErrorQueue:
             )
 
     def judged(self, row: Envelope | InTransit | Message) -> ErrorRow:
-        size = _body_bytes(row)
+        body = row.body_bytes if isinstance(row, Envelope) else row.body
+        size = len(body) if isinstance(body, bytes) else body
         return ErrorRow.of(
             row.row_version,
             row.id,
@@ -90,7 +91,10 @@ class ErrorQueue:
             if rate is not None:
                 time.sleep(max(0.0, began + count / rate - time.monotonic()))
             with queue_tables.changing(self.options, self.admin, deleting=True):
-                locked = self._lock(batch)
+                found = self.admin.lock_in_transit([row.row_version for row in batch])
+                # The table may have been emptied and filled again since the look.
+                read = ((each, self.judged(each)) for each in found)
+                locked = [(each, row) for each, row in read if row.is_failure and self.meant(row)]
                 fail_points.step(fail_points.FAILED_LOCKED)
                 gone = put(locked)
                 fail_points.step(fail_points.FAILED_PUT)
@@ -101,12 +105,6 @@ class ErrorQueue:
             held += len(batch) - len(locked)
             progress(len(gone))
         return count, held
-
-    def _lock(self, batch: list[ErrorRow]) -> list[tuple[InTransit, ErrorRow]]:
-        """Lock those rows that are free; the table may have been emptied and filled again since the look."""
-        found = self.admin.lock_in_transit([row.row_version for row in batch])
-        locked = [(each, self.judged(each)) for each in found]
-        return [(each, row) for each, row in locked if row.is_failure and self.meant(row)]
 
     def _delete(self, rows: list[InTransit]) -> None:
         """:raises TryAgain: some rows were gone although they were locked."""
@@ -170,9 +168,3 @@ def show(
                 f"There is no such message in {error_queue.admin.name}, or another session is taking it; "
                 "see which are there with: sqlqueue errors list."
             )
-
-
-def _body_bytes(row: Envelope | InTransit | Message) -> int | None:
-    if isinstance(row, Envelope):
-        return row.body_bytes
-    return None if row.body is None else len(row.body)

@@ -55,13 +55,13 @@ class StoredMessage(NamedTuple):
     The fields are the columns of :data:`STORED` that a stored row has.
     """
 
-    id: bytes | None
-    correlation_id: str | None
-    reply_to: str | None
-    recoverable: bool | None
-    expires: datetime | None
-    headers: str | None
-    body: bytes | None
+    id: bytes | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    recoverable: bool | None = None
+    expires: datetime | None = None
+    headers: str | None = None
+    body: bytes | None = None
 
 
 def to_line(value: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, starmap
 from typing import NamedTuple
 
 from sqlqueue_spark.administration.queue_tables import opened
@@ -103,16 +104,14 @@ class QueueLook:
     def _by_number(self, after: int, up_to: int, count: int) -> Page:
         count = self._admin.fitting(after, up_to, count)
         found = self._admin.envelopes(after, up_to, count)
-        return Page(found, self._selected(found), more=len(found) == count)
+        stretches = _stretches(found, [self._means(each) for each in found])
+        messages = chain.from_iterable(starmap(self.messages, stretches))
+        return Page(found, messages, more=len(found) == count)
 
     def _by_scan(self, after: int, up_to: int, count: int) -> Page:
         """Read a page with its bodies. Without an index each statement reads the whole table anyway."""
         found = [each for each in self._admin.messages(after, count) if each.row_version <= up_to]
         return Page(found, filter(self._means, found), more=len(found) == count)
-
-    def _selected(self, found: Sequence[Envelope]) -> Iterator[Message]:
-        for numbers, rows in _stretches(found, [self._means(each) for each in found]):
-            yield from self.messages(numbers, rows)
 
     def _means(self, row: Envelope | Message) -> bool:
         return self._selection.fits(row.id, row.headers)

@@ -31,7 +31,6 @@ _CHUNK_BYTES = 8 << 20
 _CHECKED_LINES = 1_000
 #: Width of the columns CorrelationId and ReplyToAddress, in characters.
 _COLUMN_LETTERS = 255
-_NOTHING = StoredMessage(*[None] * len(StoredMessage._fields))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +125,7 @@ def restore(
 
 
 def _body(line: bytes) -> StoredMessage:
-    return _NOTHING._replace(body=line.removesuffix(b"\n").removesuffix(b"\r"))
+    return StoredMessage(body=line.removesuffix(b"\n").removesuffix(b"\r"))
 
 
 def _acceptance(admin: QueueAdmin, *, stopping: bool) -> Callable[[StoredMessage], StoredMessage]:

@@ -54,7 +54,8 @@ def batch(
         headers %= (message_id, next(ids), message_id, sent)
         sku = _SKUS[number % len(_SKUS)]
         body %= (number, number % 9973, sku, number % 5 + 1, number % 900 / 10)
-        note = _note(size - len(headers) - len(body))
+        length = max(0, size - len(headers) - len(body) - 3)  # three characters close the body
+        note = (_NOTE * (length // len(_NOTE) + 1))[:length]
         messages.append(
             {
                 "id": row_id,
@@ -104,9 +105,3 @@ _MESSAGES = (
         '{"orderId":"O-%08d","route":"R-%05d","sku":"%s","parcels":%d,"weight":%.2f,"note":',
     ),
 )
-
-
-def _note(length: int) -> str:
-    """Return a note that makes a body longer by ``length`` characters, including the three that close it."""
-    length = max(0, length - 3)
-    return (_NOTE * (length // len(_NOTE) + 1))[:length]

@@ -70,7 +70,7 @@ class Summary:
 def row_json(row: ErrorRow) -> dict[str, Any]:
     fields = {**vars(row)}
     del fields["ingestion"]
-    return told(fields) | _of_servicecontrol(row.ingestion)
+    return {**told(fields), **_of_servicecontrol(row.ingestion)}
 
 
 def rows_text(rows: Iterable[ErrorRow]) -> Iterator[str]:

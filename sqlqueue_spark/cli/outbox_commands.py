@@ -16,10 +16,6 @@ from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 _USUAL = SinkOptions.keep_deduplication_data_for
 
 
-def _shown(keep: timedelta) -> str:
-    return f"{keep.days} days" if keep >= timedelta(days=2) else f"{keep.total_seconds():g} seconds"
-
-
 @click.group()
 def outbox() -> None:
     """Administer outbox tables, which remember which messages were sent or processed.
@@ -66,9 +62,10 @@ def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta, yes: boo
     """
     if keep < _USUAL and not yes:
         there = outbox_tables.report(options, endpoint)
+        span = f"{keep.days} days" if keep >= timedelta(days=2) else f"{keep.total_seconds():g} seconds"
         parameters.confirmed(
             f"Of the {there.found.rows:,} message ids in {there.outbox} of the database {there.database}"
-            f"{parameters.place(options)} those older than {_shown(keep)} will be forgotten, and their "
+            f"{parameters.place(options)} those older than {span} will be forgotten, and their "
             "messages can go out twice; to go on, type the endpoint's name",
             endpoint,
             "nothing was forgotten",

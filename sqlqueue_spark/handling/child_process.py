@@ -111,7 +111,9 @@ class ChildProcess:
         self._begin(self._timeout)
         left = messages.num_rows
         try:
-            self._send(_packed(messages))
+            packed = _packed(messages)
+            for part in (_LENGTH.pack(len(packed)), packed):
+                self._move(self._channel.send, part)
             while left:
                 outcomes = _unpacked(self._receive())
                 left -= outcomes.num_rows
@@ -132,10 +134,6 @@ class ChildProcess:
     def _begin(self, timeout: float) -> None:
         self._seen.position = Seen.NOTHING
         self._seen.until = time.monotonic() + timeout
-
-    def _send(self, packed: pa.Buffer) -> None:
-        for part in (_LENGTH.pack(len(packed)), packed):
-            self._move(self._channel.send, part)
 
     def _receive(self) -> bytearray:
         length = bytearray(_LENGTH.size)

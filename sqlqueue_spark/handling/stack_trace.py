@@ -43,7 +43,9 @@ def stack_trace(error: BaseException, packages: Collection[str]) -> str:
     :param packages: the packages of the user's functions. They are the user's code wherever they are
         installed.
     """
-    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if not _is_ours(frame)]
+    frames = [
+        each for each in traceback.walk_tb(error.__traceback__) if not _OURS.fullmatch(_module(each[0]))
+    ]
     if not frames:
         return ""
     users = [each for each in frames if _is_users(each[0], packages)] or frames[:1]
@@ -54,21 +56,21 @@ def stack_trace(error: BaseException, packages: Collection[str]) -> str:
     )
 
 
-def _is_ours(frame: FrameType) -> bool:
-    return _OURS.fullmatch(str(frame.f_globals.get("__name__"))) is not None
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
 
 
 def _is_users(frame: FrameType, packages: Collection[str]) -> bool:
     file = frame.f_code.co_filename
     if not file.startswith(_LIBRARIES) and not _INSTALLED.search(file):
         return True
-    return str(frame.f_globals.get("__name__")).partition(".")[0] in packages
+    return _module(frame).partition(".")[0] in packages
 
 
 def _line(frame: FrameType, line: int) -> str:
     """A frame as .NET writes it. A file whose name is no path is left out, for example ``<stdin>``."""
     code = frame.f_code
-    name = f"{_word(str(frame.f_globals.get('__name__')))}.{_word(code.co_qualname)}"
+    name = f"{_word(_module(frame))}.{_word(code.co_qualname)}"
     file = code.co_filename
     known = line and file.isprintable() and _PATH.fullmatch(file)
     return f"{FRAME}{name}(){f' in {file}:line {line}' if known else ''}"

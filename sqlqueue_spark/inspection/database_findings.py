@@ -11,7 +11,6 @@ from sqlqueue_spark.inspection.queue_findings import Finding, told
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.tables import database_facts, subscriptions, table_kinds
-from sqlqueue_spark.tables.database_facts import OpenTransaction
 from sqlqueue_spark.tables.queue_table import left_alone
 from sqlqueue_spark.tables.queues import Holder
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable
@@ -40,7 +39,10 @@ def _open_transactions(connection: Connection) -> Iterator[Finding]:
         where = database_facts.database(connection)
         said = f"The {each.program} keeps a snapshot of the server: until it lets go"
         if each.since is not None:
-            said = f"A transaction of {_who(each)} has been open in the database {where!r} since "
+            who = f"{each.login} ({each.program})"
+            if each.session is not None:
+                who = str(Holder(each.session, each.login or "unknown", each.host, each.program))
+            said = f"A transaction of {who} has been open in the database {where!r} since "
             said += f"{told(each.since, each.now)}: until it ends"
         yield Finding(
             message=f"{said}, {each.costs}.",
@@ -59,12 +61,6 @@ def _published(connection: Connection) -> Iterator[Finding]:
             "replica identity: the server lets no session change or delete its rows.",
             remedy_sql=str(dialect.render("remedy_key", queue=dialect.table(table), key=columns)),
         )
-
-
-def _who(found: OpenTransaction) -> str:
-    if found.session is None:
-        return f"{found.login} ({found.program})"
-    return str(Holder(found.session, found.login or "unknown", found.host, found.program))
 
 
 def _unquoted_subscriptions(connection: Connection, table: Table) -> Iterator[Finding]:
