@@ -13,7 +13,7 @@ from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables import ddl, queues
-from sqlqueue_spark.tables.database_facts import database
+from sqlqueue_spark.tables.database_facts import database, same_database
 from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable, table_of
 
@@ -80,7 +80,8 @@ def unsubscribe(
                 table = naming.table(address)
             except ConfigurationError:
                 return address == queue
-            return replace(table, catalog=table.catalog or here) == replace(own, catalog=own.catalog or here)
+            lies_there = same_database(connection, table.catalog or here, own.catalog or here)
+            return lies_there and replace(table, catalog=own.catalog) == own
 
         ended = [topic for topic in topics if topic in before and is_its(before[topic])]
         table.remove(name, ended)

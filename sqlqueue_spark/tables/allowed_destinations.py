@@ -18,6 +18,7 @@ from sqlqueue_spark.errors import QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import table_code
+from sqlqueue_spark.tables.database_facts import same_database
 from sqlqueue_spark.tables.queue_table import QueueTable
 
 
@@ -65,7 +66,7 @@ class AllowedDestinations:
         barred: dict[str, SqlQueueError] = {}
         looked: dict[str, QueueTable] = {}
         for address, table in sorted({each.address: each for each in tables}.items()):
-            if any(_fits(pattern, table) for pattern in named):
+            if any(_fits(connection, pattern, table) for pattern in named):
                 continue
             if only:
                 barred[address] = _refused(table, "the option allowedDestinations names others")
@@ -105,11 +106,14 @@ class AllowedDestinations:
             yield
 
 
-def _fits(pattern: Table, table: QueueTable) -> bool:
+def _fits(connection: Connection, pattern: Table, table: QueueTable) -> bool:
     """Whether a pattern means a table, part by part: a name may hold what separates the parts."""
-    catalog = table.foreign if pattern.catalog is None else table.database
+    if pattern.catalog is None:
+        there = table.foreign is None
+    else:
+        there = same_database(connection, pattern.catalog, table.database)
     names = ((pattern.schema, table.table.schema), (pattern.table, table.table.table))
-    return pattern.catalog == catalog and all(_like(*each) for each in names)
+    return there and all(_like(*each) for each in names)
 
 
 def _like(pattern: str, name: str) -> bool:

@@ -43,6 +43,15 @@ def database(connection: Connection) -> str:
     return name
 
 
+def same_database(connection: Connection, one: str, other: str) -> bool:
+    """Whether two names mean one database. Where only the case of letters differs, the server decides."""
+    if one == other or one.casefold() != other.casefold():
+        return one == other
+    statement = connection.dialect.statement("database")
+    first, second = (connection.execute(statement, {"catalog": each})[0][2] for each in (one, other))
+    return first is not None and first == second
+
+
 def now(connection: Connection) -> datetime:
     """The time by the database's clock."""
     moment: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.open_connection import Connection
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.plain_text import shell_word
+from sqlqueue_spark.plain_text import for_shell, shell_word
 from sqlqueue_spark.tables.queue_table import QueueTable
 
 #: A receiver receives from queues, a sender sends to queues, an installer creates their tables.
@@ -39,11 +40,17 @@ def held(connection: Connection, table: QueueTable) -> Rights:
     """What the connected user may do with a queue; waits for no lock.
 
     A right counts as held if the server says nothing of it.
+
+    :raises QueueError: the table is gone.
     """
     dialect = connection.dialect
     statement = dialect.render("rights", catalog=dialect.quote(table.database))
     doing = f"asking for the rights to {table.name}"
     rows = connection.execute(statement, table.identified, doing=doing)
+    if not rows:
+        raise QueueError(
+            f"{table.name} was just dropped; create it with: sqlqueue create {for_shell(table.name)}"
+        )
     lacking = [(role, name) for _, role, name, has in rows if has is not None and not has]
     return Rights(
         user=rows[0][0],

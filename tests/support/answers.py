@@ -1,6 +1,6 @@
 """A table on SQL Server without SQL Server: each statement about it is answered with what a test says."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,6 +45,16 @@ def answering(**answers: Sequence[tuple[Any, ...]]) -> Any:
         return list(answers[name])
 
     return SimpleNamespace(dialect=SQLSERVER, execute=execute, asked=asked, encoding="UTF8")
+
+
+def databases(here: str, spelled: Mapping[str, str | None]) -> Any:
+    """A connection to the database ``here``, whose server spells the names of databases so."""
+
+    def execute(statement: Statement, parameters: Parameters = NOTHING, **_: object) -> list[tuple[Any, ...]]:
+        assert statement == SQLSERVER.statement("database")
+        return [(here, False, spelled.get(str(parameters["catalog"])))]
+
+    return SimpleNamespace(dialect=SQLSERVER, execute=execute)
 
 
 def rights_of(*held: bool | None) -> list[tuple[str, str, str, bool | None]]:

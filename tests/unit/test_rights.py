@@ -4,6 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.tables.rights import Rights, held
 from tests.support.answers import TABLE, answering, rights_of
 
@@ -165,3 +166,8 @@ def test_a_right_that_is_not_told_counts_as_held():
     given = answering(rights=rights_of(True, None, False))
     assert held(given, TABLE) == Rights(user="shop", receiver_lacks=(), sender_lacks=("INSERT",))
     assert given.asked == {"rights": {"database": "Shop]s", "object_id": 42}}
+
+
+def test_a_table_that_was_just_dropped_is_an_error_with_its_remedy():
+    with pytest.raises(QueueError, match=r"^orders@\[dbo\]@\[Shop\]\]s\] was just dropped; create it with: "):
+        held(answering(rights=[]), TABLE)
