@@ -37,7 +37,7 @@ CREATE INDEX IF NOT EXISTS {dispatched} ON {outbox} ("Dispatched")
 
 -- name: outbox_seen
 -- Returns which of some message ids are there.
--- in: array, as text, of message ids     out: message id
+-- in: array, as text, of message ids     out: message id, as it was asked for
 -- LATERAL with OFFSET 0 makes the server look up each id in the primary key; for a plain join the planner may
 -- walk the whole table instead. The statement does not see ids that others have inserted and not committed.
 SELECT i.id

@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS {subscriptions} (
 
 -- name: subscribers
 -- Returns who has subscribed to some types.
--- in: array, as text, of types     out: type, address
+-- in: array, as text, of types     out: type, as it was asked for, address
 -- One look for all types of a chunk. The table has a row for an endpoint and type, and no index that begins
 -- with the type: the transport's own publishers read it whole, too. Without quotation marks a dot parts a
 -- schema from a table, as in unquoted_subscriptions: where that table is there, the address comes quoted.

@@ -2,7 +2,6 @@
 
 -- name: server
 -- Returns who we are to the server, what the server is, and whether it understands all our statements.
--- out: login, database, product and version; what is counted, how far it goes, how far it must go
 -- OPENJSON came with level 130. What counts is the level of the database that we are connected to, wherever
 -- the queue lies. The statement finds that database by name, because on Azure SQL the ids of the view are not
 -- those of DB_ID().
@@ -18,12 +17,10 @@ WHERE name = DB_NAME()
 
 -- name: clock
 -- Returns the time of the database's clock, by which messages expire.
--- out: now, in UTC
 SELECT SYSUTCDATETIME()
 
 -- name: schema
 -- Returns whether a schema is there.
--- in: schema     out: its name
 SELECT name FROM {catalog}.sys.schemas WHERE name = :schema
 
 -- name: create_schema
@@ -47,7 +44,6 @@ IF @got >= 0
 
 -- name: create_lock
 -- Makes installers of the same table wait for one another.
--- in: the table's full name, quoted
 -- A transaction must be open already; the caller has opened it by looking for the table (a SELECT begins one,
 -- EXEC does not). -1 means that it has waited for LOCK_TIMEOUT.
 {creation_locks}
@@ -94,7 +90,6 @@ CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVer
 
 -- name: script_begin
 -- Begins a script that creates one table; create, stage_create or outbox_create follows.
--- in: the table's full name, quoted
 -- Each table has a transaction of its own, under the locks of create_lock. XACT_ABORT: an error ends the
 -- whole transaction. QUOTED_IDENTIFIER: sqlcmd turns it off, and then no filtered index can be made.
 SET QUOTED_IDENTIFIER ON;
@@ -117,7 +112,6 @@ GO
 
 -- name: length
 -- Returns how much is in a queue.
--- out: rows, expired, bytes of headers and bodies, the database's clock in UTC
 -- READUNCOMMITTED: the statement must neither wait for anyone nor make anyone wait. So it also counts rows
 -- that are just being sent or received. The server knows the lengths of (max) columns without reading their
 -- pages.
@@ -129,14 +123,12 @@ FROM {queue} WITH (READUNCOMMITTED)
 
 -- name: count_up_to
 -- Counts the rows of a queue, and stops at a number.
--- in: where to stop     out: rows
 -- READUNCOMMITTED as in length.
 SELECT COUNT_BIG(*)
 FROM (SELECT TOP (:most) 1 AS one FROM {queue} WITH (READUNCOMMITTED)) AS counted
 
 -- name: peek
 -- Returns the next rows of a queue.
--- in: after which RowVersion, how many     out: the eight columns of a message, and whether it has expired
 -- Locks, hints and columns as in read, so the caller asks for at most 2,400 rows at once, and fetches them
 -- all. FORCESEEK: by a plan that was made while the table was empty the server would scan and sort all that
 -- stands there, and lock each row on the way.
@@ -150,7 +142,6 @@ OPTION (FAST 1)
 
 -- name: peek_by_scan
 -- Returns what peek does, for a table without an index on RowVersion.
--- in: after which RowVersion, how many     out: the eight columns of a message, and whether it has expired
 -- FORCESEEK would be error 8622. So a table that lacks the index can be looked into before it is made.
 -- MAX_GRANT_PERCENT as in stage_count: the server sorts whole messages.
 SELECT {message},
@@ -163,8 +154,6 @@ OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: peek_headers
 -- Returns the next rows of a queue without their bodies.
--- in: after which RowVersion, up to which, how many
--- out: RowVersion, Id, whether it has expired, headers, bytes of the body (NULL: it has none)
 -- The server knows the length of a (max) column without reading its pages. Hints and the rest as in peek.
 SELECT RowVersion,
        LOWER(CONVERT(char(36), Id)) AS Id,
@@ -179,7 +168,6 @@ OPTION (FAST 1)
 
 -- name: purge
 -- Deletes the next rows, whatever they are.
--- in: after which RowVersion, up to which, how many     out: the RowVersion of each deleted row
 -- The length of Headers and the hints as in take: rows that receivers hold stay, and no session waits.
 -- DEADLOCK_PRIORITY LOW lasts until the batch ends. Where two sessions lock an index key and its row in
 -- opposite orders, it makes the purge lose, so that no other session loses work to a cleanup.
@@ -196,7 +184,6 @@ OPTION (MAXDOP 1)
 
 -- name: purge_expired
 -- Deletes the next expired rows.
--- in: how many     out: the RowVersion of each deleted row
 -- Index_Expires finds the expired rows, oldest first, so each batch begins where the batches before have left
 -- none. It takes no range of RowVersions: as a condition, the range would let the plan go by RowVersion and
 -- lock the whole backlog. GETUTCDATE() as in claim. IS NOT NULL is the condition that a filtered index has.

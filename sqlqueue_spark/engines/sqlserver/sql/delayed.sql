@@ -21,7 +21,7 @@ CREATE NONCLUSTERED INDEX Index_Due ON {delayed} (Due)
 
 -- name: delayed_insert
 -- Stores messages until they are due.
--- in: the messages as JSON [[n, id, time, headers, body, …],…]     out: number of rows
+-- in: the messages as JSON [[n, id, time, headers, body, …],…]
 -- It reads the JSON as insert does. The rows have no Id of their own here.
 INSERT INTO {delayed} (Headers, Body, Due)
 SELECT j.Headers, j.Body, j.Due
@@ -36,7 +36,6 @@ OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_next
 -- Returns how long it takes until the first message is due.
--- out: seconds, negative where it is overdue; NULL when the table is empty
 -- One probe of the index on Due. READUNCOMMITTED: the look waits for no lock. A row that a mover has just
 -- taken counts, and the next look does not see it any more.
 SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed} WITH (READUNCOMMITTED)
@@ -61,8 +60,7 @@ CROSS APPLY (
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
 -- in: how many, at most 2,400
--- out: which row, how many characters of its headers stand before the one that says where it goes, the rest
---     of them, due, the Id that its header of the origin names
+-- out: due instead of NULL, and the Id that the header of the origin names
 -- The statement reads Headers, so on a heap it locks the row itself. FAST 1 and MAXDOP 1 as in claim. Due
 -- comes as a text, which the statements below get back as it is: a driver's time would not be the same
 -- datetime. What style 126 writes (with a T) is read alike whatever language and DATEFORMAT a login has. The
@@ -84,7 +82,7 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_headers
 -- Returns the headers of messages that delayed_due has locked.
--- in: the rows as JSON [[n, which row, …],…], the Due of the last one     out: which row, NULL, its headers
+-- in: the rows as JSON [[n, which row, …],…], the Due of the last one     out: NULL instead of the id
 -- It finds them as delayed_send does.
 SELECT CAST(d.RowVersion AS varchar(20)), NULL, d.Headers
 FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]') AS j
@@ -96,7 +94,6 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
 -- in: the rows as JSON [[n, which row, new id, how many characters of its headers it keeps, what it has
 --     behind these],…], the Due of the last one
--- out: number of rows that left the table, number of rows that went into the queue
 -- The rows are inserted first, in their order: what OUTPUT inserts has none. Only Due has an index, so the
 -- rows are found by their range of it; READPAST steps over those of another mover. {columns} are those of the
 -- queue. A NULL body becomes an empty one. OPENJSON and ORDER BY as in insert.
@@ -139,8 +136,6 @@ SELECT @left, @sent
 -- name: delayed_length
 -- Returns how much waits in a table of delayed messages: for each end of the headers of messages that wait
 -- for a database, and for all others.
--- in: how the end begins
--- out: the end, NULL of all others; rows, how many are due, seconds until the first is due, NULL for never
 -- It reads the whole table, for a person or once for each start of a job. READUNCOMMITTED: it waits for no
 -- lock, and a row that is just moved does no harm.
 SELECT e.ending,
@@ -156,9 +151,6 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_waiting
 -- Locks the next messages that wait for a database, in the order in which they are given up.
--- in: how the last of their headers begin; the Due of the last one so far, an early time at first;
---     how many, at most 2,400
--- out: which row, how many characters of its headers stand before that end, due, the Id as above
 -- Rows that are not wanted stay locked only while the statement looks at them, which is why a portion ends at
 -- 2,400.
 SELECT CAST(d.RowVersion AS varchar(20)),

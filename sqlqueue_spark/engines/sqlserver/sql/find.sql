@@ -2,8 +2,8 @@
 
 -- name: database
 -- Returns the database that we are connected to, and how the server spells the name of one.
--- in: a name in any spelling, or ''     out: its name, whether it is read-only; the name as the server spells
---     it, NULL where we may not know of it
+-- in: a name in any spelling, or ''
+-- out: its name, whether it is read-only; the name as the server spells it, NULL where we may not know of it
 -- On a readable secondary replica, every statement runs under SNAPSHOT and the server ignores its hints: a
 -- claim would lock nothing there. The server's collation decides whether two spellings are one name.
 SELECT DB_NAME(),
@@ -13,8 +13,6 @@ SELECT DB_NAME(),
 
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.
--- in: schema, table
--- out: schema, table, object id, creation date, whether policies keep insert away (they never do here)
 -- The object id and the creation date survive TRUNCATE and index rebuilds, but not a DROP.
 SELECT s.name, t.name, CAST(t.object_id AS bigint), CONVERT(varchar(33), t.create_date, 126),
     CAST(0 AS bit)
@@ -24,7 +22,6 @@ WHERE s.name = :schema AND t.name = :name
 
 -- name: namesakes
 -- Returns what people may mean by a name that is no queue table: what has it in any schema, in any case.
--- in: name     out: schema, name, what it is
 SELECT TOP (20) s.name, o.name, CASE o.type WHEN 'U' THEN 'table' WHEN 'V' THEN 'view'
     WHEN 'SN' THEN 'synonym' END
 FROM {catalog}.sys.objects AS o
@@ -34,7 +31,6 @@ ORDER BY s.name, o.name
 
 -- name: columns
 -- Returns the columns of a table.
--- in: schema, table     out: name, type, whether it may be NULL, whether it is computed
 SELECT c.name, CONCAT(y.name, CASE WHEN c.max_length = -1 THEN '(max)' END), c.is_nullable, c.is_computed
 FROM {catalog}.sys.columns AS c
 JOIN {catalog}.sys.tables AS t ON t.object_id = c.object_id
@@ -45,9 +41,6 @@ ORDER BY c.column_id
 
 -- name: storage
 -- Returns how rows of a table are kept.
--- in: database, object id of the table
--- out: whether plain reads see row versions, whether the table is a heap with indexes that are locked apart
---     from it
 -- The setting READ_COMMITTED_SNAPSHOT is that of the table's own database. A login that may not see it is
 -- taken for one without it.
 SELECT CAST(COALESCE((SELECT d.is_read_committed_snapshot_on FROM sys.databases AS d

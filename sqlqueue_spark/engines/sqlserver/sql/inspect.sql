@@ -2,7 +2,6 @@
 
 -- name: indexes
 -- Returns the key columns of a table's indexes.
--- in: object id of the table     out: index, key column, unique, kind, filter
 -- There is one row for each key column, in their order. A heap is one row without a name. Included columns
 -- have no key ordinal. The statement leaves out an index that is disabled or only hypothetical, because no
 -- query can use it.
@@ -16,13 +15,11 @@ ORDER BY i.index_id, k.key_ordinal
 
 -- name: index_names
 -- Returns the names that a new index cannot have.
--- in: object id of the table     out: name
 SELECT i.name FROM {catalog}.sys.indexes AS i WHERE i.object_id = :object_id AND i.name IS NOT NULL
 
 -- name: space
 -- Returns how much of a heap is dead.
--- in: object id of the table     out: pages, live rows, dead rows (unknown: 0), seconds since maintenance
---     (unknown: 0)
+-- out: 0 for the dead rows and for the seconds, which are unknown
 -- There is no row for a table with a clustered index, because it gives its pages back. Only in-row pages
 -- count (type 1): large bodies lie elsewhere, and every row lies on one such page. The catalogue tells as
 -- much as sys.dm_db_partition_stats, which needs VIEW DATABASE STATE.
@@ -34,8 +31,6 @@ GROUP BY p.object_id
 
 -- name: numbers
 -- Returns what numbers the rows of a table.
--- in: object id of the table     out: schema and name of the table, last number (NULL: none yet), highest
---     number
 -- The identity belongs to the column, so the statement returns the table's name for it.
 SELECT s.name, t.name, CAST(c.last_value AS bigint), CAST(9223372036854775807 AS bigint)
 FROM {catalog}.sys.identity_columns AS c
@@ -45,7 +40,6 @@ WHERE c.object_id = :object_id AND c.name = 'RowVersion'
 
 -- name: settings
 -- Returns the settings of a table and its database that matter to a queue.
--- in: database, object id of the table     out: setting, value
 -- Code page 65001 is UTF-8. COLLATE: the catalogue's columns have collations of their own.
 SELECT v.name, v.value
 FROM {catalog}.sys.tables AS t
@@ -71,8 +65,6 @@ WHERE t.object_id = :object_id AND v.value IS NOT NULL
 
 -- name: open_transactions
 -- Returns the oldest transactions of this database that have been open for long.
--- in: how many seconds are long     out: what it costs, session, login, host, program, since when in UTC, the
---     clock in UTC
 -- A login without VIEW SERVER STATE sees only its own session, and no error. The view does not tell when a
 -- transaction began, but when the session last sent something: the transaction is at least as old.
 -- last_request_start_time is in the server's own time zone. It may be in 1900, so no seconds are counted from

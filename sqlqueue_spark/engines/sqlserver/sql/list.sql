@@ -2,8 +2,6 @@
 
 -- name: tables
 -- Returns the columns of every table that may be a queue, an outbox, a delayed table or a stage.
--- in: schema, or '' for all of them
--- out: schema, table, object id, column, rows by the catalogue, the owner if that is a stranger (else '')
 -- The catalogue counts the rows of a table as they come and go, so the statement does not read them.
 SELECT s.name, t.name, CAST(t.object_id AS bigint), c.name, COALESCE(p.counted, 0),
     CASE WHEN o.id IN (1, DATABASE_PRINCIPAL_ID(), DATABASE_PRINCIPAL_ID(N'db_owner')) THEN N''
@@ -35,10 +33,7 @@ ORDER BY s.name, t.name, c.column_id
 
 -- name: foreign_code
 -- Returns what code of others would run as this user in a table that no option names.
--- in: database or '' for the present one, schema, table, the event (4: INSERT, 8: DELETE; 0: a look at rows),
---     object ids of tables whose owners are trusted (JSON), the columns that it must have (JSON, each with a
---     blank and each type that it may have)
--- out: reason (stranger: it is a stranger's, and no reason), what it is about, the table's owner
+-- in: also the database, or '' for the present one
 -- Trusted are this user, the owners of these tables, dbo and the role db_owner. In another database of the
 -- server, dbo is trusted where one login owns both databases. What a look calls (a security policy, a
 -- computed column) can change nothing. Nor can what a default or a check calls, but it reads as this login,

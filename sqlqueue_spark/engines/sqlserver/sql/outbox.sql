@@ -2,7 +2,6 @@
 
 -- name: outbox_exists
 -- Returns whether an outbox table is there.
--- in: schema, table     out: its name, whether a unique index has the message id alone as its key
 -- With IGNORE_DUP_KEY the server drops a second row of an id without an error.
 SELECT t.name, CAST(CASE WHEN EXISTS (
     SELECT 1
@@ -38,7 +37,6 @@ CREATE NONCLUSTERED INDEX Index_DispatchedAt ON {outbox} (DispatchedAt) WHERE Di
 
 -- name: outbox_seen
 -- Returns which of some message ids are there.
--- in: message ids as JSON     out: message id, as it was asked for
 -- READCOMMITTEDLOCK waits for an id that another transaction has inserted and not committed; row versions
 -- would not show that id. So we send less in vain. FORCESEEK and LOOP make the server look up each id in the
 -- primary key. FAST 1 keeps the server from reading ahead: it would keep the locks of ids that it has looked
@@ -59,7 +57,6 @@ OPTION (FAST 1)
 
 -- name: outbox_seen_of
 -- Returns which of some message ids are there, written by one version.
--- in: message ids as JSON, the version of their writer     out: message id, as it was asked for
 -- All else is as in outbox_seen, but the server reads the version in the row, behind the key.
 SELECT j.MessageId
 FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
@@ -72,7 +69,6 @@ OPTION (FAST 1)
 
 -- name: outbox_add
 -- Remembers message ids.
--- in: version of the writer, message ids as JSON     out: number of rows
 -- An id that is there already is error 2627, and so are two that are the same only to the column's collation:
 -- none of them is dropped without a word. The caller gives texts that are two to any collation. ORDER BY:
 -- twins insert in the same order, so they do not deadlock. It is the order in which the caller cuts its ids
@@ -86,8 +82,6 @@ OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: outbox_add_new
 -- Remembers those of some message ids that are not there.
--- in: version of the writer, message ids as JSON     out: message id, as it was asked for, of each that was
---     inserted
 -- The look-up waits for an id that another transaction has inserted and not committed (READCOMMITTEDLOCK).
 -- The insert waits likewise for an id that is inserted after the look-up: the insert then fails with a
 -- duplicate, and the second look-up finds that id. The usual way is to keep key ranges under HOLDLOCK. That
@@ -132,7 +126,6 @@ SELECT MessageId FROM @added
 
 -- name: outbox_oldest
 -- Returns who wrote the oldest rows that are dispatched.
--- out: version of the writer, number of its rows among the 1,000 oldest ones
 -- The index on DispatchedAt finds these rows, however many rows there are. READUNCOMMITTED as in length: a
 -- row that is not committed yet is none of the oldest.
 SELECT o.PersistenceVersion, COUNT(*)
@@ -146,7 +139,6 @@ GROUP BY o.PersistenceVersion
 
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.
--- in: seconds that an id is kept     out: number of rows
 -- The length of Operations and the hints are as that of Headers and those in take; 2,400 rows as in
 -- outbox_add. GETUTCDATE() as in claim, DEADLOCK_PRIORITY as in purge: an endpoint that looks up an id goes
 -- from the key to the row, and the cleanup goes the other way; the endpoint must not lose.
@@ -164,7 +156,6 @@ OPTION (MAXDOP 1)
 
 -- name: outbox_report
 -- Returns what an outbox table holds.
--- out: rows, rows not dispatched, when the oldest row was dispatched, the database's clock in UTC
 -- READUNCOMMITTED as in length.
 SELECT COUNT_BIG(*),
        COALESCE(SUM(CASE WHEN Dispatched = 0 THEN CAST(1 AS bigint) ELSE CAST(0 AS bigint) END), 0),

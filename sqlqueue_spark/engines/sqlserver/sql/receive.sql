@@ -2,7 +2,6 @@
 
 -- name: ends
 -- Returns the lowest and the highest RowVersion that are in the queue now.
--- out: lowest RowVersion, highest RowVersion; NULL when the queue is empty
 -- The statement is two probes of the index. As one query over the table, MIN and MAX together would scan the
 -- whole index. READUNCOMMITTED: both values are only bounds, and the statement must not wait for anyone.
 SELECT (SELECT MIN(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
@@ -10,14 +9,12 @@ SELECT (SELECT MIN(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
 
 -- name: highest
 -- Returns the highest RowVersion that is in the queue now.
--- out: RowVersion; NULL when the queue is empty
 -- READUNCOMMITTED as in ends.
 SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)
 
 -- name: claim
 -- Locks the next rows in RowVersion order.
--- in: after which RowVersion, up to which, how many     out: RowVersion, expired, bytes, whether it may be a
---     message in transit
+-- out: RowVersion, expired, bytes, whether it may be a message in transit
 -- READPAST steps over rows other receivers hold; UPDLOCK keeps what is read until the transaction ends. The
 -- statement reads Expires so that on a heap it locks the row itself, not only the index key. FORCESEEK: a
 -- scan with a sort would lock every row of the table on the way. Where RowVersion has no index, FORCESEEK
@@ -38,7 +35,7 @@ OPTION (FAST 1, MAXDOP 1)
 
 -- name: claim_runs
 -- Locks those of some rows that are free.
--- in: RowVersions as JSON, ascending     out: RowVersion, expired, bytes, 0; the rows come in any order
+-- in: RowVersions, ascending     out: as of claim, but 0 for in transit; the rows come in any order
 -- For a claim that has stepped over rows of others and was rolled back: this statement seeks only the rows
 -- that were got, so that it keeps nothing of the others. Hints as in claim; the rest as in lock.
 SELECT q.RowVersion,
@@ -64,7 +61,6 @@ WHERE RowVersion > :after AND RowVersion <= :up_to
 
 -- name: first_reader
 -- Tells whether this session is the first one that reads a queue for a program. It remains so until it ends.
--- in: the program and the queue     out: whether it is
 -- The words in front keep the lock apart from those of create_lock and stage_hold. With a timeout of 0 the
 -- statement waits for nothing; a lock that is refused for another reason tells of no other reader.
 DECLARE @resource nvarchar(255) = LEFT(N'reader of ' + CAST(:name AS nvarchar(max)), 255), @got int
@@ -74,10 +70,6 @@ SELECT CAST(CASE WHEN @got = -1 THEN 0 ELSE 1 END AS bit)
 
 -- name: oldest
 -- Looks which of the oldest rows are free, and keeps no lock.
--- in: after which RowVersion, up to which; above which RowVersion it goes on, over at most how many rows; how
---     many free rows are wanted
--- out: free rows of the first range, 0, first RowVersion, last RowVersion, free rows, rows of the second
---     range, 0, 0
 -- The statement reads keys of the index, each under a shared lock that it gives back before the next one.
 -- READPAST steps over rows that are deleted and not committed. It cannot tell who that is, so it says that
 -- neighbours hold 0 rows, that there are 0 other streams, and that 0 neighbours look for a row. Rows under an
@@ -114,8 +106,7 @@ OPTION (MAXDOP 1)
 
 -- name: look
 -- Returns the next rows in RowVersion order, and locks each row only while it is read.
--- in: after which RowVersion, up to which, how many     out: RowVersion, 0, bytes, whether it may be a
---     message in transit
+-- out: as of claim, but 0 for expired
 -- The statement also returns rows under an update lock; the statement take steps over them later. READPAST
 -- steps over rows that others are just sending or deleting. READCOMMITTEDLOCK as in oldest, FAST 1 as in
 -- claim.
@@ -145,7 +136,6 @@ LOWER(CONVERT(char(36), Id)) AS Id,
 
 -- name: read
 -- Reads the first rows of a range.
--- in: first RowVersion, last RowVersion     out: the eight columns of a message
 -- The statement may keep the shared lock of each row until it ends, because it reads (max) columns. So it
 -- reads at most 2,400 rows, which is too few for a lock on the table, and the client fetches them all before
 -- it gives any away (windows.py). The shared locks pass the driver's update locks. READPAST steps over rows
@@ -160,7 +150,6 @@ OPTION (FAST 1)
 
 -- name: read_unexpired
 -- Reads the first rows of a range that have not expired.
--- in: first RowVersion, last RowVersion     out: the eight columns of a message
 -- It has the hints of read, and serves a look at a queue that claims nothing.
 SELECT TOP (2400) {message}
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
@@ -170,7 +159,6 @@ OPTION (FAST 1)
 
 -- name: read_versions
 -- Reads the first rows of a range as they were committed last, and locks nothing.
--- in: first RowVersion, last RowVersion     out: the eight columns of a message
 -- For a database with READ_COMMITTED_SNAPSHOT: the claim has deleted its rows in a transaction that is still
 -- open, and row versions show them all the same. Without hints for locks the statement takes none, so it
 -- holds no session up, and no lock can escalate. It reads at most 10,000 rows, which are one batch of
@@ -184,8 +172,6 @@ OPTION (FAST 1)
 
 -- name: take
 -- Deletes the rows of a range and returns them.
--- in: first RowVersion, last RowVersion, how many
--- out: the eight columns of a message, and whether it has expired; the rows come in any order
 -- READPAST steps over rows that others hold: they stay, and no session waits. READPAST must meet these locks
 -- while the statement looks for rows, because the delete itself would wait. So the statement asks for the
 -- length of Headers: that condition is always true, and makes the server look at the row and not only at an
@@ -223,7 +209,6 @@ OPTION (MAXDOP 1)
 
 -- name: ids
 -- Returns the row ids of some rows, to prove that a claim still has the same rows.
--- in: RowVersions as JSON     out: RowVersion, Id; the rows come in any order
 -- READPAST with READCOMMITTEDLOCK is legal with READ_COMMITTED_SNAPSHOT on and off. It never steps over rows
 -- that we have locked ourselves. The rest as in lock.
 SELECT q.RowVersion, LOWER(CONVERT(char(36), q.Id)) AS Id
@@ -233,8 +218,6 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: origins
 -- Returns what some rows are known by in an outbox.
--- in: RowVersions as JSON     out: RowVersion, Id, the header of the origin with what follows it, or NULL;
---     the rows come in any order
 -- Hints and the rest as in ids.
 SELECT q.RowVersion,
        LOWER(CONVERT(char(36), q.Id)) AS Id,
@@ -248,7 +231,6 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: headers_of
 -- Reads the headers of some rows.
--- in: RowVersions as JSON     out: RowVersion, headers; the rows come in any order
 -- Hints and the rest as in ids.
 SELECT q.RowVersion, CAST(q.Headers AS nvarchar(max))
 FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
@@ -257,8 +239,6 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: lock_in_transit
 -- Locks those of some rows that are free, and reads them whole.
--- in: RowVersions as JSON, ascending
--- out: RowVersion, Id, CorrelationId, ReplyToAddress, Expires, headers, body; the rows come in any order
 -- READPAST steps over rows that others hold. The rest as in lock. Columns as in read.
 SELECT q.RowVersion,
        LOWER(CONVERT(char(36), q.Id)) AS Id,
@@ -273,7 +253,6 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: lock
 -- Locks again what is left of a claim, and waits for rows that others hold.
--- in: RowVersions as JSON, ascending     out: RowVersion, bytes, Expires; the rows come in any order
 -- No READPAST: if the statement stepped over a row that another transaction holds and then rolls back, the
 -- row would later be deleted unprocessed. The statement reads Expires so that on a heap it locks the row
 -- itself. OPENJSON needs compatibility level 130. CAST: pyodbc sends a long text as ntext, which OPENJSON
@@ -290,7 +269,6 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: lock_range
 -- Locks again what is left of one run of a claim, and waits for rows that others hold.
--- in: first RowVersion, last RowVersion     out: RowVersion, bytes, Expires
 -- The index has its order, so that nothing is sorted.
 SELECT q.RowVersion, COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes, q.Expires
 FROM {queue} AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK)
@@ -300,7 +278,6 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: holders
 -- Returns who holds locks on rows of a table.
--- in: object id of the table, database     out: session, login, host, program
 -- The server names locks by hashes, so the statement cannot tell on which rows they lie. It needs VIEW SERVER
 -- STATE; without that right the caller says that it may not look. The statement considers only locks of this
 -- database. Parts of tables in other databases have the same numbers, and a person who reads a session's name
@@ -315,7 +292,6 @@ WHERE l.resource_type IN ('KEY', 'RID') AND l.request_status = 'GRANT' AND l.req
 
 -- name: delete
 -- Deletes a claim that this transaction has locked.
--- in: RowVersions as JSON     out: number of rows
 -- At most 2,400 rows a statement: where each row has a page to itself, they take 4,800 locks on one index,
 -- and 5,000 may escalate to a table lock. Each row is sought by its number as in lock. MAX_GRANT_PERCENT: the
 -- server may sort what it deletes by the key of another index.
@@ -326,7 +302,6 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delete_range
 -- Deletes one run of a claim that this transaction has locked.
--- in: first RowVersion, last RowVersion     out: number of rows
 -- At most 2,400 rows a statement.
 DELETE q
 FROM {queue} AS q WITH (ROWLOCK, FORCESEEK)
@@ -335,8 +310,6 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: waiting
 -- Returns what waits behind a row, by two probes of the index.
--- in: after which RowVersion
--- out: the first RowVersion that waits, the highest, headers of the oldest, the database's clock in UTC
 -- It does not count: the two numbers can be further apart than a bigint can say (error 8115). Headers are not
 -- read under READUNCOMMITTED: a value that lies off its row may be moved meanwhile, and error 7105 ends the
 -- connection, which holds a claim. Hints as in read.

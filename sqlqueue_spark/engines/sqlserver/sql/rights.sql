@@ -2,8 +2,6 @@
 
 -- name: rights
 -- Returns what the connected user may do with a table, among the rights of grants_receiver and grants_sender.
--- in: database, object id of the table     out: user, role, right, whether the user has it (NULL: the server
---     does not say)
 -- Rights that come by roles, by ownership or from above count too. HAS_PERMS_BY_NAME takes a name of at most
 -- 128 characters, and says nothing of a longer one.
 SELECT USER_NAME(),
@@ -22,7 +20,6 @@ WHERE t.object_id = :object_id
 
 -- name: power
 -- Returns what makes this user mightier than a job should be.
--- in: object id of a table     out: what it is or owns; no row where it is nothing of that
 SELECT p.power
 FROM {catalog}.sys.tables AS t
 JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id

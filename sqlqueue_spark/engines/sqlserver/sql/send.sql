@@ -11,7 +11,6 @@ SET TRANSACTION ISOLATION LEVEL :level
 -- Sends messages.
 -- in: the messages as JSON [[n, id, time of expiry, headers, body, correlation id, reply-to address,
 --     recoverable],…]
--- out: number of rows
 -- The sender needs INSERT on the table, but not SELECT. {columns} are those of the seven columns that the
 -- table has, quoted; the same list stands in the text twice. Not every table has all seven: Recoverable is
 -- being removed, some tables lack older columns, and a computed column takes no value. CAST: a long text

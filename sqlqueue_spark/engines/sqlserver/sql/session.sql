@@ -2,7 +2,6 @@
 
 -- name: session
 -- Sets the settings of a connection.
--- in: lock timeout (milliseconds)
 -- The caller writes the number into the text: the server undoes what a batch with parameters SETs at its end.
 -- XACT_ABORT: an error ends the whole transaction, so that nothing is ever half settled. NOCOUNT: we ask for
 -- each count with @@ROWCOUNT, so the server need not send a count for each statement of a trigger. TEXTSIZE:
@@ -22,7 +21,6 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- name: lock_timeout
 -- Sets how long a statement waits for a lock, until it is set again.
--- in: milliseconds
 -- The caller writes the number into the text: the server undoes what a batch with parameters SETs at its end.
 SET LOCK_TIMEOUT :lock_timeout
 

@@ -28,7 +28,6 @@ CREATE UNIQUE NONCLUSTERED INDEX Index_Mark ON {stage} (Task) WHERE Task = ''
 
 -- name: stage_hold
 -- Takes a stage for a source, for as long as the session lives.
--- in: the stage's full name, quoted
 -- It waits for LOCK_TIMEOUT. THROW as in create_lock; the words in front keep the two names apart.
 DECLARE @resource nvarchar(255) = LEFT(N'source of ' + CAST(:name AS nvarchar(max)), 255), @got int
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Session'
@@ -43,8 +42,7 @@ END
 
 -- name: stage_held
 -- Returns which other sessions hold a stage.
--- in: the stage's full name, quoted     out: session (NULL: only with VIEW SERVER STATE could we know who it
---     is)
+-- out: session (NULL: only with VIEW SERVER STATE could we know who it is)
 -- APPLOCK_TEST says 0 where the lock could not be had at once. The lock's name is that of stage_hold.
 SELECT CAST(NULL AS int)
 WHERE
@@ -53,7 +51,6 @@ WHERE
 
 -- name: stage_mark
 -- Returns the mark of a stage, and locks it.
--- out: the mark, as JSON; no row when the stage was never opened
 -- UPDLOCK makes two sinks of one batch add to the mark one after the other. INDEX: a plan that was made while
 -- the stage was empty scans the table. On a full stage it would lock every row, and wait for rows that are
 -- just being staged. RECOMPILE: where the database makes a parameter of every literal, the index would not
@@ -65,12 +62,10 @@ OPTION (RECOMPILE)
 
 -- name: stage_open
 -- Gives a stage its first mark.
--- in: the mark, as JSON
 INSERT INTO {stage} (Task, Destination, Headers) VALUES ('', N'', :mark)
 
 -- name: stage_seal
 -- Replaces the mark of a stage, which says whose it is and which rows count.
--- in: the mark, as JSON     out: number of rows
 -- INDEX as in stage_mark.
 UPDATE s
 SET Headers = :mark
@@ -79,7 +74,6 @@ WHERE s.Task = ''
 
 -- name: stage_last
 -- Returns the number of the last row on a stage.
--- out: the last RowVersion or NULL
 -- The number is read from the end of the clustered index. READUNCOMMITTED: a task of a dead attempt may still
 -- be staging. The statement must not wait for that task, and what the task adds later does not count either.
 SELECT MAX(RowVersion) FROM {stage} WITH (READUNCOMMITTED)
@@ -88,7 +82,6 @@ SELECT MAX(RowVersion) FROM {stage} WITH (READUNCOMMITTED)
 -- Puts messages on the stage.
 -- in: the task; the messages as JSON [[n, id, time of expiry, headers, body, correlation id, reply-to,
 --     destination],…]
--- out: number of rows
 -- It reads the JSON as insert does. Recoverable is 1, because every queue that has this column wants 1. The
 -- parameter has the type of its column.
 INSERT INTO {stage}
@@ -119,7 +112,6 @@ Task IN (
 
 -- name: stage_count
 -- Returns how many messages tasks have on a stage for each destination.
--- in: tasks as JSON, after which RowVersion     out: task, destination, messages
 -- MAX_GRANT_PERCENT, here and elsewhere: a sort or a hash for which the server expects wide rows may ask for
 -- a quarter of the memory for queries, and then waits for it and keeps it from others.
 -- https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-query#max_grant_percent--numeric_value
@@ -132,7 +124,6 @@ OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: stage_next
 -- Returns how far the next rows of a destination reach on a stage.
--- in: destination, tasks as JSON, after which RowVersion, how many     out: the last RowVersion or NULL
 SELECT MAX(RowVersion)
 FROM (
     SELECT RowVersion
@@ -147,7 +138,6 @@ OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: stage_move
 -- Sends staged messages to their destination, in the order of the stage.
--- in: destination, tasks as JSON, after which RowVersion, up to which     out: number of rows
 -- At most 2,400 rows a statement, as in delete. ORDER BY makes the identity follow the stage.
 INSERT INTO {queue} ({columns})
 SELECT {values}
@@ -160,7 +150,6 @@ OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: stage_rows
 -- Returns staged messages of a destination, which go to an error queue instead.
--- in: destination, tasks as JSON, after which RowVersion, up to which     out: Id, headers, body
 SELECT CAST(Id AS nvarchar(36)), Headers, Body
 FROM {stage}
 WHERE Destination = CAST(:destination AS nvarchar(776))
@@ -171,7 +160,6 @@ OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
--- in: destination, tasks as JSON     out: number of rows
 -- Any message will do, so there is no order, and nothing to sort.
 INSERT INTO {queue} ({columns})
 SELECT TOP (1) {values}

@@ -11,7 +11,6 @@ CREATE TABLE {subscriptions} (
 
 -- name: subscribers
 -- Returns who has subscribed to some types.
--- in: types as JSON     out: type, as it was asked for, address
 -- nvarchar(4000): a type of more than 200 characters has no subscriber, and must not be cut to one that is.
 -- BIN2 compares code by code, whatever the two collations are; trailing blanks it leaves out of account.
 SELECT j.Topic, s.QueueAddress
@@ -23,7 +22,6 @@ OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: subscriptions
 -- Returns all subscriptions.
--- out: endpoint, type, address
 SELECT s.Endpoint, s.Topic, s.QueueAddress
 FROM {subscriptions} AS s
 ORDER BY s.Topic, s.Endpoint
@@ -31,7 +29,6 @@ OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: subscribe
 -- Lets a queue have the events of some types, for an endpoint.
--- in: address, endpoint, types as JSON     out: number of rows
 -- TABLOCK and HOLDLOCK, as the transport's own statement has them: each session that subscribes waits for the
 -- others, and no other one inserts in between. BIN2 as in subscribers.
 MERGE {subscriptions} WITH (HOLDLOCK, TABLOCK) AS s
@@ -49,7 +46,6 @@ OPTION (MAX_GRANT_PERCENT = 10);
 
 -- name: unsubscribe
 -- Ends an endpoint's subscriptions to some types.
--- in: endpoint, types as JSON     out: number of rows
 DELETE s
 FROM {subscriptions} AS s
 WHERE s.Endpoint = CAST(:endpoint AS nvarchar(200)) COLLATE Latin1_General_BIN2
@@ -60,7 +56,6 @@ WHERE s.Endpoint = CAST(:endpoint AS nvarchar(200)) COLLATE Latin1_General_BIN2
 
 -- name: subscription_tables
 -- Returns the tables of subscriptions that this login may read.
--- out: schema, table
 -- COLLATE: the catalogue's columns have collations of their own.
 SELECT s.name, t.name
 FROM sys.tables AS t
@@ -77,7 +72,6 @@ ORDER BY s.name, t.name
 
 -- name: present_tables
 -- Returns which of some tables are there, as they were asked for.
--- in: schemas and tables, as two JSON arrays     out: schema, table
 -- Only tables to which the login has some right. COLLATE: the catalogue decides which names are the same.
 SELECT a.value, b.value
 FROM OPENJSON(CAST(:schemas AS nvarchar(max))) AS a
@@ -91,5 +85,4 @@ JOIN sys.tables AS t ON t.schema_id = s.schema_id
 
 -- name: remedy_subscription
 -- A remedy for people: ends the subscriptions of a queue that is not there.
--- in: its address
 DELETE FROM {subscriptions} WHERE QueueAddress = :address;

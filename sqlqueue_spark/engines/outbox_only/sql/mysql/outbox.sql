@@ -36,7 +36,6 @@ CREATE TABLE IF NOT EXISTS {outbox} (
 
 -- name: outbox_seen
 -- Returns which of some message ids are there.
--- in: message ids as JSON     out: message id, as it was asked for
 -- The character sets: without them the server would convert the ids to the connection's character set and to
 -- the schema's, and mangle letters that one of these does not know. nvarchar is utf8mb3, and the key does not
 -- serve a text of another character set. STRAIGHT_JOIN makes the server look up each id in the primary key.
@@ -61,7 +60,6 @@ WHERE o.PersistenceVersion = :version
 
 -- name: outbox_add
 -- Remembers message ids.
--- in: version of the writer, message ids as JSON     out: number of rows
 -- An id that is there already is error 1062. DISTINCT works in the column's character set: ids that are the
 -- same to its collation become one row. ORDER BY: twins insert in the same order, so they do not deadlock.
 -- Character sets as in outbox_seen.
@@ -92,7 +90,6 @@ ON DUPLICATE KEY UPDATE MessageId = MessageId
 
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.
--- in: seconds that an id is kept     out: number of rows
 -- SKIP LOCKED steps over rows that others hold, so that no session waits.
 DELETE o
 FROM (
@@ -107,7 +104,6 @@ STRAIGHT_JOIN {outbox} AS o ON o.MessageId = batch.MessageId
 
 -- name: outbox_report
 -- Returns what an outbox table holds.
--- out: rows, rows not dispatched, when the oldest row was dispatched, the database's clock in UTC
 SELECT COUNT(*),
        CAST(COALESCE(SUM(Dispatched = 0), 0) AS SIGNED),
        MIN(CASE WHEN Dispatched = 1 THEN DispatchedAt END),

@@ -50,7 +50,6 @@ END;
 
 -- name: outbox_seen
 -- Returns which of some message ids are there.
--- in: message ids as JSON     out: message id, as it was asked for
 -- TO_NCHAR gives the id the column's own type; without it the key would not serve. The hint makes the server
 -- look up each id in the primary key.
 SELECT /*+ LEADING(j) USE_NL(o) */ j.id
@@ -68,7 +67,6 @@ WHERE o.PersistenceVersion = :version
 
 -- name: outbox_add
 -- Remembers message ids.
--- in: version of the writer, message ids as JSON     out: number of rows
 -- An id that is there already is ORA-00001. ORDER BY: twins insert in one order, so they do not deadlock.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), :version, TO_CLOB('[]')
@@ -91,7 +89,6 @@ ORDER BY j.id
 
 -- name: outbox_clean
 -- Forgets some message ids that are old enough.
--- in: seconds that an id is kept     out: number of rows
 -- No DELETE steps over locked rows here, so a second cleanup waits for the first. Senders insert other rows
 -- and wait for neither.
 DELETE FROM {outbox}
@@ -101,7 +98,6 @@ WHERE Dispatched = 1
 
 -- name: outbox_report
 -- Returns what an outbox table holds.
--- out: rows, rows not dispatched, when the oldest row was dispatched, the database's clock in UTC
 SELECT COUNT(*),
        COALESCE(SUM(CASE WHEN Dispatched = 0 THEN 1 ELSE 0 END), 0),
        MIN(CASE WHEN Dispatched = 1 THEN DispatchedAt END),
