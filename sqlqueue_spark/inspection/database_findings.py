@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sqlqueue_spark.engines.open_connection import Connection
@@ -29,7 +29,6 @@ def of_database(connection: Connection) -> Iterator[Finding]:
         if why := left_alone(connection, table, looking=True):
             log.warning("not_looked_at table=%s: %s", table, why)
             continue
-        yield from _unquoted_subscriptions(connection, table)
         yield from _lost_subscriptions(connection, table)
 
 
@@ -63,20 +62,6 @@ def _published(connection: Connection) -> Iterator[Finding]:
         )
 
 
-def _unquoted_subscriptions(connection: Connection, table: Table) -> Iterator[Finding]:
-    dialect = connection.dialect
-    found = list(subscriptions.unquoted(connection, table))
-    if not found:
-        return
-    statement = dialect.render("remedy_subscriptions", subscriptions=dialect.table(table))
-    prefix = dialect.literal(f'{dialect.quote(table.schema)}."')
-    wrong = (
-        " without quotation marks, which a .NET endpoint reads as a schema and a table that are not there: "
-        "publishing the event fails"
-    )
-    yield _of_subscriptions(found, table, wrong, statement.written_out({"prefix": prefix}))
-
-
 def _lost_subscriptions(connection: Connection, table: Table) -> Iterator[Finding]:
     """Find subscriptions whose address cannot be read or whose queue is missing; one finding an address."""
     dialect = connection.dialect
@@ -84,21 +69,33 @@ def _lost_subscriptions(connection: Connection, table: Table) -> Iterator[Findin
     naming = Naming(default_schema=table.schema, quoted_addresses=dialect.quoted_addresses)
     by_address: dict[str, list[Subscription]] = {}
     for each in SubscriptionTable(connection, table).all():
-        if not (dialect.quoted_addresses and "." in each.address and '"' not in each.address):  # found above
-            by_address.setdefault(each.address, []).append(each)
-    places: dict[str, Table] = {}
+        by_address.setdefault(each.address, []).append(each)
+    places: dict[str, Sequence[Table]] = {}
     wrong: dict[str, str] = {}
     for address in by_address:
+        if read := subscriptions.unquoted(dialect, address):
+            places[address] = read
+            continue
         try:
             place = naming.table(address)
         except ConfigurationError:
             wrong[address] = "which is none"
         else:
             if place.catalog in (None, here):  # addresses in other databases cannot be checked from here
-                places[address] = replace(place, catalog=None)
-    there = subscriptions.present(connection, list(places.values()))
+                places[address] = [replace(place, catalog=None)]
+    there = subscriptions.present(connection, [each for tables in places.values() for each in tables])
     gone = "and there is no such table" + (", as far as this login sees" if dialect.hides_tables else "")
-    wrong |= {address: gone for address, place in places.items() if place not in there}
+    lost = [address for address, tables in places.items() if there.isdisjoint(tables)]
+    if misread := [address for address in lost if subscriptions.unquoted(dialect, address)]:
+        statement = dialect.render("remedy_subscriptions", subscriptions=dialect.table(table))
+        prefix = dialect.literal(f'{dialect.quote(table.schema)}."')
+        text = (
+            " without quotation marks, which a .NET endpoint reads as a schema and a table that are not "
+            "there: publishing the event fails"
+        )
+        found = [each for address in misread for each in by_address[address]]
+        yield _of_subscriptions(found, table, text, statement.written_out({"prefix": prefix}))
+    wrong |= {address: gone for address in lost if address not in misread}
     for address, why in wrong.items():
         statement = dialect.render("remedy_subscription", subscriptions=dialect.table(table))
         remedy_sql = statement.written_out({"address": dialect.literal(address)})

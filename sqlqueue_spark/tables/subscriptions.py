@@ -7,11 +7,12 @@ form (:meth:`Table.full_address`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connection import Connection, Row
 from sqlqueue_spark.engines.database import length_in
+from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
@@ -124,12 +125,11 @@ def readable_tables(connection: Connection) -> list[Table]:
     return [Table(table=name, schema=schema) for schema, name in rows]
 
 
-def unquoted(connection: Connection, table: Table) -> Iterator[Subscription]:
-    """The subscriptions whose address a .NET endpoint takes for that of another table."""
-    dialect = connection.dialect
-    statement = dialect.render("unquoted_subscriptions", subscriptions=dialect.table(table))
-    for row in connection.execute(statement, doing=f"looking at {table}"):
-        yield Subscription(*row)
+def unquoted(dialect: Dialect, address: str) -> list[Table]:
+    """The tables that an address without quotation marks may mean: a dot parts a schema from a table."""
+    dots = [at for at, letter in enumerate(address) if letter == "."]
+    reads = dialect.quoted_addresses and '"' not in address
+    return [Table(schema=address[:at], table=address[at + 1 :]) for at in dots] if reads else []
 
 
 def present(connection: Connection, tables: Sequence[Table]) -> set[Table]:

@@ -36,7 +36,7 @@ CATALOGUE = frozenset({
     *("columns", "database", "holders", "identity", "index_names", "indexes"),
     *("namesakes", "numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
     *("delayed_stored", "delayed_zone", "foreign_code", "power", "present_tables", "storage",
-      "subscription_tables", "tables", "unidentified", "unquoted_subscriptions"),
+      "subscription_tables", "tables", "unidentified"),
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes", "first_reader",
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "backend", "clock"),

@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS {subscriptions} (
 -- in: array, as text, of types     out: type, as it was asked for, address
 -- One look for all types of a chunk. The table has a row for an endpoint and type, and no index that begins
 -- with the type: the transport's own publishers read it whole, too. Without quotation marks a dot parts a
--- schema from a table, as in unquoted_subscriptions: where that table is there, the address comes quoted.
+-- schema from a table: X.Y is the table Y of the schema X. If that table is there, the address comes quoted.
 SELECT s.topic::text,
        coalesce('"' || replace(t.schema, '"', '""') || '"."' || replace(t.name, '"', '""') || '"',
            s.queueaddress)::text
@@ -67,22 +67,6 @@ WHERE c.relkind = 'r'
 GROUP BY n.nspname, c.relname
 HAVING count(*) = 3
 ORDER BY n.nspname, c.relname
-
--- name: unquoted_subscriptions
--- Returns subscriptions whose address a .NET endpoint takes for another table's.
--- out: endpoint, topic, address
--- Without quotation marks a dot parts a schema from a table: X.Y is the table Y of the schema X. So an
--- address is right where that table is there.
-SELECT s.endpoint::text, s.topic::text, s.queueaddress::text
-FROM {subscriptions} AS s
-WHERE strpos(s.queueaddress::text, '.') > 0 AND strpos(s.queueaddress::text, '"') = 0
-  AND NOT EXISTS (
-      SELECT 1
-      FROM pg_catalog.pg_class AS c
-      JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-      WHERE n.nspname::text || '.' || c.relname::text = s.queueaddress::text
-  )
-ORDER BY s.endpoint, s.topic
 
 -- name: present_tables
 -- Returns which of some tables are there.

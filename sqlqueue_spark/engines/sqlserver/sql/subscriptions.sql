@@ -67,9 +67,6 @@ GROUP BY s.name, t.name
 HAVING COUNT(*) = 3
 ORDER BY s.name, t.name
 
--- name: unquoted_subscriptions
--- Nothing to do: a dot in an address has no meaning here.
-
 -- name: present_tables
 -- Returns which of some tables are there, as they were asked for.
 -- Only tables to which the login has some right. COLLATE: the catalogue decides which names are the same.
@@ -81,7 +78,7 @@ JOIN sys.tables AS t ON t.schema_id = s.schema_id
     AND t.name = CAST(b.value AS nvarchar(776)) COLLATE CATALOG_DEFAULT
 
 -- name: remedy_subscriptions
--- Nothing to do, as in unquoted_subscriptions.
+-- Nothing to do: a dot in an address has no meaning here.
 
 -- name: remedy_subscription
 -- A remedy for people: ends the subscriptions of a queue that is not there.
