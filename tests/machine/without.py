@@ -22,7 +22,6 @@ from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding import held_batch, relock
 from sqlqueue_spark.receive.holding.held_batch import HeldBatch
 from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling
-from sqlqueue_spark.receive.holding.relock import Wanted
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.send.deliver import delivery, work
@@ -241,7 +240,7 @@ def every_queue_of_a_batch() -> Iterator[None]:
     """What is left of a batch over several queues is looked for in the first of them."""
     again = relock.locked_again
 
-    def of_the_first(session: QueueSession, wanted: Sequence[Wanted]) -> list[QueueRows]:
+    def of_the_first(session: QueueSession, wanted: Sequence[Offset]) -> list[QueueRows]:
         return again(session, wanted[:1])
 
     with mock.patch.object(held_batch, "locked_again", of_the_first):

@@ -14,7 +14,7 @@ from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding.done_file import DoneFile
 from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling, may_go_away
-from sqlqueue_spark.receive.holding.relock import Wanted, locked_again, say_not_taken_again
+from sqlqueue_spark.receive.holding.relock import locked_again, say_not_taken_again
 from sqlqueue_spark.receive.holding.settled_after_loss import known_to_the_sink
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
@@ -66,7 +66,7 @@ class HeldBatch:
             else:
                 self._release()
         if start is not None and start != self._settled:
-            session, parts = self._lock(start, Wanted.of(start), logged=True)
+            session, parts = self._lock(start, start.parts, logged=True)
             self._held = OpenClaim(None, start, parts, session, settling=Settling.THE_NEXT_PROCESS)
             self._settle()
 
@@ -158,7 +158,7 @@ class HeldBatch:
     def _replay(self, start: Offset | None, end: Offset) -> None:
         """Lock what is left of an unfinished batch again, and hold it."""
         self._release()
-        session, parts = self._lock(end, Wanted.of(end), logged=False)
+        session, parts = self._lock(end, end.parts, logged=False)
         self._held = OpenClaim(start, end, parts, session)
         if end.taken:
             say_not_taken_again(end)
@@ -168,10 +168,11 @@ class HeldBatch:
             log.warning("replaying queue=%s rows=%d taken_by_others=%d", session.name, left, wanted - left)
 
     def _lock(
-        self, end: Offset, wanted: Sequence[Wanted], *, logged: bool
+        self, end: Offset, wanted: Sequence[Offset], *, logged: bool
     ) -> tuple[QueueSession, list[QueueRows]]:
-        """Lock what is left of these rows of a batch.
+        """Lock what is left of a batch.
 
+        :param wanted: the rows of each queue, which may be fewer than those of ``end``.
         :param logged: whether Spark has logged the batch. Then these are only the rows to be settled.
         :returns: the session whose open transaction holds these rows, and the rows of each queue: none where
             they are others.

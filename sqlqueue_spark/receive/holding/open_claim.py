@@ -11,7 +11,7 @@ from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
-from sqlqueue_spark.receive.holding.relock import Wanted
+from sqlqueue_spark.receive.offset import Offset
 
 log = plain_text.logger(__name__)
 
@@ -36,14 +36,10 @@ class OpenClaim(NextBatch):
     #: How many rows of a lost claim were not there any more when it was locked again.
     gone: int = 0
 
-    def wanted(self) -> list[Wanted]:
+    def wanted(self) -> list[Offset]:
         """What is to be locked again when the transaction is lost."""
-        parts = {part.queue.name: part.rows for part in self.parts}
-        return [
-            Wanted(offset=each, live=parts[each.queue].live, expired=parts[each.queue].expired)
-            for each in self.end.parts
-            if each.queue in parts
-        ]
+        parts = {part.name: part for part in self.parts}
+        return [parts[each.queue].offset(each.identity) for each in self.end.parts if each.queue in parts]
 
     def settle(self, send: Callable[[QueueSession], int | None]) -> int | None:
         """Delete the rows, send what the batch has staged, and commit.

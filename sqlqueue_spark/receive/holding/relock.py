@@ -7,7 +7,6 @@ logged batch and its rows may still be there, and when Spark replays a batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError
@@ -15,43 +14,24 @@ from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.row_set import LOWEST, RowSet
+from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """Rows of one queue to lock again: those that an offset names, or what is known to be left of them."""
-
-    offset: Offset
-    live: RowSet
-    expired: RowSet
-
-    @classmethod
-    def of(cls, end: Offset) -> list[Wanted]:
-        """All rows of a batch."""
-        return [cls(offset=part, live=part.live, expired=part.expired) for part in end.parts]
-
-    @property
-    def count(self) -> int:
-        return len(self.live) + len(self.expired)
-
-
-def relock(queue: Queue, wanted: Wanted) -> Claimed | None:
-    """Lock what is left of a claim, and wait for rows that others hold.
+def relock(queue: Queue, wanted: Offset) -> Claimed | None:
+    """Lock what is left of the rows of one queue, and wait for rows that others hold.
 
     :returns: the rows; None where the rows with these numbers are not the claim's. None also for a batch of
         mode ``none``, which has claimed no rows: what its workers did not take was not emitted either.
     :raises RowsHeld: another session held a row for longer than ``lockTimeout``; the message says who.
     """
-    offset = wanted.offset
-    if offset.taken:
+    if wanted.taken:
         return None
-    if queue.identity() != offset.identity:
+    if queue.identity() != wanted.identity:
         log.warning("not_the_same_table queue=%s rows=%d: dropped and created again since; nothing of the "
-                    "batch is looked for", queue.table.name, wanted.count)  # fmt: skip
+                    "batch is looked for", queue.table.name, wanted.claimed)  # fmt: skip
         return None
     left = Claimed()
     try:
@@ -73,8 +53,8 @@ def relock(queue: Queue, wanted: Wanted) -> Claimed | None:
         ) from error
     if not left.rows:
         return left
-    there = queue.ids(list(offset.witnesses))
-    if there and all(offset.witnesses[row_version] == row_id for row_version, row_id in there.items()):
+    there = queue.ids(list(wanted.witnesses))
+    if there and all(wanted.witnesses[row_version] == row_id for row_version, row_id in there.items()):
         return _up_to(left, max(there))
     log.warning("not_the_same_rows queue=%s rows=%d: the rows with these numbers are other messages (the "
                 "table was truncated or restored), or every witness was taken; none is touched",
@@ -82,7 +62,7 @@ def relock(queue: Queue, wanted: Wanted) -> Claimed | None:
     return None
 
 
-def locked_again(session: QueueSession, wanted: Sequence[Wanted]) -> list[QueueRows]:
+def locked_again(session: QueueSession, wanted: Sequence[Offset]) -> list[QueueRows]:
     """Lock what is left of a batch, in each of its queues, in the open transaction. Errors as :func:`relock`.
 
     What a queue has no more, because it is gone or because its rows are others now, does not hold up the
@@ -90,17 +70,17 @@ def locked_again(session: QueueSession, wanted: Sequence[Wanted]) -> list[QueueR
     """
     while True:
         parts: list[QueueRows] = []
-        refused: list[Wanted] = []
+        refused: list[Offset] = []
         for each in wanted:
-            queue = session.named(each.offset.queue)
+            queue = session.named(each.queue)
             if queue is None:
                 log.warning("not_the_same_table queue=%s rows=%d: dropped since; nothing of the batch is "
-                            "looked for", each.offset.queue, each.count)  # fmt: skip
+                            "looked for", each.queue, each.claimed)  # fmt: skip
                 continue
             rows = relock(queue, each)
             if rows is None:
                 refused.append(each)
-            parts.append(QueueRows(queue, rows or Claimed(), each.offset.witnesses))
+            parts.append(QueueRows(queue, rows or Claimed(), each.witnesses))
         if not refused:
             return parts
         session.connection.rollback()  # it may have locked rows that are not the batch's
@@ -129,7 +109,7 @@ def _up_to(rows: Claimed, last: int) -> Claimed:
     return kept
 
 
-def _by_whom(queue: Queue, wanted: Wanted) -> str:
+def _by_whom(queue: Queue, wanted: Offset) -> str:
     try:
         queue.connection.rollback()
         holders = {holder for runs in (wanted.live, wanted.expired) if runs for holder in queue.holders(runs)}
