@@ -440,6 +440,40 @@ def test_a_run_does_not_end_as_if_a_locked_queue_were_empty(postgresql, monkeypa
         has_everything(stream, ids)
 
 
+def test_a_queue_that_fails_when_a_run_begins_does_not_hold_up_the_others(postgresql, guarded_url):
+    """Its rows come as soon as it can be looked at, up to the end that it has then."""
+    queues = Queues(postgresql, *FIVE)
+    ids = fill(queues)
+    postgresql.execute("GRANT SELECT, UPDATE, DELETE ON a, b, d, e TO guarded")
+    with streaming(postgresql, queues, queues=queues.listed, url=guarded_url, **SMALL) as stream:
+        stream.receiver.stop_at_present_end()
+        while stream.trigger():
+            pass
+        has_everything(stream, ids, "abde")
+        postgresql.execute("GRANT SELECT, UPDATE, DELETE ON c TO guarded")
+        eventually(lambda: not stream.trigger() and queues["c"].count() == 0)
+        queues["c"].insert(1, start=500)
+        assert not stream.trigger()
+        has_everything(stream, ids)
+
+
+def test_a_run_that_begins_while_a_queue_is_locked_does_not_end_without_it(postgresql, monkeypatch):
+    monkeypatch.setattr(database_retry, "RETRY_SECONDS", 1.0)
+    queues = Queues(postgresql, *FIVE)
+    ids = fill(queues)
+    with streaming(postgresql, queues, queues=queues.listed, **SMALL) as stream:
+        with queues["c"].session() as somebody:
+            cursor = somebody.connection.cursor()  # type: ignore[attr-defined] # a PostgreSQL session's own
+            cursor.execute("LOCK TABLE c IN ACCESS EXCLUSIVE MODE")
+            stream.receiver.stop_at_present_end()
+            with pytest.raises(TryAgain, match="locked by someone else while looking at c@"):
+                assert [stream.trigger() for _ in range(20)] == []
+            has_everything(stream, ids, "abde")
+        while stream.trigger():
+            pass
+        has_everything(stream, ids)
+
+
 def test_a_pattern_may_match_nothing_at_first(engine, monkeypatch):
     monkeypatch.setattr(stream_scanner, "_LIST_SECONDS", 1.0)
     clock = Clock()

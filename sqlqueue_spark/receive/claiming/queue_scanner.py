@@ -13,7 +13,7 @@ from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, Queu
 from sqlqueue_spark.receive.claiming.headroom import Headroom
 from sqlqueue_spark.receive.claiming.index_cleanup import IndexCleanup
 from sqlqueue_spark.receive.claiming.late_rows import Head
-from sqlqueue_spark.receive.claiming.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, QueueRows
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.claiming.set_aside import SetAside
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
@@ -44,14 +44,14 @@ class QueueScanner:
     """Looks at one queue, each time above what it has found last, and comes back for late rows below.
 
     :param name: the canonical name of the queue.
-    :param find: how to look, and what becomes of the rows that are found.
+    :param maker: how to look, and what becomes of the rows that are found.
     """
 
     def __init__(
         self,
         options: SourceOptions,
         pool: ConnectionPool,
-        find: Find,
+        maker: BatchMaker,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
         *,
@@ -60,7 +60,8 @@ class QueueScanner:
         size: BatchSize,
     ) -> None:
         self.table, self.name = table, name
-        self._find = find
+        self._maker = maker
+        self._find = maker.find
         self._clock = clock
         self.pace = PollBackoff(options.poll_interval, clock, sleep)
         #: It is told what was found, except late rows.
@@ -83,13 +84,20 @@ class QueueScanner:
     @property
     def bounded(self) -> bool:
         """Whether this run ends at a row (``Trigger.AvailableNow``)."""
-        return self.end != HIGHEST
+        return self._maker.bounded
+
+    def see_end(self, queue: Queue) -> None:
+        """See where a run ends that has an end: when it begins, or when the queue can first be looked at."""
+        if self.bounded and self.end == HIGHEST:
+            highest = queue.highest()
+            self.end = LOWEST if highest is None else highest
 
     def onward(self, turn: Turn) -> QueueRows | None:
         """What stands above what was found last, or anywhere when it is time to look there.
 
         A bounded run ends only when the whole table has no row for it, also none that was left to neighbours.
         """
+        self.see_end(turn.queue)
         after = self.head.next(self._clock())
         part = self._look(turn, self._find_onward, after, self.end)
         if part is None and self.bounded and (after != LOWEST or self.headroom.beside_neighbours):
@@ -98,6 +106,7 @@ class QueueScanner:
 
     def ahead(self, turn: Turn, after: int) -> QueueRows | None:
         """What a batch after the present one has; that one has in sight what is left to neighbours."""
+        self.see_end(turn.queue)
         part = self._find_above(turn.queue, after, self.end, turn.limits)
         turn.end(part)
         return part
@@ -117,7 +126,7 @@ class QueueScanner:
 
     def everything(self, turn: Turn) -> QueueRows | None:
         """Everything that is there now, also what is left to neighbours."""
-        highest = self.end if self.bounded else turn.queue.highest()
+        highest = self.end if self.end != HIGHEST else turn.queue.highest()
         return self._look(turn, self._find, LOWEST, LOWEST if highest is None else highest)
 
     def late_ranges(self) -> list[tuple[int, int]]:

@@ -126,11 +126,16 @@ class Scanner:
     def stop_at_present_end(self) -> None:
         """Claim nothing that arrives from now on."""
         self._list()
-        with self._pool.transaction() as session:
-            for member in self._members.values():
-                highest = session.at(member.table).highest()
-                member.end = LOWEST if highest is None else highest
         self._maker.bounded = True
+        with self._pool.borrowed() as session:
+            for member in self._members.values():
+                session.hurry()
+                try:
+                    with setting_aside(session, member.name):
+                        member.see_end(session.at(member.table))
+                except QueueFails as error:
+                    self._set_aside(session, member, error.cause)
+                session.rollback()
 
     def waiting(self) -> Json | None:
         """How many rows wait, how old the oldest is, how many were left to neighbours; all as last seen.
@@ -409,7 +414,7 @@ class Scanner:
         names = self._pool.names
         for table, name in names.items():
             if name not in self._members:
-                its = (self._options, self._pool, self._maker.find, self._clock, self._sleep)
+                its = (self._options, self._pool, self._maker, self._clock, self._sleep)
                 self._members[name] = QueueScanner(*its, table=table, name=name, size=self._size)
                 if self._listed:
                     log.info("queue_appeared queue=%s", name)
