@@ -27,8 +27,9 @@ JOINT_VERSION = 2
 INITIAL: Json = {"version": VERSION}
 
 _NO_WITNESSES: Mapping[int, str] = MappingProxyType({})
-#: What an offset says of the rows of one queue.
+#: What an offset says of the rows of one queue, and of the batch.
 _OF_A_QUEUE = ("queue", "table", "rows", "live", "expired", "witnesses")
+_OF_THE_BATCH = ("mode", "serial", "stage")
 
 
 class Offset:
@@ -38,6 +39,9 @@ class Offset:
     deleted, and may stand in a later batch again. ``serial`` counts on from batch to batch, so that two
     batches of the same rows have different offsets. A fail-over or a restore can bring back rows that were
     settled, and Spark would take the offset that it knows already for no news.
+
+    A *joint* offset names the rows of several queues: each of its ``parts`` those of one, ordered by name.
+    Queues that the batch has no rows of are not in it.
 
     An offset keeps its JSON as it was read: Spark and the stage know a batch by it. Two offsets are equal
     where their JSON is. Its rows are decoded when they are first asked for: a million scattered ones take a
@@ -66,6 +70,13 @@ class Offset:
         )
 
     @classmethod
+    def joint_of(cls, parts: Sequence[Offset]) -> Self:
+        """The joint offset of these rows. The parts' own modes, serials and stages do not count."""
+        its = [part.to_json() for part in sorted(parts, key=lambda part: part.queue)]
+        queues = [{key: each[key] for key in _OF_A_QUEUE} for each in its]
+        return cls._of({"version": JOINT_VERSION, "queues": queues})
+
+    @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Self | None:
         """Read an offset; None for the offset before the first batch.
 
@@ -73,15 +84,13 @@ class Offset:
         """
         if given == INITIAL:
             return None
-        if given.get("version") == JOINT_VERSION and "queues" in given:
-            return JointOffset._of(dict(given))  # type: ignore[return-value] # noqa: SLF001 -- its own kind
-        if given.get("version") != VERSION or "live" not in given:
-            raise ConfigurationError(
-                f"The checkpoint holds an offset that this version of sqlqueue cannot read (version "
-                f"{given.get('version')!r}, expected {VERSION} or {JOINT_VERSION}); use the version that "
-                "wrote it, or a new checkpoint."
-            )
-        return cls._of(dict(given))
+        version = given.get("version")
+        if (version == VERSION and "live" in given) or (version == JOINT_VERSION and "queues" in given):
+            return cls._of(dict(given))
+        raise ConfigurationError(
+            f"The checkpoint holds an offset that this version of sqlqueue cannot read (version {version!r}, "
+            f"expected {VERSION} or {JOINT_VERSION}); use the version that wrote it, or a new checkpoint."
+        )
 
     @classmethod
     def if_ours(cls, given: object) -> Self | None:
@@ -98,19 +107,22 @@ class Offset:
         return offset
 
     def _read(self, json: Json) -> None:
-        self._read_batch(json)
-        self.queue: str = json["queue"]
-        self.identity: str = json["table"]
-        #: The ids of some dozens of rows, by RowVersion.
-        self.witnesses = {int(row_version): str(row_id) for row_version, row_id in json["witnesses"].items()}
-
-    def _read_batch(self, json: Json) -> None:
-        """Read what belongs to the whole batch."""
         self._json = json
         self.mode: str = json.get("mode", RECEIVE_ONLY)
         self.serial: int = json.get("serial", 0)  # the first versions wrote none
         #: In mode ``sendsAtomicWithReceive`` the table where what the batch sends waits for its settling.
         self.stage = Table.from_text(json["stage"]) if json.get("stage") else None
+        self.joint = json["version"] == JOINT_VERSION
+        if self.joint:
+            batch = {"version": VERSION, **{key: json[key] for key in _OF_THE_BATCH if key in json}}
+            self._parts = tuple(self._of({**batch, **part}) for part in json["queues"])
+            #: For logs and errors.
+            self.queue: str = ", ".join(part.queue for part in self._parts) or "several queues"
+            return
+        self.queue = json["queue"]
+        self.identity: str = json["table"]
+        #: The ids of some dozens of rows, by RowVersion.
+        self.witnesses = {int(row_version): str(row_id) for row_version, row_id in json["witnesses"].items()}
 
     def to_json(self) -> Json:
         """The offset as Spark writes it. Equal offsets give equal texts."""
@@ -123,7 +135,7 @@ class Offset:
     @property
     def parts(self) -> tuple[Offset, ...]:
         """The rows of each queue that the batch has rows of."""
-        return (self,)
+        return self._parts if self.joint else (self,)
 
     @cached_property
     def live(self) -> RowSet:
@@ -141,6 +153,8 @@ class Offset:
     @property
     def empty(self) -> bool:
         """Whether there are no rows; decodes none."""
+        if self.joint:
+            return all(part.empty for part in self._parts)
         return not (self._json.get("rows") or self._json["expired"])
 
     @property
@@ -158,37 +172,6 @@ class Offset:
         return f"Offset({self._json})"
 
 
-class JointOffset(Offset):
-    """The rows of a micro-batch of several queues: for each what an :class:`Offset` has, ordered by name.
-
-    Queues that the batch has no rows of are not in it. Mode, serial and stage are the batch's, and stand in
-    it once.
-    """
-
-    def __init__(self, parts: Sequence[Offset]) -> None:
-        """:param parts: the rows of each queue. Their own modes, serials and stages do not count."""
-        its = [part._json for part in sorted(parts, key=lambda part: part.queue)]  # noqa: SLF001 -- its own
-        its = [{key: each[key] for key in _OF_A_QUEUE} for each in its]
-        self._read({"version": JOINT_VERSION, "queues": its})
-
-    def _read(self, json: Json) -> None:
-        self._read_batch(json)
-        batch: Json = {"version": VERSION}
-        batch.update((key, json[key]) for key in ("mode", "serial", "stage") if key in json)
-        of = Offset._of  # noqa: SLF001 -- its own kind
-        self._parts = tuple(of({**batch, **part}) for part in json["queues"])
-        #: For logs and errors.
-        self.queue = ", ".join(part.queue for part in self._parts) or "several queues"
-
-    @property
-    def parts(self) -> tuple[Offset, ...]:
-        return self._parts
-
-    @property
-    def empty(self) -> bool:
-        return all(part.empty for part in self._parts)
-
-
 def batch_offset(start: Offset | None, parts: Sequence[Offset], options: SourceOptions) -> Offset:
     """The offset of the batch after ``start``: that of its one queue, or for several queues a joint one."""
     own: dict[str, str | int] = {"serial": next_serial(start)}
@@ -196,7 +179,7 @@ def batch_offset(start: Offset | None, parts: Sequence[Offset], options: SourceO
         own["mode"] = options.transaction_mode
     if stage := stage_of(options):
         own["stage"] = stage.to_text()
-    (rows,) = [JointOffset(parts)] if options.several else parts
+    (rows,) = [Offset.joint_of(parts)] if options.several else parts
     return rows.saying(**own)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.receive.offset import INITIAL, JointOffset, Offset, next_serial
+from sqlqueue_spark.receive.offset import INITIAL, Offset, next_serial
 from sqlqueue_spark.row_set import RowSet
 
 OFFSET = Offset(
@@ -152,7 +152,7 @@ BILLING = Offset(
     expired=RowSet([(2, 3)]),
     witnesses={2: "00000000-0000-4000-8000-000000000002"},
 )
-JOINT = JointOffset([OFFSET, BILLING]).saying(
+JOINT = Offset.joint_of([OFFSET, BILLING]).saying(
     mode="sendsAtomicWithReceive", serial=7, stage="Forward.Outgoing@[dbo]"
 )
 
@@ -175,7 +175,7 @@ def test_an_offset_over_several_queues_names_the_part_of_each():
 def test_an_offset_over_several_queues_survives_the_log():
     read = Offset.from_json(json.loads(json.dumps(JOINT.to_json())))
     assert read == JOINT
-    assert isinstance(read, JointOffset)
+    assert read.joint
     assert [(part.queue, part.identity, part.live, part.expired, part.witnesses) for part in read.parts] == [
         (part.queue, part.identity, part.live, part.expired, part.witnesses) for part in (BILLING, OFFSET)
     ]
@@ -187,14 +187,16 @@ def test_an_offset_over_several_queues_survives_the_log():
 
 def test_the_same_rows_after_another_batch_have_another_offset():
     after = JOINT.saying(serial=next_serial(JOINT))
-    assert isinstance(after, JointOffset)
+    assert after.joint
     assert (after.serial, after.parts[0].serial) == (8, 8)
     assert after != JOINT
     assert JOINT.saying(process="5f1d") != JOINT
 
 
 def test_an_offset_of_no_rows_over_several_queues_is_empty():
-    nothing = JointOffset([]).saying(mode="sendsAtomicWithReceive", serial=1, stage="Forward.Outgoing@[dbo]")
+    nothing = Offset.joint_of([]).saying(
+        mode="sendsAtomicWithReceive", serial=1, stage="Forward.Outgoing@[dbo]"
+    )
     assert (nothing.empty, nothing.claimed, nothing.parts) == (True, 0, ())
     assert Offset.from_json(nothing.to_json()) == nothing
 
@@ -214,4 +216,4 @@ def test_an_offset_over_ten_queues_of_a_million_rows_is_small():
         )
         for number in range(10)
     ]
-    assert len(json.dumps(JointOffset(parts).saying(serial=1).to_json())) < 5_000
+    assert len(json.dumps(Offset.joint_of(parts).saying(serial=1).to_json())) < 5_000

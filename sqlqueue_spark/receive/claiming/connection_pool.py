@@ -14,7 +14,7 @@ from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.messages.addresses import Address, Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.claiming.queue_list import LOCKED_MS, opened, shown
-from sqlqueue_spark.receive.offset import JointOffset, Offset
+from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.tables import queue_table, queues
 from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.queues import Queue
@@ -205,15 +205,14 @@ class ConnectionPool:
                 f"The checkpoint belongs to queues of the database {elsewhere.pop()}, and the url leads to "
                 f"{own}; correct the option url, or give a new checkpoint folder."
             )
-        joint = isinstance(offset, JointOffset)
-        if not (joint or session.reads(offset.queue) or session.named(offset.queue) is None):
+        if not (offset.joint or session.reads(offset.queue) or session.named(offset.queue) is None):
             raise ConfigurationError(
                 f"The checkpoint belongs to the queue {offset.queue}, which is not among those of this "
                 f"stream ({self.title}); add it for the first start, or give a new checkpoint folder."
             )
 
     def _check_one_queue(self, offset: Offset, session: QueueSession) -> None:
-        if isinstance(offset, JointOffset):
+        if offset.joint:
             raise ConfigurationError(
                 f"The checkpoint belongs to a stream over several queues, not to {session.name} alone; give "
                 f"the option queues, which may also list one, such as {json.dumps([self._options.queue])}."
