@@ -13,26 +13,37 @@ is None. In mode ``none`` no claim is made: see :mod:`sqlqueue_spark.receive.cla
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from sqlqueue_spark import plain_text
-from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark import fail_points, plain_text
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
+from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY, SourceOptions
 from sqlqueue_spark.receive.claiming.claimed_batch import Claims
-from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
 from sqlqueue_spark.receive.claiming.destructive_look import Looks
-from sqlqueue_spark.receive.claiming.next_batch import BatchMaker
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, QueueRows
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
-from sqlqueue_spark.receive.holding.held_batch import HeldBatch
+from sqlqueue_spark.receive.holding.done_file import DoneFile
+from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling, may_go_away
+from sqlqueue_spark.receive.holding.relock import locked_again, say_not_taken_again
+from sqlqueue_spark.receive.holding.settled_after_loss import known_to_the_sink
+from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.reading.slices import Task
+from sqlqueue_spark.receive.reading.first_reading import FirstReadings
+from sqlqueue_spark.receive.reading.slices import Task, tasks_of
 from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
 
 
 class Receiver:
-    """Claims, plans and settles the micro-batches of one stream. It opens nothing until it is first asked."""
+    """Claims, plans and settles the micro-batches of one stream. It opens nothing until it is first asked.
+
+    Two threads use it, one at a time: Spark's thread, and the thread that watches ``doneFile`` and settles.
+    """
 
     def __init__(
         self,
@@ -48,7 +59,16 @@ class Receiver:
         takes = options.transaction_mode == NO_TRANSACTION
         self._maker: BatchMaker = Looks(options, clock, sleep) if takes else Claims(options, clock)
         self._scanner = Scanner(options, self._pool, self._maker, clock, sleep)
-        self._batch = HeldBatch(options, self._pool, self._scanner)
+        self._staging = StageDispatch(options, self._pool)
+        self._held: OpenClaim | None = None
+        self._settled: Offset | None = None
+        #: Of batches whose workers take the rows: who takes them, and the one of which Spark has the tasks.
+        self._readings = FirstReadings()
+        self._handed_out: Offset | None = None
+        path = options.done_file
+        self._done_file = None if path is None else DoneFile(Path(path), self.settle)
+        #: Held for whatever must not be settled in between.
+        self._one_at_a_time = threading.RLock()
         #: Whether the log has said that rows of a batch without limits stay in the queue; taken ones do not.
         self._told_of_everything = takes
 
@@ -70,12 +90,28 @@ class Receiver:
                 "queue until the stream is started again; take trigger(availableNow=True)",
                 self._options.title,
             )
-        with self._batch.lock:
+        with self._one_at_a_time:
             return self._pool.retried(lambda: self._latest(start, max_rows, sure=sure))
 
     def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
-        """The tasks of the batch that ends with ``end``; locks its rows again if they are not held here."""
-        return [] if end is None or start == end else self._batch.plan(start, end)
+        """The tasks of the batch that ends with ``end``; locks its rows again if they are not held here.
+
+        :raises ConfigurationError: workers take the rows, and Spark has the tasks already.
+        """
+        if end is None or start == end:
+            return []
+        with self._one_at_a_time:
+            if self._held is None or self._held.end != end:
+                self._pool.retried(lambda: self._replay(start, end))
+            held = self._held
+            assert held is not None, "a batch that is planned is held"
+            if self._done_file is not None:
+                self._done_file.watch()
+            if held.session is None:
+                self._hand_out(end)
+            fail_points.step(fail_points.OFFSET_LOGGED)
+            self._pool.retried(lambda: self._staging.open(start, end))
+            return tasks_of(held.parts, self._options, None if held.session else self._readings.begin())
 
     def finish(self, start: Offset | None, *, rows: bool) -> None:
         """Settle what is held if ``start`` is its offset; else give it back, and settle ``start``.
@@ -85,14 +121,17 @@ class Receiver:
 
         :param rows: whether the batch that follows has rows of this queue.
         """
-        with self._batch.lock:
-            self._pool.retried(lambda: self._batch.finish(start))
+        with self._one_at_a_time:
+            self._pool.retried(lambda: self._finish(start))
             if not rows:
-                self._pool.retried(lambda: self._batch.staging.take(start))
+                self._pool.retried(lambda: self._staging.take(start))
 
     def settle(self, end: Offset | None) -> None:
         """Delete and commit the held claim if ``end`` is its offset."""
-        self._batch.settle(end)
+        with self._one_at_a_time:
+            if self._held is not None and self._held.end == end:
+                self._pool.retried(self._settle)
+                self._scanner.batch_done()
 
     def stop_at_present_end(self) -> None:
         """Receive nothing that arrives from now on (``Trigger.AvailableNow``)."""
@@ -105,22 +144,133 @@ class Receiver:
     def close(self) -> None:
         """Settle the held batch if ``doneFile`` says so, else give it back; then end the connections."""
         try:
-            self._batch.close()
+            self._readings.close()
+            if self._done_file is not None:
+                self._done_file.close()
+            with self._one_at_a_time:
+                try:
+                    if self._done_file is not None and self._held is not None:
+                        self._done_file.look()
+                except SqlQueueError as error:  # the next start settles it
+                    log.warning("not_settled queue=%s: %s", self._options.title, error)
+                finally:
+                    self._release()
+                    self._staging.close()
         finally:
             self._scanner.close()
             self._pool.close()
 
+    # -- steps ----------------------------------------------------------------------------------
+
     def _latest(self, start: Offset | None, max_rows: int | None, *, sure: bool) -> Offset | None:
-        if (end := self._batch.claimed_after(start)) is not None:
-            return end
-        self._batch.finish(start)
+        held = self._held
+        next_process = held is not None and held.settling is Settling.THE_NEXT_PROCESS
+        if held is not None and held.start == start and not (held.lost or next_process):
+            return held.end  # claimed, and not begun
+        self._finish(start)
         if sure and self._scanner.due:  # an idle stream looks at its stage as often as at its queue
-            self._batch.staging.tidy(start)
-        self._batch.staging.hold()
+            self._staging.tidy(start)
+        self._staging.hold()
         claimed = self._scanner.next(start, max_rows)
         if claimed is None:
-            return self._batch.staging.named_after(start)
-        self._batch.hold(claimed)
+            return self._staging.named_after(start)
+        self._held = OpenClaim(claimed.start, claimed.end, claimed.parts, claimed.session)
+        if claimed.session is not None:
+            fail_points.step(fail_points.ROWS_LOCKED)
         self._maker.note(claimed)
         self._scanner.batch_runs(claimed)
         return claimed.end
+
+    def _finish(self, start: Offset | None) -> None:
+        """Settle what is held if ``start`` is its offset; else give it back, and settle ``start``."""
+        if self._held is not None:
+            if start == self._held.end:
+                self._settle()
+            else:
+                self._release()
+        if start is not None and start != self._settled:
+            session, parts = self._lock(start, start.parts, logged=True)
+            self._held = OpenClaim(None, start, parts, session, settling=Settling.THE_NEXT_PROCESS)
+            self._settle()
+
+    def _hand_out(self, end: Offset) -> None:
+        if self._handed_out == end:
+            raise ConfigurationError(
+                f"The query reads {self._options.title} twice in one batch (a union or a join of the stream "
+                "with itself), but with transactionMode none a row has gone with its first reading, so "
+                "nothing is taken; read the stream once, or take transactionMode receiveOnly."
+            )
+        self._handed_out = end
+
+    def _settle(self) -> None:
+        """Settle the held claim: its batch is logged. After a loss, lock and settle what is left of it."""
+        held = self._held
+        assert held is not None, "only what is held is settled"
+        if held.lost:
+            held = self._held = held.locked_again(*self._lock(held.end, held.wanted(), logged=True))
+        try:
+            sent = held.settle(lambda its: self._staging.send(its, held.end, deleting=held.count))
+        except ConnectionLost as error:
+            log.warning("claim_lost queue=%s rows=%d: %s", self._pool.title, held.count, error)
+            held.release()
+            self._scanner.look_from_start_next()
+            raise
+        except SqlQueueError as error:
+            held.release()
+            if may_go_away(error):
+                raise self._gave_up(held, error) from error
+            raise
+        if held.session is not None:
+            self._pool.give_back(held.session)
+        self._held, self._settled = None, held.end
+        self._staging.say_sent(held.end.stage, sent)
+        held.say_settled(self._pool.title)
+
+    def _gave_up(self, held: OpenClaim, error: SqlQueueError) -> SqlQueueError:
+        kinds = (QueueError, ConfigurationError)
+        kind = next((each for each in kinds if isinstance(error, each)), SqlQueueError)
+        seconds = round(self._options.command_timeout.total_seconds())
+        return kind(
+            f"The last batch of {self._pool.title} is done but could not be settled within commandTimeout "
+            f"({seconds} s): {error} Its {held.count} rows are free again; remove the cause and start the "
+            "stream, which settles them first: what another consumer takes before that is processed by both."
+        )
+
+    def _replay(self, start: Offset | None, end: Offset) -> None:
+        """Lock what is left of an unfinished batch again, and hold it."""
+        self._release()
+        session, parts = self._lock(end, end.parts, logged=False)
+        self._held = OpenClaim(start, end, parts, session)
+        if end.taken:
+            say_not_taken_again(end)
+        elif not end.empty:
+            wanted = sum(len(part.live) for part in end.parts)
+            left = sum(len(part.rows.live) for part in parts)
+            log.warning("replaying queue=%s rows=%d taken_by_others=%d", session.name, left, wanted - left)
+
+    def _lock(
+        self, end: Offset, wanted: Sequence[Offset], *, logged: bool
+    ) -> tuple[QueueSession, list[QueueRows]]:
+        """Lock what is left of a batch.
+
+        :param wanted: the rows of each queue, which may be fewer than those of ``end``.
+        :param logged: whether Spark has logged the batch. Then these are only the rows to be settled.
+        :returns: the session whose open transaction holds these rows, and the rows of each queue: none where
+            they are others.
+        """
+        with self._pool.lent() as session:
+            self._pool.check_belongs(end, session)
+            parts = locked_again(session, wanted)
+            if logged and self._options.outbox_endpoint is not None and end.mode == RECEIVE_ONLY:
+                parts = [known_to_the_sink(each, self._options) for each in parts]
+                self._scanner.look_from_start_next()
+        return session, parts
+
+    def _release(self) -> None:
+        """Give back to everybody what is held, and what was claimed ahead."""
+        self._scanner.give_up_ahead()
+        self._staging.forget()
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+            self._scanner.look_from_start_next()

@@ -103,7 +103,7 @@ def test_a_stop_gives_back_nothing_that_is_being_settled(engine, queue, tmp_path
     done = tmp_path / "done"
     with streaming(engine, queue, doneFile=str(done)) as stream:
         assert isinstance(stream.receiver.source, Receiver)
-        stream.receiver.source._batch._done_file = DoneFile(done, settle)
+        stream.receiver.source._done_file = DoneFile(done, settle)
         assert stream.trigger()
         told(done, stream.end(1))
         assert read.wait(10)

@@ -13,17 +13,17 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive import offset
+from sqlqueue_spark.receive import offset, receiver
 from sqlqueue_spark.receive.claiming import headroom, next_batch
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
-from sqlqueue_spark.receive.holding import held_batch, relock
-from sqlqueue_spark.receive.holding.held_batch import HeldBatch
+from sqlqueue_spark.receive.holding import relock
 from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.receiver import Receiver
 from sqlqueue_spark.send.deliver import delivery, work
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
 from sqlqueue_spark.send.deliver.at_home import AtHome
@@ -164,14 +164,14 @@ def turns_of_claims_ahead() -> Iterator[None]:
 @contextlib.contextmanager
 def recovery() -> Iterator[None]:
     """A new process leaves alone what is left of the last batch."""
-    finish = HeldBatch.finish
+    finish = Receiver._finish
 
-    def finish_own(self: HeldBatch, start: Offset | None) -> None:
+    def finish_own(self: Receiver, start: Offset | None) -> None:
         if self._held is None:
             self._settled = start
         finish(self, start)
 
-    with mock.patch.object(HeldBatch, "finish", finish_own):
+    with mock.patch.object(Receiver, "_finish", finish_own):
         yield
 
 
@@ -243,7 +243,7 @@ def every_queue_of_a_batch() -> Iterator[None]:
     def of_the_first(session: QueueSession, wanted: Sequence[Offset]) -> list[QueueRows]:
         return again(session, wanted[:1])
 
-    with mock.patch.object(held_batch, "locked_again", of_the_first):
+    with mock.patch.object(receiver, "locked_again", of_the_first):
         yield
 
 
@@ -300,7 +300,7 @@ def rows_that_the_outbox_knows() -> Iterator[None]:
     def all_of(part: QueueRows, _: SourceOptions) -> QueueRows:
         return part
 
-    with mock.patch.object(held_batch, "known_to_the_sink", all_of):
+    with mock.patch.object(receiver, "known_to_the_sink", all_of):
         yield
 
 
