@@ -12,7 +12,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES
-from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import Destinations, FrameColumns, Sender, Sent, builder_of, stage
 from sqlqueue_spark.send.compose.places import Places
@@ -45,10 +44,6 @@ class SendTask:
     #: Whether the batch is surely tried for the first time. A task that Spark tries again is not.
     first_try: bool = False
 
-    @property
-    def options(self) -> SinkOptions:
-        return self.destinations.options
-
     def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sent, untyped = self.sent(batches)
         yield pa.RecordBatch.from_pylist([{**asdict(sent), "untyped": untyped}], _SENT)
@@ -60,12 +55,12 @@ class SendTask:
         down = dict(self.down or {}) if waits else None
         task = TaskContext.get()  # None in a process of the user
         first_try = self.first_try and (task is None or task.attemptNumber() == 0)
-        with Sender(self.options, self.destinations, down, first_try=first_try) as sender:
+        with Sender(self.destinations, down, first_try=first_try) as sender:
             return sender.send(builder.compose(plain(batches))), builder.untyped.number
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         builder = builder_of(self.columns, self.destinations.places, self.answers)
-        staged = stage(self.options, self.destinations, builder.compose(plain(batches)))
+        staged = stage(self.destinations, builder.compose(plain(batches)))
         counts = {**asdict(staged.sent), "untyped": builder.untyped.number}
         yield pa.RecordBatch.from_pylist([{**vars(staged), **counts}], _STAGED)
 

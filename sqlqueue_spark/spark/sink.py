@@ -190,22 +190,16 @@ class SqlQueueSink:
             if columns.outcomes:
                 warn_if_computed_again(df, batch)
             last = self._last_run
-            sent_before = last is not None
             run = self._patience.retried(
                 lambda: prepare(
-                    self._options,
                     self._destinations,
+                    columns,
                     named,
-                    again=sent_before,
-                    delays=columns.delays,
-                    events=columns.events or self._options.publish,
                     batch=batch,
                     last=last,
                     down=None if self.databases is None else self.databases.down(),
-                    received=columns.tells_rows,
-                    stores=columns.outcomes,
                 ),
-                lambda _: sent_before,
+                lambda _: last is not None,
             )
             self._last_run = run
             rows = needed(df, columns)

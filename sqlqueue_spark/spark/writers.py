@@ -54,8 +54,7 @@ class _Writer:
         options = destinations.options
         columns = FrameColumns.of([(each.name, each.dataType.simpleString()) for each in schema], options)
         named = () if options.queue is None else (options.queue,)
-        events = columns.events or options.publish
-        prepare(options, destinations, named, delays=columns.delays, events=events)
+        prepare(destinations, columns, named)
         self._task = SendTask(columns, destinations)
 
     def _done(
@@ -88,7 +87,7 @@ class SqlQueueWriter(_Writer, DataSourceArrowWriter):
         self._check(destinations, schema)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        cleaner = OutboxCleaner(self._task.options)
+        cleaner = OutboxCleaner(self._task.destinations.options)
         self._done(messages, "", cleaner)
         cleaner.wait(_CLEANUP_SECONDS)  # the cleanup's process ends with the job
 

@@ -26,7 +26,7 @@ from tests.support.outcomes import (
     settled_all,
     stage_all,
 )
-from tests.support.sending import composed, send, sent_all
+from tests.support.sending import PLAIN, composed, send, sent_all
 from tests.support.stages import settled
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -272,9 +272,9 @@ def test_a_message_that_is_passed_on_atomically_is_acknowledged_when_it_is_settl
     given = options(engine, transactionMode="sendsAtomicWithReceive", stream="Sales")
     with settled(engine, "Sales"):
         destinations = Destinations(given)
-        run = prepare(given, destinations, ["billing"])
+        run = prepare(destinations, PLAIN, ["billing"])
         rows = composed(given, passed_on(engine, 1), destinations=destinations)
-        seal(given, [stage(given, destinations, rows)], run)
+        seal(given, [stage(destinations, rows)], run)
     assert [tables[name].count() for name in ("billing", "error")] == [1, 1]
     assert SUCCESSFUL in failed_in(tables["error"])[0]
 

@@ -193,7 +193,7 @@ def test_a_sink_that_knows_the_table_looks_again(scene, plain):
     given = options(scene.job, errorQueue="error")
     destinations = Destinations(given)
     for number in (1, 2):
-        with Sender(given, destinations) as sender:
+        with Sender(destinations) as sender:
             sender.send(composed(given, batch([number], Destination=plain), destinations=destinations))
         if number == 1:
             assert scene.stranger.took("plain") == 1

@@ -14,7 +14,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, prepare, seal, stage
 from tests.support.delayed import DelayedRows, headers_of, in_an_hour, move, mover
 from tests.support.messages import body, message_id, message_ids
-from tests.support.sending import batch, composed, ids_in, options, send, watched
+from tests.support.sending import batch, columns_of, composed, ids_in, options, send, watched
 from tests.support.stages import settled
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -100,7 +100,7 @@ def test_a_table_that_is_missing_is_an_error_with_the_remedy(engine, queue):
     with pytest.raises(QueueError, match="create it with: sqlqueue delayed create 'Sales@"):
         send(given, batch([1], DeliverAt=in_an_hour()))
     with pytest.raises(QueueError, match="sqlqueue delayed create"):
-        prepare(given, Destinations(given), ["orders"], delays=True)
+        prepare(Destinations(given), columns_of("DeliverAt"), ["orders"])
     assert queue.count() == 0
 
 
@@ -139,9 +139,9 @@ def test_an_atomic_batch_stores_when_it_is_settled(engine, queue, waiting):
     given = options(engine, transactionMode="sendsAtomicWithReceive", stream="Sales")
     with settled(engine, "Sales"):
         destinations = Destinations(given)
-        run = prepare(given, destinations, ["orders"], delays=True)
+        run = prepare(destinations, columns_of("DeliverAt"), ["orders"])
         rows = batch([1, 2, 3], DeliverAt=[due, None, due])
-        seal(given, [stage(given, destinations, composed(given, rows, destinations=destinations))], run)
+        seal(given, [stage(destinations, composed(given, rows, destinations=destinations))], run)
         assert waiting.count() == 0
     assert [(row.body, row.due) for row in waiting.rows()] == [(body(1), due), (body(3), due)]
     assert ids_in(queue) == [message_id(2)]

@@ -321,7 +321,7 @@ def test_an_event_goes_to_those_who_have_subscribed_as_recorded(postgresql):
         "EventType": [headers["NServiceBus.EnclosedMessageTypes"]],
         "ReplyToAddress": ["Interop.Recorder"],
     }
-    with Sender(given, Destinations(given)) as sender:
+    with Sender(Destinations(given)) as sender:
         assert sender.send(composed(given, pa.RecordBatch.from_pydict(event))) == Sent(sent=4)
     for queue in queues:
         (row,) = queue.rows()

@@ -15,6 +15,7 @@ from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Destinations, prepare
+from tests.support.sending import PLAIN
 
 HOSTILE = ["x'$(touch forged)", "a\n$(touch forged)", "\u202e`touch f`\x1b[3m", "--yes"]
 
@@ -51,10 +52,10 @@ def test_the_remedy_for_a_missing_queue_creates_that_queue(postgresql, tmp_path,
 def test_the_remedy_for_a_missing_destination_creates_it(postgresql, tmp_path, name):
     options = SinkOptions(url=postgresql.url, outbox="none")
     with pytest.raises(QueueError) as error:
-        prepare(options, Destinations(options), [name])
+        prepare(Destinations(options), PLAIN, [name])
     message = str(error.value).removesuffix(" Nothing of this batch was sent.")
     assert obeyed(postgresql, tmp_path, message) == name
-    prepare(options, Destinations(options), [name])
+    prepare(Destinations(options), PLAIN, [name])
 
 
 @pytest.mark.parametrize("endpoint", HOSTILE)
@@ -62,13 +63,13 @@ def test_the_remedies_for_a_missing_outbox_create_it(postgresql, tmp_path, endpo
     options = SinkOptions(url=postgresql.url, queue="orders", endpoint=endpoint)
     postgresql.create_queue()
     with pytest.raises(QueueError) as error:
-        prepare(options, Destinations(options), ["orders"])
+        prepare(Destinations(options), PLAIN, ["orders"])
     remedy = str(error.value)
     with pytest.raises(QueueError) as error:
         outbox_tables.report(ConnectionOptions(url=postgresql.url), endpoint)
     assert obeyed(postgresql, tmp_path, str(error.value)) == endpoint
     assert obeyed(postgresql, tmp_path, remedy) == endpoint
-    prepare(options, Destinations(options), ["orders"])
+    prepare(Destinations(options), PLAIN, ["orders"])
 
 
 def test_the_doctors_remedies_run_as_they_stand(postgresql, tmp_path):

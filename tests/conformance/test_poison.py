@@ -78,7 +78,7 @@ def forward(given, *batches: pa.RecordBatch) -> tuple[int, int, int]:
     destinations = Destinations(given)
     columns = FrameColumns(names={name: name for name in batches[0].schema.names})
     builder = builder_of(columns, destinations.places)
-    with Sender(given, destinations) as sender:
+    with Sender(destinations) as sender:
         done = sender.send(builder.compose(batches))
     return done.sent, done.repeated, done.failed
 

@@ -17,7 +17,7 @@ from tests.support.messages import body, message_id, message_ids
 from tests.support.outboxes import OutboxRows
 from tests.support.outcomes import failed_in, frame, outcome, outgoing, sent_to, settled_all, stage_all
 from tests.support.outcomes import options as outcome_options
-from tests.support.sending import batch, composed, ids_in, options, send
+from tests.support.sending import batch, columns_of, composed, ids_in, options, send
 from tests.support.stages import settled
 from tests.support.subscriptions import SubscriptionRows
 from tests.support.waiting import eventually
@@ -66,7 +66,7 @@ def publishing(engine, **more):
 
 def sent(given, *batches):
     destinations = Destinations(given)
-    with Sender(given, destinations) as sender:
+    with Sender(destinations) as sender:
         return sender.send(composed(given, *batches, destinations=destinations))
 
 
@@ -175,7 +175,7 @@ def test_a_large_batch_goes_out_in_transactions_as_large_as_any(engine, routing,
     given = publishing(engine)
     destinations = Destinations(given)
     chunks = composed(given, batch(range(CHUNK + 10), EventType=PLACED), destinations=destinations)
-    with Sender(given, destinations) as sender:
+    with Sender(destinations) as sender:
         assert sender.send(chunks) == Sent(sent=3 * (CHUNK + 10))
     for each in (billing, shipping, queue):
         assert ids_in(each) == message_ids(range(CHUNK + 10))
@@ -234,7 +234,7 @@ def test_without_a_table_of_subscriptions_nothing_is_sent(engine, queue):
         f"--default-schema '{schema}', or set defaultSchema to the schema in which it is."
     )
     with pytest.raises(QueueError) as caught:
-        prepare(given, Destinations(given), [], events=True)
+        prepare(Destinations(given), columns_of("EventType"), [])
     assert str(caught.value) == f"{said} Nothing of this batch was sent."
     with pytest.raises(QueueError) as caught:
         sent(given, batch([1], EventType=PLACED))
@@ -256,7 +256,7 @@ def test_a_publisher_needs_what_the_script_gives(postgresql, queue_of_billing, g
     ):
         sent(given, batch([1], EventType=PLACED))
     postgresql.execute(grants[1])
-    prepare(given, Destinations(given), (), events=True)
+    prepare(Destinations(given), columns_of("EventType"), ())
     assert sent(given, batch([1], EventType=PLACED)) == Sent(sent=1)
 
 
@@ -273,7 +273,7 @@ def test_a_subscriber_that_is_gone_costs_the_others_nothing(
     given = publishing(engine, errorQueue="error", outbox=outbox)
     events = batch(range(3), EventType=PLACED)
     destinations = Destinations(given)
-    with Sender(given, destinations) as sender:
+    with Sender(destinations) as sender:
         if when == "at the insert":
             assert sender.send(composed(given, batch([9], EventType=PLACED))) == Sent(sent=2)
         shipping.execute("DROP TABLE {table}")
@@ -330,7 +330,7 @@ def test_what_is_no_address_ends_no_publisher(engine, routing, billing, caplog, 
     routing.add(address, PLACED, endpoint="Odd\x1b")
     given = publishing(engine, outbox="none")
     destinations = Destinations(given)
-    with Sender(given, destinations) as sender:
+    with Sender(destinations) as sender:
         for number in range(3):
             events = composed(given, batch([number], EventType=PLACED), destinations=destinations)
             assert sender.send(events) == Sent(sent=1)
@@ -393,14 +393,14 @@ def test_a_worker_looks_again_after_a_few_seconds_and_takes_nothing_from_the_dri
     given = publishing(engine)
     driver = Destinations(given)
     routing.add(billing, PLACED)
-    with Sender(given, driver) as sender:
+    with Sender(driver) as sender:
         assert sender.send(composed(given, batch([0], EventType=PLACED))) == Sent(sent=1)
     routing.add(shipping, PLACED)
     worker = pickle.loads(pickle.dumps(driver))  # noqa: S301 -- as Spark sends it
     worker.subscribers()._clock = lambda: now[
         0
     ]  # the driver's clock is another one, so it is none of the public arguments
-    with Sender(given, worker) as sender:
+    with Sender(worker) as sender:
 
         def publish(number):
             return sender.send(composed(given, batch([number], EventType=PLACED)))
@@ -490,8 +490,8 @@ def atomic(engine, **more):
 def staged(given, *batches):
     """Stage and seal; returns what was counted, and the tables that the seal names."""
     destinations = Destinations(given)
-    run = prepare(given, destinations, (), events=True)
-    done = stage(given, destinations, composed(given, *batches, destinations=destinations))
+    run = prepare(destinations, columns_of("EventType"), ())
+    done = stage(destinations, composed(given, *batches, destinations=destinations))
     seal(given, [done], run)
     return done
 

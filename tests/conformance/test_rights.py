@@ -16,7 +16,7 @@ from tests.support.driver import streaming
 from tests.support.engines import Engine
 from tests.support.forwarding import NAME, forwarding, staged
 from tests.support.messages import message_ids
-from tests.support.sending import batch, ids_in, options, send
+from tests.support.sending import PLAIN, batch, ids_in, options, send
 
 pytestmark = [pytest.mark.needs("makes_logins"), pytest.mark.provokes("lock timeout")]  # as the stage's tests
 
@@ -86,7 +86,7 @@ def sender(engine_name):
 def send_with_outbox(engine, url):
     for first, mode in ((0, "optimistic"), (20, "pessimistic")):
         given = options(engine, url=url, outbox=mode)
-        prepare(given, Destinations(given), ["orders"])
+        prepare(Destinations(given), PLAIN, ["orders"])
         assert send(given, batch(range(first, first + 10))) == (10, 0)
         assert send(given, batch(range(first, first + 12))) == (2, 10)
     assert outbox_tables.cleanup(parsed(url), "Sales", timedelta(days=7)) == 0

@@ -10,6 +10,7 @@ from sqlqueue_spark.errors import NoRight
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Destinations, prepare
 from tests.command_line.test_cli import said
+from tests.support.sending import PLAIN
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_whoever_uses_an_outbox_is_told_its_rights(postgresql, guarded_url, act)
     acts = {
         "report": lambda: outbox_tables.report(options, "Sales"),
         "cleanup": lambda: outbox_tables.cleanup(options, "Sales", timedelta(days=7)),
-        "send": lambda: prepare(sink, Destinations(sink), ["orders"]),
+        "send": lambda: prepare(Destinations(sink), PLAIN, ["orders"]),
     }
     assert refusal(acts[act]) == (
         "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its table; sqlqueue script "

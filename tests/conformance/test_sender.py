@@ -30,7 +30,7 @@ from tests.support.messages import body, message_id, message_ids
 from tests.support.outboxes import OutboxRows
 from tests.support.postgresql import PostgresEngine, restart
 from tests.support.proxy import proxied
-from tests.support.sending import OUTBOXES, batch, composed, ids_in, options, send, steps, watched
+from tests.support.sending import OUTBOXES, PLAIN, batch, composed, ids_in, options, send, steps, watched
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -285,7 +285,7 @@ def test_a_batch_to_a_missing_destination_is_refused(engine, queue, sent):
     """The destination is named, and nothing is sent."""
     given = options(engine)
     with pytest.raises(QueueError) as caught:
-        prepare(given, Destinations(given), ["orders", "nowhere"])
+        prepare(Destinations(given), PLAIN, ["orders", "nowhere"])
     said = (
         f"There is no queue table nowhere@[{engine.default_schema}] to send to; create it with: sqlqueue create 'nowhere', "
         "or correct the destination or its schema."
@@ -300,7 +300,7 @@ def test_a_batch_to_a_missing_destination_is_refused(engine, queue, sent):
 def test_a_missing_destination_of_another_database_is_said_to_be_missing_there(engine, queue, elsewhere):
     given = options(engine, outbox="none", **{"endpoint.billing.url": elsewhere.url})
     with pytest.raises(QueueError) as caught:
-        prepare(given, Destinations(given), ["billing"])
+        prepare(Destinations(given), PLAIN, ["billing"])
     assert str(caught.value) == (
         f"There is no queue table billing@[{engine.default_schema}] to send to in the database of endpoint.billing.url; create it "
         "with: sqlqueue create 'billing', or correct the destination or its schema. Nothing of this batch was sent."
@@ -314,7 +314,7 @@ def test_a_missing_outbox_table_is_named_with_its_remedy(engine, queue, outbox):
     given = options(engine, outbox=outbox)
     table = OutboxRows(engine).table
     with pytest.raises(QueueError) as caught:
-        prepare(given, Destinations(given), ["orders"])
+        prepare(Destinations(given), PLAIN, ["orders"])
     assert str(caught.value) == (
         f"There is no outbox table {table}; create it with: sqlqueue outbox create 'Sales', or set outbox to none. Nothing "
         "of this batch was sent."
@@ -338,7 +338,7 @@ def test_an_outbox_that_is_partitioned_by_time_is_refused_before_anything_is_sen
     with pytest.raises(
         QueueError, match=r'^The outbox table "public"\."Sales_OutboxData" has no unique index .*primary key'
     ):
-        prepare(given, Destinations(given), ["orders"])
+        prepare(Destinations(given), PLAIN, ["orders"])
     assert queue.count() == 0
 
 
@@ -350,7 +350,7 @@ def test_two_endpoints_that_share_an_outbox_are_warned_of_once(engine, queue, ca
     send(first, batch(range(1)))
     assert [each for each in caplog.messages if each.startswith("shared_outbox")] == []
     for _ in range(2):
-        prepare(second, Destinations(second), ["orders"])
+        prepare(Destinations(second), PLAIN, ["orders"])
     (line,) = [each for each in caplog.messages if each.startswith("shared_outbox")]
     assert line.startswith(
         f"shared_outbox outbox={OutboxRows(engine, 'Shop_Spark').table} endpoint=Shop_Spark: another"
@@ -362,14 +362,14 @@ def test_a_missing_outbox_elsewhere_is_named_too(engine, queue, sent, elsewhere)
     elsewhere.create_queue("billing")
     given = options(engine, **{"endpoint.billing.url": elsewhere.url})
     with pytest.raises(QueueError, match=r"^There is no outbox table .*Sales_OutboxData"):
-        prepare(given, Destinations(given), ["orders", "billing"])
+        prepare(Destinations(given), PLAIN, ["orders", "billing"])
 
 
 def test_what_was_found_once_is_not_looked_for_again(engine, queue, sent):
     """A worker gets the destinations with their tables: it need not be able to look."""
     given = options(engine)
     found = Destinations(given)
-    prepare(given, found, ["orders"])
+    prepare(found, PLAIN, ["orders"])
 
     def never(target):
         raise AssertionError("it is known")
@@ -389,7 +389,7 @@ def test_a_sender_needs_no_right_to_read_a_destination(postgresql, guarded_url, 
     postgresql.execute(f"GRANT USAGE ON SEQUENCE orders_seq_seq TO {GUARDED_ROLE}")
     postgresql.execute(f'GRANT SELECT, INSERT ON "Sales_OutboxData" TO {GUARDED_ROLE}')
     given = options(PostgresEngine(guarded_url), outbox=outbox)
-    prepare(given, Destinations(given), ["orders"])
+    prepare(Destinations(given), PLAIN, ["orders"])
     rows = batch(range(5), TimeToBeReceived=timedelta(days=1))
     assert [send(given, rows) for _ in range(2)] == [(5, 0), (5, 0) if outbox == "none" else (0, 5)]
     assert queue.count() == (10 if outbox == "none" else 5)
@@ -628,7 +628,7 @@ def test_an_unclear_commit_without_an_outbox_is_reported(postgresql, deliver):
     queue = postgresql.create_queue()
     with (
         proxied(postgresql.url) as proxy,
-        Sender(given := without_outbox(proxy.url), Destinations(given)) as sender,
+        Sender(Destinations(given := without_outbox(proxy.url))) as sender,
     ):
         sender.send(composed(given, batch([0])))
         proxy.cut_at(b"COMMIT", deliver=deliver)
@@ -645,7 +645,7 @@ def test_a_break_before_the_commit_is_tried_again(postgresql):
     queue = postgresql.create_queue()
     with (
         proxied(postgresql.url) as proxy,
-        Sender(given := without_outbox(proxy.url), Destinations(given)) as sender,
+        Sender(Destinations(given := without_outbox(proxy.url))) as sender,
     ):
         sender.send(composed(given, batch([0])))
         proxy.cut_at(b"COPY", deliver=True)

@@ -17,7 +17,7 @@ from tests.support.kept_connections import forget
 from tests.support.messages import message_id, message_ids
 from tests.support.outboxes import OutboxRows
 from tests.support.postgresql import PostgresEngine
-from tests.support.sending import batch, composed, ids_in, options, send
+from tests.support.sending import PLAIN, batch, composed, ids_in, options, send
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
 
@@ -198,10 +198,10 @@ def test_keys_of_version_0_1_are_not_sought_in_vain(engine, queue, sent, outbox,
 
     monkeypatch.setattr(OutboxTable, "seen_of", seen_of)
     given = options(engine, outbox=outbox)
-    prepare(given, found := Destinations(given), ["orders"])
+    prepare(found := Destinations(given), PLAIN, ["orders"])
     sent.insert("old", version=EARLIER)
     for known in (found, Destinations(given)):  # as the driver found it before, and as a worker finds it now
-        with Sender(given, known) as sender:
+        with Sender(known) as sender:
             sender.send(composed(given, batch([7])))
     old = (message_id(7), earlier_copy(message_id(7), queue, engine), EARLIER)
     assert asked == [old]

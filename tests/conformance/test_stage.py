@@ -29,7 +29,7 @@ from tests.support.forwarding import NAME, STAGE, forwarding, staged
 from tests.support.messages import message_id, message_ids
 from tests.support.postgresql import PostgresEngine
 from tests.support.proxy import proxied
-from tests.support.sending import Outgoing, batch, composed, ids_in, options, outgoing_rows, send
+from tests.support.sending import PLAIN, Outgoing, batch, composed, ids_in, options, outgoing_rows, send
 from tests.support.stages import opened
 from tests.support.waiting import eventually
 
@@ -232,7 +232,7 @@ def test_a_message_on_the_stage_keeps_all_that_it_has(engine, queue, billing):
         with connection.transaction():
             found.create()
             run = found.open("claim")
-        seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, rows))], Run(name=run))
+        seal(atomic, [stage(Destinations(atomic), composed(atomic, rows))], Run(name=run))
         with connection.transaction():
             assert found.move("claim") == 1
     assert [dataclasses.replace(row, row_version=1) for row in billing.rows()] == queue.rows()
@@ -245,7 +245,7 @@ def test_a_message_on_the_stage_keeps_all_that_it_has(engine, queue, billing):
             found = Stage(connection, stage_table(engine, "Sales"))
             run = found.open("next")
         hour = batch([2], TimeToBeReceived=timedelta(hours=1))
-        seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, hour))], Run(name=run))
+        seal(atomic, [stage(Destinations(atomic), composed(atomic, hour))], Run(name=run))
         with connection.transaction():
             assert found.move("next") == 1
     lasts = billing.rows()[1].expires - before
@@ -266,7 +266,7 @@ def test_messages_to_two_addresses_keep_their_order(engine, queue, billing):
     with opened(engine) as (connection, found):
         with connection.transaction():
             run = found.open("claim")
-        seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, rows))], Run(name=run))
+        seal(atomic, [stage(Destinations(atomic), composed(atomic, rows))], Run(name=run))
         with connection.transaction():
             assert found.move("claim") == 12
     ours, others = [n for n in range(12) if n % 3 != 2], range(2, 12, 3)
@@ -293,13 +293,13 @@ def test_a_sink_whose_source_is_not_atomic_is_told_so(engine, queue, created):
         with opened(engine):
             pass
     with pytest.raises(ConfigurationError) as caught:
-        prepare(atomic, Destinations(atomic), ["orders"])
+        prepare(Destinations(atomic), PLAIN, ["orders"])
     assert str(caught.value) == UNOPENED.format(schema=engine.default_schema)
     if created:
         with pytest.raises(ConfigurationError) as caught:
             seal(
                 atomic,
-                [stage(atomic, Destinations(atomic), composed(atomic, batch(range(3))))],
+                [stage(Destinations(atomic), composed(atomic, batch(range(3))))],
                 Run(name="any"),
             )
         assert str(caught.value) == UNOPENED.format(schema=engine.default_schema)
@@ -311,7 +311,7 @@ def test_a_destination_in_another_database_is_refused(engine, queue, elsewhere):
     named = {"endpoint.billing.url": elsewhere.url}
     atomic = options(engine, transactionMode=ATOMIC, stream=NAME, **named)
     with pytest.raises(ConfigurationError) as caught:
-        prepare(atomic, Destinations(atomic), ["orders", "billing"])
+        prepare(Destinations(atomic), PLAIN, ["orders", "billing"])
     assert str(caught.value) == (
         "The destination 'billing' lies in another database, which transactionMode sendsAtomicWithReceive cannot reach in "
         "one transaction; send to it with receiveOnly and an outbox, or name a queue of this database as storeAndForward."

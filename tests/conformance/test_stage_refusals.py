@@ -125,7 +125,7 @@ def test_a_taken_id_is_found_before_the_batch_is_logged(engine, queue, billing):
     with opened(engine) as (connection, found):
         with connection.transaction():
             run = found.open("claim")
-        done = [stage(atomic, Destinations(atomic), composed(atomic, batch(range(10), Id=ids)))]
+        done = [stage(Destinations(atomic), composed(atomic, batch(range(10), Id=ids)))]
         with pytest.raises(QueueError) as caught:
             seal(atomic, done, Run(name=run), own_ids=True)
         text = str(caught.value)

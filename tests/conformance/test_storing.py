@@ -13,7 +13,7 @@ from tests.support.delayed import DelayedRows, move
 from tests.support.engines import QueueTable, with_catalog
 from tests.support.messages import message_id, message_ids, row_id
 from tests.support.outcomes import frame, outcome, outgoing, settled_all
-from tests.support.sending import batch, ids_in, options, send
+from tests.support.sending import PLAIN, batch, ids_in, options, send
 from tests.support.stored import DESTINATION, create_outbox
 from tests.support.subscriptions import SubscriptionRows
 
@@ -79,7 +79,7 @@ def test_a_message_with_an_empty_header_of_its_destination_is_stored_for_it_all_
 def test_messages_are_stored_for_a_database_that_was_never_reached(engine, orders, stored):
     url = "postgresql://127.0.0.1:9/nowhere"
     down = options(engine, storeAndForward="outgoing", errorQueue="error", **{"endpoint.Billing.url": url})
-    prepare(down, Destinations(down), ["Billing"])
+    prepare(Destinations(down), PLAIN, ["Billing"])
     assert send(down, batch(range(2), Destination="Billing")) == (2, 0)
     assert ids_in(stored) == message_ids(range(2))
 

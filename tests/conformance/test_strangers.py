@@ -275,7 +275,7 @@ def test_a_publisher_reads_no_table_of_subscriptions_with_code_of_strangers(logi
 
     def publish():
         destinations = Destinations(given)
-        with Sender(given, destinations) as sender:
+        with Sender(destinations) as sender:
             return sender.send(composed(given, events, destinations=destinations))
 
     assert publish() == Sent(sent=1)

@@ -15,7 +15,7 @@ from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import waiting_for
-from sqlqueue_spark.send import DatabaseWait, Destinations, FrameColumns, RemoteDatabases, Sent, prepare
+from sqlqueue_spark.send import DatabaseWait, Destinations, RemoteDatabases, Sent, prepare
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.spark.send_task import SendTask
 from sqlqueue_spark.spark.sink import SqlQueueSink
@@ -23,11 +23,11 @@ from tests.support.delayed import DelayedRows
 from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, watched_connections
 from tests.support.gate import gated
 from tests.support.messages import body
-from tests.support.sending import batch, options, send, steps
+from tests.support.sending import batch, columns_of, options, send, steps
 from tests.support.stored import create_home, create_outbox, numbers_in
 from tests.support.waiting import eventually
 
-COLUMNS = ("Queue", "RowVersion", "Id", "Headers", "Body", "Destination")
+COLUMNS = columns_of("Queue", "RowVersion", "Id", "Headers", "Body", "Destination")
 
 
 class Copies(Stream):
@@ -48,7 +48,7 @@ class Copies(Stream):
     def write(self, messages):
         super().write(messages)
         destinations = Destinations(self.given)
-        prepare(self.given, destinations, self.to, down=self.databases.down(), stores=False)
+        prepare(destinations, COLUMNS, self.to, down=self.databases.down())
         rows = [
             {
                 **each,
@@ -59,9 +59,8 @@ class Copies(Stream):
             for each in messages
             for to in self.to
         ]
-        frame = pa.table({name: [row[name] for row in rows] for name in COLUMNS})
-        columns = FrameColumns(names={name: name for name in COLUMNS})
-        task = SendTask(columns, destinations, self.databases.down())
+        frame = pa.table({name: [row[name] for row in rows] for name in COLUMNS.names})
+        task = SendTask(COLUMNS, destinations, self.databases.down())
         self.sent, _ = task.sent(iter(frame.to_batches()))
         self.databases.note(self.sent)
 
@@ -292,7 +291,7 @@ def test_a_task_of_plain_messages_fails_while_their_database_is_down(far, gate, 
     gate.shut()
     if known:
         databases.look()
-    columns = FrameColumns(names={name: name for name in ("Body", "MessageId")})
+    columns = columns_of("Body", "MessageId")
     task = SendTask(columns, Destinations(given), databases.down())
     with pytest.raises(ConnectionLost):
         task.sent(iter([batch(range(3))]))

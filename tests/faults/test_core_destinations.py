@@ -13,7 +13,7 @@ from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support import tampering
 from tests.support.messages import message_ids
-from tests.support.sending import batch, composed, ids_in, options
+from tests.support.sending import PLAIN, batch, composed, ids_in, options
 
 
 class Sink:
@@ -31,8 +31,8 @@ class Sink:
     def send(self, numbers):
         """Prepare on the driver, send on a worker, and forget after a failure, as the sink does."""
         try:
-            prepare(self.options, self.found, ["orders"])
-            with Sender(self.options, self.found) as sender:
+            prepare(self.found, PLAIN, ["orders"])
+            with Sender(self.found) as sender:
                 return sender.send(composed(self.options, batch(numbers)))
         except BaseException:
             self.found.forget()
@@ -117,17 +117,17 @@ def test_the_driver_looks_again_once_a_minute(engine, queue, sink, monkeypatch):
 def test_a_table_that_is_gone_is_said_within_a_minute(engine, queue, sink):
     """Before anything is staged for it."""
     tampering.drop(queue)
-    prepare(sink.options, sink.found, ["orders"])  # as it was found just now
+    prepare(sink.found, PLAIN, ["orders"])  # as it was found just now
     sink.now += 60
     with pytest.raises(
         QueueError,
         match=r"^There is no queue table orders@\S* to send to; .* Nothing of this batch was sent\.$",
     ):
-        prepare(sink.options, sink.found, ["orders"])
+        prepare(sink.found, PLAIN, ["orders"])
 
 
 def test_what_was_found_travels_to_the_workers(engine, queue, sink):
     sink.found._clock = Destinations(sink.options)._clock
     there = pickle.loads(pickle.dumps(sink.found))  # noqa: S301 -- as Spark sends it
-    with Sender(sink.options, there) as sender:
+    with Sender(there) as sender:
         assert sender.send(composed(sink.options, batch(range(2, 4)))) == Sent(sent=2)

@@ -15,7 +15,7 @@ from tests.support.delayed import DelayedRows
 from tests.support.driver import BATCH_WRITTEN, OFFSET_NOT_LOGGED, at_each_step, crash, watched_connections
 from tests.support.forwarding import NAME, Forward
 from tests.support.messages import message_ids, number_of
-from tests.support.outcomes import composed_outcomes, failure, frame, outgoing
+from tests.support.outcomes import AT_ONCE, composed_outcomes, failure, frame, outgoing
 from tests.support.sending import ids_in
 
 pytestmark = [pytest.mark.needs("reads_json_as_documented"), pytest.mark.provokes("lock timeout")]
@@ -37,16 +37,16 @@ class Handling(Forward):
         given = self.sink_options
         found = Destinations(given)
         batch = Batch(query=self.query, number=self.done, attempt=self._attempt)
-        run = self._last = prepare(given, found, [], batch=batch, last=self._last)
+        run = self._last = prepare(found, AT_ONCE, [], batch=batch, last=self._last)
         outcomes = [self._outcome(each) for each in messages]
         half = -(-len(outcomes) // 2)
         frames = [frame(each) for each in (outcomes[:half], outcomes[half:]) if each]
         made = [composed_outcomes(given, found, each) for each in frames]
         if given.transaction_mode == ATOMIC:
-            seal(given, [stage(given, found, each) for each in made], run)
+            seal(given, [stage(found, each) for each in made], run)
         else:
             for each in made:
-                with Sender(given, found) as sender:
+                with Sender(found) as sender:
                     sender.send(each)
 
     def _outcome(self, message):

@@ -20,7 +20,7 @@ from tests.support.driver import streaming
 from tests.support.messages import message_ids, row_ids
 from tests.support.pgbouncer import pooled
 from tests.support.postgresql import PostgresEngine
-from tests.support.sending import batch, composed, ids_in, options, watched
+from tests.support.sending import PLAIN, batch, composed, ids_in, options, watched
 
 pytestmark = pytest.mark.skipif(
     not pgbouncer.is_there(), reason="pgbouncer is missing; run: tests/install_packages.sh"
@@ -46,7 +46,7 @@ def receives(mode):
 
 def sends(url):
     given = options(PostgresEngine(url), outbox="none")
-    prepare(given, Destinations(given), ["orders"])
+    prepare(Destinations(given), PLAIN, ["orders"])
 
 
 ASKED = {
@@ -104,7 +104,7 @@ def test_a_sender_may_use_a_pooler_of_whole_sessions(postgresql):
     queue = postgresql.create_queue()
     with pooled(postgresql.url, "session") as url:
         given = options(PostgresEngine(url), outbox="none")
-        with Sender(given, Destinations(given)) as sender:
+        with Sender(Destinations(given)) as sender:
             assert sender.send(composed(given, batch(range(10)))) == Sent(sent=10)
     assert ids_in(queue) == message_ids(range(10))
 

@@ -154,7 +154,7 @@ def test_a_queue_that_is_dropped_between_the_look_and_the_insert(engine, routing
     destinations = Destinations(given)
     events = batch(range(COUNT), EventType=TYPE)
     dropping = at_step(fail_points.SUBSCRIBERS_FOUND, lambda: five[2].execute("DROP TABLE {table}"))
-    with watched(), steps(), Sender(given, destinations) as sender, dropping:
+    with watched(), steps(), Sender(destinations) as sender, dropping:
         done = sender.send(composed(given, events, destinations=destinations))
     assert done == Sent(sent=4 * COUNT, failed=COUNT)
     assert [ids_in(each) for each in five if each is not five[2]] == [message_ids(range(COUNT))] * 4
@@ -181,7 +181,7 @@ def test_all_that_an_outcome_publishes_goes_out_at_once(engine, queue, routing, 
 def test_a_connection_that_breaks_at_the_look_is_opened_again(engine, routing, five):
     given = options(engine, queue="Subscriber0")
     destinations = Destinations(given)
-    with Sender(given, destinations) as sender:
+    with Sender(destinations) as sender:
         assert sender.send(composed(given, batch([0]), destinations=destinations)) == Sent(sent=1)
         engine.cut_connections()
         assert sender.send(composed(given, batch([1], EventType=TYPE))) == Sent(sent=5)

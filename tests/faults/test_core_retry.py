@@ -15,7 +15,7 @@ from tests.conftest import GUARDED_PASSWORD
 from tests.support.driver import streaming
 from tests.support.messages import message_ids, row_ids
 from tests.support.postgresql import PostgresEngine
-from tests.support.sending import batch, composed, ids_in, options
+from tests.support.sending import PLAIN, batch, composed, ids_in, options
 
 
 @contextlib.contextmanager
@@ -87,11 +87,11 @@ def test_a_sender_waits_while_logins_are_refused(postgresql, guarded_url):
     postgresql.execute("GRANT USAGE ON SEQUENCE orders_seq_seq TO guarded")
     given = options(PostgresEngine(guarded_url), outbox="none")
     found = Destinations(given)
-    prepare(given, found, ["orders"])
-    with refusing_logins(postgresql), Sender(given, found) as sender:
+    run = prepare(found, PLAIN, ["orders"])
+    with refusing_logins(postgresql), Sender(found) as sender:
         assert sender.send(composed(given, batch(range(10)))) == Sent(sent=10)
     with refusing_logins(postgresql):
-        Retry("the test").retried(lambda: prepare(given, Destinations(given), ["orders"], again=True))
+        Retry("the test").retried(lambda: prepare(Destinations(given), PLAIN, ["orders"], last=run))
     assert ids_in(queue) == message_ids(range(10))
 
 

@@ -47,9 +47,9 @@ from tests.machine.world import (
     World,
     listed,
 )
-from tests.support.outcomes import composed_outcomes
+from tests.support.outcomes import AT_ONCE, composed_outcomes
 from tests.support.outcomes import frame as outcome_frame
-from tests.support.sending import composed
+from tests.support.sending import PLAIN, columns_of, composed
 
 OFFSET_NOT_LOGGED = "offset not logged"
 BATCH_WRITTEN = "batch written but not logged"
@@ -712,16 +712,10 @@ class Query:
         batch = Batch(
             query=f"query {self.checkpoint.query}", number=self.checkpoint.done, attempt=self.process
         )
+        plain = columns_of("EventType") if self.setup.publishes else PLAIN
+        columns = AT_ONCE if self.setup.handles else plain
         last = self._last_runs.get(sink)
-        run = self._last_runs[sink] = prepare(
-            given,
-            found,
-            addresses,
-            again=last is not None,
-            events=self.setup.publishes,
-            batch=batch,
-            last=last,
-        )
+        run = self._last_runs[sink] = prepare(found, columns, addresses, batch=batch, last=last)
         frames = (
             self._outcomes([message for message, _ in rows]) if self.setup.handles else self._frames(rows)
         )
@@ -730,10 +724,10 @@ class Query:
             return composed_outcomes(given, found, each) if self.setup.handles else composed(given, each)
 
         if given.transaction_mode == ATOMIC:
-            seal(given, [stage(given, found, make(each)) for each in frames], run)
+            seal(given, [stage(found, make(each)) for each in frames], run)
         else:
             for each in frames:
-                with Sender(given, found) as sender:
+                with Sender(found) as sender:
                     sender.send(make(each))
 
     def _outcomes(self, messages: list[dict[str, Any]]) -> list[pa.RecordBatch]:

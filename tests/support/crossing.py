@@ -4,6 +4,7 @@ import contextlib
 import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -70,7 +71,7 @@ class Crossing(Stream):
         columns, rows = self.columns_and_rows(messages)
         destinations = Destinations(self.places.home, self.places.away)
         down = self.databases.down()
-        prepare(self.places.home, destinations, (), down=down, stores=columns.outcomes)
+        prepare(destinations, replace(columns, outgoing={}), (), down=down)
         given = SendTask(columns, destinations, down)
         task: SendTask = pickle.loads(pickle.dumps(given))  # noqa: S301 -- as Spark sends it
         versions = rows["RowVersion"].to_pylist()

@@ -14,7 +14,7 @@ from sqlqueue_spark.tables.stages.stage import Run
 from sqlqueue_spark.tables.stages.stage_mark import Batch, Mark
 from tests.support.driver import Message, Read, Stream, watched_connections
 from tests.support.engines import Engine
-from tests.support.sending import composed
+from tests.support.sending import PLAIN, composed
 
 #: The name of the pipelines, and their stage.
 NAME = "Forward"
@@ -104,14 +104,14 @@ class Forward(Stream):
         found = Destinations(given)
         to = () if self.publishes else rows["Destination"].unique().to_pylist()
         batch = Batch(query=self.query, number=self.done, attempt=self._attempt)
-        run = self._last = prepare(given, found, to, batch=batch, last=self._last, events=self.publishes)
+        run = self._last = prepare(found, PLAIN, to, batch=batch, last=self._last)
         half = max(1, -(-rows.num_rows // 2))
         tasks = rows.combine_chunks().to_batches(max_chunksize=half)
         if given.transaction_mode == ATOMIC:
-            seal(given, [stage(given, found, composed(given, task)) for task in tasks], run)
+            seal(given, [stage(found, composed(given, task)) for task in tasks], run)
         else:
             for task in tasks:
-                with Sender(given, found) as sender:
+                with Sender(found) as sender:
                     sender.send(composed(given, task))
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -65,6 +66,8 @@ COLUMNS = FrameColumns(
     outgoing={each.name: each.name for each in _OUTGOING},
     failure={each.name: each.name for each in _FAILURE},
 )
+#: Those of a frame that sends nothing later, so that no table need be there for that.
+AT_ONCE = replace(COLUMNS, outgoing={})
 
 
 def options(engine: Engine, **more: str | None) -> SinkOptions:
@@ -128,15 +131,15 @@ def settle_all(given: SinkOptions, *frames: pa.RecordBatch) -> tuple[int, int, i
 def settled_all(given: SinkOptions, *frames: pa.RecordBatch) -> Sent:
     """As :func:`settle_all`; returns all that became of the messages."""
     destinations = Destinations(given)
-    with Sender(given, destinations) as sender:
+    with Sender(destinations) as sender:
         return sender.send(composed_outcomes(given, destinations, *frames))
 
 
 def stage_all(given: SinkOptions, *frames: pa.RecordBatch) -> tuple[int, int]:
     """Stage outcomes as one task of an atomic batch does, and seal; returns how many rows it staged and how many have failed."""
     destinations = Destinations(given)
-    run = prepare(given, destinations, ())
-    staged = stage(given, destinations, composed_outcomes(given, destinations, *frames))
+    run = prepare(destinations, AT_ONCE, ())
+    staged = stage(destinations, composed_outcomes(given, destinations, *frames))
     seal(given, [staged], run)
     return staged.rows, staged.sent.failed
 

@@ -71,6 +71,15 @@ def options(engine: Engine, **more: str) -> SinkOptions:
     return SinkOptions.parse({"url": engine.url, "endpoint": "Sales", "queue": "orders", **more})
 
 
+def columns_of(*names: str) -> FrameColumns:
+    """The columns of a frame that are spelled as we do."""
+    return FrameColumns(names={name: name for name in names})
+
+
+#: Those of a frame of plain messages.
+PLAIN = columns_of("Headers", "Body")
+
+
 def composed(
     given: SinkOptions, *batches: pa.RecordBatch, destinations: Destinations | None = None
 ) -> list[Chunk]:
@@ -79,7 +88,7 @@ def composed(
         chunk
         for each in batches
         for chunk in builder_of(
-            FrameColumns(names={name: name for name in each.schema.names}),
+            columns_of(*each.schema.names),
             (destinations or Destinations(given)).places,
         ).compose([each])
     ]
@@ -97,7 +106,7 @@ def sent_all(given: SinkOptions, *batches: pa.RecordBatch, first_try: bool = Fal
     :param first_try: whether their batch is surely tried for the first time.
     """
     destinations = Destinations(given)
-    with Sender(given, destinations, first_try=first_try) as sender:
+    with Sender(destinations, first_try=first_try) as sender:
         return sender.send(composed(given, *batches, destinations=destinations))
 
 

@@ -203,7 +203,7 @@ def isolated(level: str) -> Action:
     def action(connection: Connection) -> object:
         given = {"url": connection.target.url, "endpoint": "Sales", "isolationLevel": level}
         options = SinkOptions.parse(given)
-        with Sender(options, Destinations(options)) as sender:
+        with Sender(Destinations(options)) as sender:
             return sender._connected(connection.target) is connection
 
     return action

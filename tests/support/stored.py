@@ -20,6 +20,7 @@ from tests.support.delayed import DelayedRows
 from tests.support.driver import Message, Stream, watched_connections
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, row_id
+from tests.support.sending import columns_of
 
 DESTINATION, EVENT = "$.store-and-forward.destination", "$.store-and-forward.eventtype"
 GIVE_UP_AT, WAITS_FOR = "sqlqueue.GiveUpAt", "sqlqueue.WaitsFor"
@@ -105,6 +106,10 @@ class StoreAndForward(Stream):
         self.nothing = "Outgoing" if of_job.local_queue is None else "Failure"
         self.sent = Sent()
 
+    @property
+    def columns(self) -> FrameColumns:
+        return columns_of(*_COLUMNS, "Queue", self.nothing)
+
     def restart_databases(self) -> None:
         """What the job knows of databases is gone with its process."""
         self.databases = type(self.databases)(Places(self.home, self.other), self.table.address)
@@ -135,7 +140,7 @@ class StoreAndForward(Stream):
         """Send a batch as the job's sink does, in two tasks."""
         super().write(messages)
         destinations = Destinations(self.home, self.other)
-        prepare(self.home, destinations, (), down=self.databases.down())
+        prepare(destinations, self.columns, (), down=self.databases.down())
         done = Sent()
         half = max(1, -(-len(messages) // 2))
         for part in (messages[:half], messages[half:]):
@@ -148,7 +153,7 @@ class StoreAndForward(Stream):
         self, destinations: Destinations, queue: str, rows: Sequence[Message], *, first_try: bool = False
     ) -> Sent:
         given = SendTask(
-            FrameColumns(names={name: name for name in (*_COLUMNS, "Queue", self.nothing)}),
+            self.columns,
             destinations,
             self.databases.down(),
             Places(self.home, self.home),

@@ -46,10 +46,10 @@ def test_what_is_sent_stops_no_neighbour(recorder, path, received):
     row = frame(Body=None, Headers=HEADERS, ReplyToAddress="Shop.Web", **received)
     chunks = composed(given, row, destinations=destinations)
     if path == "a queue":
-        with Sender(given, destinations) as sender:
+        with Sender(destinations) as sender:
             assert sender.send(chunks).sent == 1
     else:
-        assert stage(given, destinations, chunks).rows == 1
+        assert stage(destinations, chunks).rows == 1
     headers, *columns = inserted(recorder)
     assert {type(each) for each in headers.values()} == {str}
     assert headers.items() >= {
@@ -69,7 +69,7 @@ def test_what_is_sent_stops_no_neighbour(recorder, path, received):
 def test_a_reply_address_keeps_the_schema_and_the_catalog_that_it_has(recorder, given, full):
     options = SinkOptions.parse({"url": recorder.url, "queue": "orders", "outbox": "none"})
     destinations = Destinations(options)
-    with Sender(options, destinations) as sender:
+    with Sender(destinations) as sender:
         sender.send(composed(options, frame(Body=b"", ReplyToAddress=given), destinations=destinations))
     headers, *_, reply_to = inserted(recorder)
     assert headers["NServiceBus.ReplyToAddress"] == reply_to == full

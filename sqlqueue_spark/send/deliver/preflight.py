@@ -9,6 +9,7 @@ from sqlqueue_spark.engines.open_connection import Connection, Target, one_each
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.deliver.destinations import (
     Connected,
     Destinations,
@@ -24,31 +25,21 @@ log = logger(__name__)
 
 
 def prepare(
-    options: SinkOptions,
     destinations: Destinations,
+    columns: FrameColumns,
     addresses: Iterable[str],
     *,
-    again: bool = False,
-    delays: bool = False,
-    events: bool = False,
     batch: Batch = NO_BATCH,
     last: Run | None = None,
     down: Collection[Target] | None = None,
-    received: bool = False,
-    stores: bool = True,
 ) -> Run:
     """Find the tables that these addresses mean, the error queue, and the outbox in each of their databases.
 
     Where there is an error queue, any other address may be missing: messages to it go there.
 
-    :param again: whether the sink has reached these databases before. If so, it waits for one that refuses
+    :param columns: those of the batch's frame.
+    :param last: what this returned for the sink's last batch. After one, it waits for a database that refuses
         connections.
-    :param delays: whether messages may wait until they are due; then the tables for that are found too.
-    :param events: whether messages are published; then the table of subscriptions must be there.
-    :param batch: the batch to send.
-    :param last: what this returned for the sink's last batch.
-    :param received: whether rows were received: what becomes of them is known at home.
-    :param stores: whether the queue of the rows may store what is for an error or audit queue elsewhere.
     :param down: the databases that are down, where rows for them wait; None where they do not.
     :returns: what an atomic pipeline's batch is staged for.
 
@@ -56,6 +47,7 @@ def prepare(
     :raises ConfigurationError: an address or a name is impossible, or no atomic source holds the stage of an
         atomic pipeline.
     """
+    options = destinations.options
     destinations.forget_if_old()
     addresses = list(addresses)
     if options.transaction_mode == ATOMIC and options.error_queue is None:
@@ -68,19 +60,19 @@ def prepare(
         look_for_versions(its, destinations, opened)
 
     remembers: Callable[[Connection], object] = check if options.uses_outbox else id
-    with one_each(again=again, opened=remembers) as connected:
+    with one_each(again=last is not None, opened=remembers) as connected:
         if options.transaction_mode == ATOMIC:
             run = _enter(options, connected(Target.of(options)), batch, last)
             has_sent(destinations, connected(Target.of(options)))
         elif options.stream and last is None:
             _look_back(options, connected(Target.of(options)), batch)
         try:
-            _find(destinations, addresses, connected, down, stores=stores)
-            if events:
+            _find(destinations, addresses, connected, down, stores=columns.outcomes)
+            if columns.events or options.publish:
                 destinations.subscribers().check(connected)
-            for target in destinations.databases() if delays else ():
+            for target in destinations.databases() if columns.delays else ():
                 destinations.waiting(destinations.sends_later(target), connected)
-            if received:
+            if columns.tells_rows:  # what becomes of them is known at home
                 connected(destinations.places.at_home)
         except QueueError as error:
             raise QueueError(f"{error} Nothing of this batch was sent.") from error
@@ -99,6 +91,8 @@ def _find(
 
     Where there is an error queue, the tasks find out too what is missing: messages fail then. Where messages
     are only stored for another database, that one is not asked.
+
+    :param stores: whether the queue of the rows may store what is for an error or audit queue elsewhere.
     """
     places = destinations.places
     store = places.home.store_and_forward

@@ -27,7 +27,7 @@ from sqlqueue_spark.errors import (
     TryAgain,
 )
 from sqlqueue_spark.messages.failure_headers import Failure
-from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.options import ATOMIC
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.composed import NOTHING
@@ -67,14 +67,9 @@ class Sender:
     """
 
     def __init__(
-        self,
-        options: SinkOptions,
-        destinations: Destinations,
-        down: dict[Target, str] | None = None,
-        *,
-        first_try: bool = False,
+        self, destinations: Destinations, down: dict[Target, str] | None = None, *, first_try: bool = False
     ) -> None:
-        self._options = options
+        self._options = options = destinations.options
         self._destinations = destinations
         self._places = destinations.places
         self._home = destinations.places.at_home

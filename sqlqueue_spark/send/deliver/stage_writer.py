@@ -48,7 +48,7 @@ class Staged:
     sent: Sent = field(default_factory=Sent)
 
 
-def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Chunk]) -> Staged:
+def stage(destinations: Destinations, chunks: Iterable[Chunk]) -> Staged:
     """Stage chunks in their order, under a new name for the task, which no other attempt has.
 
     Chunks are committed one by one. A task that fails leaves rows on the stage. They never count, and they go
@@ -56,7 +56,7 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Chu
 
     :raises TryAgain: the database gave way too often, or it is not known whether a chunk was committed.
     """
-    with _StageWriter(options, destinations) as writer:
+    with _StageWriter(destinations) as writer:
         sent = writer.send(chunks)
     return Staged(
         task=writer.task,
@@ -117,15 +117,15 @@ class _StageWriter(Sender):
     It tries again as long as it is certain that the chunk is not on the stage.
     """
 
-    def __init__(self, options: SinkOptions, destinations: Destinations) -> None:
-        super().__init__(options, destinations)
+    def __init__(self, destinations: Destinations) -> None:
+        super().__init__(destinations)
         self.task = str(uuid.uuid4())
         #: The names of the tables that messages go to, each with the number of messages.
         self.staged: Counter[str] = Counter()
         #: Those that messages have named, and no option.
         self.named: set[str] = set()
         self._committing = False
-        self._retry = Retry(f"staging by {options.sender}")
+        self._retry = Retry(f"staging by {self._options.sender}")
 
     def _delivered(self, target: Target, work: Work) -> tuple[Decision, Sent]:
         return self._retried(target, lambda: self._staged(work), lambda _: not self._committing)
