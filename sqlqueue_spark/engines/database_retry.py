@@ -25,6 +25,8 @@ RETRY_SECONDS = 60.0
 BREAKER_SECONDS = 30.0
 #: The first and the longest pause in seconds. Pauses double, with up to ``JITTER`` seconds by chance.
 FIRST_PAUSE, LONGEST_PAUSE, JITTER = 0.05, 5.0, 1.0
+#: The longest time between two looks whether to stop.
+_LOOK_SECONDS = 0.2
 
 
 #: Whether a step of ours is just being repeated.
@@ -118,3 +120,11 @@ class Retry:
         if self._told:
             log.warning("works_again %s", self._what)
         self._failing_since, self._told = None, False
+
+
+def paused(seconds: float, is_asked: Callable[[], bool]) -> bool:
+    """Wait, but no longer than until the program is asked to stop; returns whether it is."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and not is_asked():
+        time.sleep(min(left, _LOOK_SECONDS))
+    return is_asked()

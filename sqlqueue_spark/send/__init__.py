@@ -11,12 +11,11 @@ from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.deliver.stage_writer import Staged, seal, stage
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.send.waiting.databases_down import DatabaseWait, RemoteDatabases
+from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases, database_came_back
 
 __all__ = [
     "Chunk",
     "Composed",
-    "DatabaseWait",
     "Destinations",
     "FrameColumns",
     "MessageBuilder",
@@ -27,6 +26,7 @@ __all__ = [
     "Staged",
     "builder_of",
     "check_one_database",
+    "database_came_back",
     "prepare",
     "seal",
     "stage",

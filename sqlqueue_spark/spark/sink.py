@@ -14,12 +14,12 @@ from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import written
 from sqlqueue_spark.send import (
-    DatabaseWait,
     Destinations,
     FrameColumns,
     RemoteDatabases,
     Sent,
     Staged,
+    database_came_back,
     prepare,
     seal,
 )
@@ -169,8 +169,9 @@ class SqlQueueSink:
             try:
                 self._send_batch(df, batch_id)
             except Exception as error:
-                wait = DatabaseWait(self.places, bool(self._counts), self.stopped)
-                if self._rows_wait or not wait.waited(batch_id):
+                if self._rows_wait or not database_came_back(
+                    self.places, batch_id, reached=bool(self._counts), stopped=self.stopped
+                ):
                     shorten(error)
                     raise
             else:

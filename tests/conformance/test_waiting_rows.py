@@ -15,7 +15,7 @@ from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import waiting_for
-from sqlqueue_spark.send import DatabaseWait, Destinations, RemoteDatabases, Sent, prepare
+from sqlqueue_spark.send import Destinations, RemoteDatabases, Sent, database_came_back, prepare
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.spark.send_task import SendTask
 from sqlqueue_spark.spark.sink import SqlQueueSink
@@ -221,10 +221,10 @@ def test_a_batch_waits_for_a_database_until_it_is_back_and_says_so_once(engine, 
     given = SinkOptions.parse(
         {"url": engine.url, "endpoint": "Copies", "endpoint.far.url": gate.url, "retryInterval": "50ms"}
     )
-    assert DatabaseWait(Places(given, given)).waited(7) is False
+    assert database_came_back(Places(given, given), 7) is False
     gate.shut()
     done = []
-    thread = threading.Thread(target=lambda: done.append(DatabaseWait(Places(given, given)).waited(7)))
+    thread = threading.Thread(target=lambda: done.append(database_came_back(Places(given, given), 7)))
     thread.start()
     eventually(lambda: len(caplog.records) == 1)
     gate.open()
@@ -239,7 +239,7 @@ def test_a_batch_waits_for_a_database_until_it_is_back_and_says_so_once(engine, 
 def test_a_batch_that_waits_for_a_database_ends_when_somebody_asks(engine, gate):
     given = SinkOptions.parse({"url": engine.url, "endpoint": "Copies", "endpoint.far.url": gate.url})
     gate.shut()
-    assert DatabaseWait(Places(given, given), stopped=lambda: True).waited(7) is False
+    assert database_came_back(Places(given, given), 7, stopped=lambda: True) is False
 
 
 # -- messages that were not received --------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import DatabaseTakesNothing, QueueError, TryAgain
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import DatabaseWait
+from sqlqueue_spark.send import database_came_back
 from sqlqueue_spark.send.compose.places import Places
 from tests.support.crossing import crossing, drained, drained_twice
 from tests.support.delayed import DelayedRows
@@ -189,8 +189,9 @@ def test_a_plain_batch_waits_for_a_database_that_takes_nothing(
     )
     done = []
     with TROUBLE[trouble](elsewhere):
-        wait = DatabaseWait(Places(given, given), reached=True)
-        thread = threading.Thread(target=lambda: done.append(wait.waited(7)))
+        thread = threading.Thread(
+            target=lambda: done.append(database_came_back(Places(given, given), 7, reached=True))
+        )
         thread.start()
         eventually(lambda: len(caplog.records) == 1)
         assert done == []

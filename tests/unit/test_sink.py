@@ -115,11 +115,11 @@ def test_an_error_is_raised_at_once_where_rows_wait_by_themselves(columns, in_jo
     )
     sink.databases = mock.Mock() if in_job else None
     failing = mock.patch("sqlqueue_spark.spark.sink.prepare", side_effect=ConfigurationError("wrong"))
-    with failing, mock.patch("sqlqueue_spark.spark.sink.DatabaseWait") as wait:
-        wait.return_value.waited.return_value = False
-        with pytest.raises(ConfigurationError, match="wrong"):
-            sink(frame(*columns), 7)
-    assert wait.return_value.waited.mock_calls == [mock.call(7)] * waits
+    waiting = mock.patch("sqlqueue_spark.spark.sink.database_came_back", return_value=False)
+    with failing, waiting as back, pytest.raises(ConfigurationError, match="wrong"):
+        sink(frame(*columns), 7)
+    call = mock.call(sink.places, 7, reached=False, stopped=sink.stopped)
+    assert back.mock_calls == [call] * waits
 
 
 def test_a_batch_of_another_query_does_not_make_a_batch_new():

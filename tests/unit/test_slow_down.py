@@ -4,7 +4,7 @@ from unittest import mock
 
 import pytest
 
-from sqlqueue_spark.pipeline.running import stop
+from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.pipeline.running.slow_down import pause_after, slowing_down
 from sqlqueue_spark.send import Sent
 
@@ -36,7 +36,7 @@ def test_the_pause_comes_behind_the_batch_and_ends_when_the_job_is_to_stop(tmp_p
     clock = mock.Mock(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
     if stops:
         (tmp_path / "stop").touch()
-    with mock.patch.object(stop, "time", clock):
+    with mock.patch.object(database_retry, "time", clock):
         slowing_down(sink, tmp_path / "stop")(frame, 7)
     assert sink.call_args == mock.call(frame, 7)
     assert round(now[0]) == (0 if stops else 20)

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark import fail_points, functions
-from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry, paused
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import duration, option, said
@@ -31,7 +31,7 @@ from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, write_delta
 from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
-from sqlqueue_spark.pipeline.running.stop import asked_to_stop, paused, run_until_stopped, stoppable
+from sqlqueue_spark.pipeline.running.stop import asked_to_stop, run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.receive.reading.peek import Present, present_rows
 from sqlqueue_spark.row_set import RowSet, portions

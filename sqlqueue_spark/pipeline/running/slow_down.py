@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from sqlqueue_spark.pipeline.running.stop import paused
+from sqlqueue_spark.engines.database_retry import paused
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import Sent
 from sqlqueue_spark.spark.sink import SqlQueueSink

@@ -28,9 +28,6 @@ _CHILD_ENDED = re.compile(
     r"Failed to exec spawn helper: pid: \d+, signal: (?:2|15)\b|ExitCodeException exitCode=(?:130|143)\b"
 )
 
-#: The longest time between two looks whether to stop.
-_LOOK_SECONDS = 0.2
-
 _STOPS = "Stops after the batch under way."
 
 
@@ -96,13 +93,6 @@ def run_until_stopped(
         spark.streams.removeListener(batches)
         stop_file.unlink(missing_ok=True)
     return batches.totals(time.monotonic() - began)
-
-
-def paused(seconds: float, is_asked: Callable[[], bool]) -> None:
-    """Wait, but no longer than until the program is asked to stop."""
-    until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0 and not is_asked():
-        time.sleep(min(left, _LOOK_SECONDS))
 
 
 def hit_by_the_signal(error: str) -> bool:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from sqlqueue_spark.engines.database_retry import paused
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import (
     ConnectionLost,
@@ -35,8 +35,6 @@ log = logger(__name__)
 #: At each look of this number every database is tried: rows may wait of which this driver does not know,
 #: because they were held at its last look, or because another job of the queue has put them there.
 _ALL_AGAIN = 30
-#: How often a batch that waits looks whether it is to stop.
-_STEP_SECONDS = 0.2
 
 
 def why_down(target: Target, options: SinkOptions, *, again: bool, had_outbox: bool) -> SqlQueueError | None:
@@ -197,49 +195,38 @@ class RemoteDatabases:
             return queues.get(connection, self._queue, self._places.home.naming(connection.dialect)).table
 
 
-@dataclass(frozen=True)
-class DatabaseWait:
-    """Waits for the databases of ``endpoint.<name>.url``. For its own one a sink waits by retrying.
+def database_came_back(
+    places: Places, batch_id: int, *, reached: bool = False, stopped: Callable[[], bool] = lambda: False
+) -> bool:
+    """Wait for a database of ``endpoint.<name>.url`` that is down, for ``giveUpAfter`` at most.
+
+    For its own database a sink waits by retrying.
 
     :param places: where the sink sends to.
+    :param reached: whether the sink has sent before, so that what is missing now was there.
     :param stopped: whether the program is asked to stop.
+    :returns: False if one stays down, or none is.
     """
+    came_back, interval = False, places.away.retry_interval.total_seconds()
 
-    places: Places
-    #: Whether the sink has sent before, so that what is missing now was there.
-    reached: bool = False
-    stopped: Callable[[], bool] = lambda: False
-
-    def waited(self, batch_id: int) -> bool:
-        """Wait for a database that is down, for ``giveUpAfter`` at most; False if it stays so, or none is."""
-        places, waited = self.places, False
-        for target in places.everywhere():
-            if target == places.at_home or (error := self._lost(target)) is None:
-                continue
-            name = places.option_of(target)
-            log.warning("batch_waits batch=%d database=%s retry_interval=%gs: it is down: %s",
-                        batch_id, name, self.places.away.retry_interval.total_seconds(), error)  # fmt: skip
-            if not self._comes_back(target):
-                return False
-            log.warning("database_back database=%s", name)
-            waited = True
-        return waited
-
-    def _comes_back(self, target: Target) -> bool:
-        end = time.monotonic() + self.places.away.give_up_after.total_seconds()
-        while time.monotonic() < end:
-            look = time.monotonic() + self.places.away.retry_interval.total_seconds()
-            while time.monotonic() < look:
-                if self.stopped():
-                    return False
-                time.sleep(_STEP_SECONDS)
-            if self._lost(target) is None:
-                return True
-        return False
-
-    def _lost(self, target: Target) -> SqlQueueError | None:
+    def lost(target: Target) -> SqlQueueError | None:
         """Why a database takes nothing; None where it does, or where it is no passing trouble."""
         try:
-            return why_down(target, self.places.at(target), again=True, had_outbox=self.reached)
+            return why_down(target, places.at(target), again=True, had_outbox=reached)
         except SqlQueueError:
             return None
+
+    for target in places.everywhere():
+        if target == places.at_home or (error := lost(target)) is None:
+            continue
+        name = places.option_of(target)
+        log.warning("batch_waits batch=%d database=%s retry_interval=%gs: it is down: %s",
+                    batch_id, name, interval, error)  # fmt: skip
+        end = time.monotonic() + places.away.give_up_after.total_seconds()
+        while error is not None:
+            if time.monotonic() >= end or paused(interval, stopped):
+                return False
+            error = lost(target)
+        log.warning("database_back database=%s", name)
+        came_back = True
+    return came_back
