@@ -12,7 +12,20 @@ from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.drivers import remedy
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady
 
-__all__ = ["Connection", "Reader", "Target", "confined", "connect", "local_access", "one_each", "open_reader"]
+__all__ = [
+    "Connected",
+    "Connection",
+    "Reader",
+    "Target",
+    "confined",
+    "connect",
+    "local_access",
+    "one_each",
+    "open_reader",
+]
+
+#: Gives a connection to a database, with no open transaction.
+Connected = Callable[[Target], Connection]
 
 #: How long the first connection waits for a database that says it is not ready yet. A serverless one takes
 #: about a minute to resume:
@@ -47,7 +60,7 @@ def connect(target: Target, *, again: bool = False) -> Connection:
 @contextmanager
 def one_each(
     *, again: bool = False, opened: Callable[[Connection], object] = lambda _: None
-) -> Iterator[Callable[[Target], Connection]]:
+) -> Iterator[Connected]:
     """Gives the connection of each database that the block asks for, and ends them all with the block.
 
     :param again: as for :func:`connect`.

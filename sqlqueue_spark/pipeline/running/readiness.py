@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from sqlqueue_spark.administration import delayed_tables, event_subscriptions, outbox_tables, queue_tables
-from sqlqueue_spark.engines.open_connection import Connection, Target, connect, one_each
+from sqlqueue_spark.engines.open_connection import Connected, Connection, Target, connect, one_each
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.inspection.queue_findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
@@ -202,7 +202,7 @@ def _named(sink: Places) -> list[tuple[str, Place]]:
     return [(address, place) for address, place in found if not sink.is_stored(place)]
 
 
-def _check_sink(sink: Places, connected: Callable[[Target], Connection]) -> None:
+def _check_sink(sink: Places, connected: Connected) -> None:
     destinations = _check_reach(sink)
     targets = dict.fromkeys([sink.at_home])  # what fails, waits or is owed is known there
     for address, place in _named(sink):

@@ -164,7 +164,7 @@ class AtHome(Work):
         return together.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def _final(self, queue: str) -> str:
-        return self._routes.destinations.received(queue, self._routes.connected).known_as
+        return self._routes.destinations.received(queue, self._routes.connected).table.address
 
     def asked(self) -> Iterable[str]:
         yield from self.keys.values()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.open_connection import Connection, Target
+from sqlqueue_spark.engines.open_connection import Connected, Connection, Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SinkOptions
@@ -17,9 +17,6 @@ from sqlqueue_spark.send.deliver.subscribers import Subscribers
 from sqlqueue_spark.tables import delayed, queue_shape, queue_table
 from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.queue_table import QueueTable
-
-#: Gives a connection with no open transaction.
-Connected = Callable[[Target], Connection]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +27,6 @@ class Destination:
     table: QueueTable
     #: Whether an option of ours names it, or messages were received there; else a message may have named it.
     chosen: bool = True
-
-    @property
-    def known_as(self) -> str:
-        """What an outbox of its database knows a send to it by, beside the id: its final address."""
-        return self.table.address
 
 
 #: What is known of an outbox that has ids (:meth:`Destinations.is_known`).
@@ -90,7 +82,6 @@ class Destinations:
         """The table of a place; this needs no right to read it.
 
         :param address: as the user or the message gave it.
-        :param connected: gives a connection with no open transaction.
         :raises QueueError: there is no such table.
         """
         found = self._found.get(place)
@@ -115,7 +106,7 @@ class Destinations:
         return "" if target == self.places.at_home else f" in the database of {self.places.option_of(target)}"
 
     def waiting(self, place: Place, connected: Connected) -> Destination:
-        """The table in which delayed messages of a queue or endpoint wait; ``connected`` as for :meth:`at`.
+        """The table in which delayed messages of a queue or endpoint wait.
 
         :param place: the queue, or the queue of the endpoint.
         :raises QueueError: there is no such table.

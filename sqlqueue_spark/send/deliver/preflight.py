@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext, suppress
 
-from sqlqueue_spark.engines.open_connection import Connection, Target, one_each
+from sqlqueue_spark.engines.open_connection import Connected, Connection, Target, one_each
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
-from sqlqueue_spark.send.deliver.destinations import (
-    Connected,
-    Destinations,
-    check_one_database,
-    nothing_passes_on,
-)
+from sqlqueue_spark.send.deliver.destinations import Destinations, check_one_database, nothing_passes_on
 from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, has_sent, look_for_versions
 from sqlqueue_spark.tables.stages.stage import Run, Stage
 from sqlqueue_spark.tables.stages.stage_mark import NO_BATCH, Batch

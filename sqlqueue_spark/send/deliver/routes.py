@@ -6,19 +6,13 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sqlqueue_spark.engines.open_connection import Target
+from sqlqueue_spark.engines.open_connection import Connected, Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.compose.places import Place, Places
-from sqlqueue_spark.send.deliver.destinations import (
-    HAS_IDS,
-    Connected,
-    Destination,
-    Destinations,
-    check_one_database,
-)
+from sqlqueue_spark.send.deliver.destinations import HAS_IDS, Destination, Destinations, check_one_database
 from sqlqueue_spark.tables.subscriptions import LONGEST_ADDRESS
 
 log = logger(__name__)
@@ -53,7 +47,6 @@ class Addressed:
 class Routes:
     """Finds tables over the connections of one task.
 
-    :param connected: gives a connection with no open transaction.
     :param atomic: whether one transaction must reach all of them.
     :param down: the databases that are down, each with the name of the option that leads there; None where
         rows do not wait for them. Those that the task finds are added.
@@ -139,24 +132,20 @@ class Routes:
 
     def _reached(self, place: Place, address: str, positions: Sequence[int], *, later: bool) -> Addressed:
         """The messages to a place, with its table if that can be reached and its database is not down."""
-        found: Destination | SqlQueueError | None = None
-        down = self.is_down(place.target)
+        known_as = self.places.known_as(place)
+        its = Addressed(positions=positions, target=place.target, place=place, known_as=known_as)
+        if self.is_down(place.target):
+            return its
         try:
-            if not down:
-                found = self.found(place, address)
-            if later and isinstance(found, Destination):
+            found = self.found(place, address)
+            if isinstance(found, SqlQueueError):
+                return replace(its, error=found)
+            if later:
                 self.later(found)
         except DatabaseDown as lost:
             self.note_down(place.target, lost)
-            down = True
-        return Addressed(
-            positions=positions,
-            target=place.target,
-            place=place,
-            known_as=found.known_as if isinstance(found, Destination) else self.places.known_as(place),
-            to=found if isinstance(found, Destination) and not down else None,
-            error=found if isinstance(found, SqlQueueError) else None,
-        )
+            return its
+        return replace(its, to=found, known_as=found.table.address)
 
     def found(self, place: Place, address: str) -> Destination | SqlQueueError:
         """The table of a place, or why it cannot be reached."""

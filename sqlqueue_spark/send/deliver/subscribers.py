@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from sqlqueue_spark.engines.open_connection import Connection, Target
+from sqlqueue_spark.engines.open_connection import Connected, Connection, Target
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
@@ -37,12 +37,9 @@ class Subscribers:
     def __reduce__(self) -> tuple[type[Subscribers], tuple[SinkOptions]]:
         return Subscribers, (self._options,)
 
-    def of(
-        self, topics: Collection[str], connected: Callable[[Target], Connection]
-    ) -> Mapping[str, Sequence[str]]:
+    def of(self, topics: Collection[str], connected: Connected) -> Mapping[str, Sequence[str]]:
         """The addresses that have subscribed to each of these types, as they stand in the table.
 
-        :param connected: gives a connection with no open transaction.
         :raises QueueError: there is no such table.
         """
         now = self._clock()
@@ -61,7 +58,7 @@ class Subscribers:
             self._found.update({topic: found.get(topic, ()) for topic in missing})
         return {topic: self._found[topic] for topic in topics}
 
-    def check(self, connected: Callable[[Target], Connection]) -> None:
+    def check(self, connected: Connected) -> None:
         """:raises QueueError: there is no table of subscriptions; the text says how to create it."""
         self.asked = True
         if not self._there:
