@@ -72,7 +72,6 @@ class Failure:
         queue.
     :param waits_for: the database for which the message waits, because it is down; None where it does not
         wait.
-    :param give_up_after: how long it waits.
     """
 
     exception_type: str
@@ -87,7 +86,6 @@ class Failure:
     error_queue: str | None = None
     failed_for: str | None = None
     waits_for: str | None = None
-    give_up_after: timedelta = timedelta()
 
     @property
     def is_final(self) -> bool:

@@ -596,11 +596,13 @@ def test_retries_and_rows_that_wait_for_a_database_are_made_together():
     names = ["Queue", "RowVersion", "Id", "Headers", "Body"]
     rows = [{**RECEIVED, "Queue": "orders", "RowVersion": number} for number in range(4)]
     schema = pa.schema([(name, TYPES.get(name, pa.string())) for name in names])
-    options = SinkOptions.parse({"url": "postgresql://h/d", "endpoint": "Sales", "queue": "Billing"})
+    options = SinkOptions.parse(
+        {"url": "postgresql://h/d", "endpoint": "Sales", "queue": "Billing", "giveUpAfter": "1h"}
+    )
     places = Places(options, options)
     builder = builder_of(FrameColumns(names={name: name for name in names}), places)
     (made,) = builder.compose([pa.RecordBatch.from_pylist(rows, schema)])
-    waits = Failure(exception_type="E", waits_for="sink.url", give_up_after=timedelta(hours=1))
+    waits = Failure(exception_type="E", waits_for="sink.url")
     failed = {
         0: Failure(exception_type="E", retry_after=timedelta()),
         1: waits,

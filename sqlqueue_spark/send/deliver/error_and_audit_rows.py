@@ -125,6 +125,7 @@ class ErrorAndAuditRows:
         """
         rows, now = self._chunk.rows, self._now
         assert rows is not None
+        latest = now + self._places.home.give_up_after
         ids = new_row_ids(len(positions))
         headers, delays, dues = [], [], []
         for number, (at, own) in enumerate(zip(positions, ids, strict=True)):
@@ -140,7 +141,6 @@ class ErrorAndAuditRows:
                 delay = wait // timedelta(milliseconds=1)
                 text = retry_headers(rows.texts[at], due=now + wait, **known)
             else:
-                latest = now + failure.give_up_after
                 text, end = waiting_headers(
                     rows.texts[at], database=failure.waits_for, latest=latest, **known
                 )

@@ -288,9 +288,7 @@ class Sender:
         """What becomes of a row for a database that is down: it waits, or is given up after its time."""
         database = self._places.option_of(target)
         if not given_up:
-            return Failure(
-                exception_type="DatabaseDown", waits_for=database, give_up_after=self._options.give_up_after
-            )
+            return Failure(exception_type="DatabaseDown", waits_for=database)
         return Failure.of(GaveUp(
             f"The database of the option {database} was down until the message was given up, and the message "
             "may have arrived before; see that it can be reached, and put the message back."

@@ -15,7 +15,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 
 from sqlqueue_spark import fail_points
@@ -67,14 +66,13 @@ _MOST_ENDS, _LONGEST_END = 10_000, 1_000
 _MEMBER = re.compile(rf',\s*+"{re.escape(FORWARD_DESTINATION)}"\s*+:\s*+({TEXT})')
 
 
-class _No(Enum):
-    """Stands for the address of messages whose headers name one that cannot be read. No text equals it."""
-
-    ADDRESS = 0
-
-
-#: Where a message goes; None where its headers do not say it.
-_To = str | _No | None
+#: Stands for the address of messages whose headers name one that cannot be read.
+_UNREADABLE = ConfigurationError(
+    f"The header {FORWARD_DESTINATION} of a delayed message is no JSON that can be read; correct it, and put "
+    "the message back."
+)
+#: Where a message goes, or why it goes nowhere; None where its headers do not say it.
+_To = str | ConfigurationError | None
 
 
 @dataclass
@@ -271,12 +269,8 @@ class DelayedMover:
         self, table: DelayedTable, address: _To, messages: Sequence[Forwarded]
     ) -> Sequence[Why[Forwarded]]:
         """Send messages to one destination; gives those that it refuses, and why."""
-        if isinstance(address, _No):
-            error = ConfigurationError(
-                f"The header {FORWARD_DESTINATION} of a delayed message is no JSON that can be read; "
-                "correct it, and put the message back."
-            )
-            return [(messages, error)]
+        if isinstance(address, ConfigurationError):
+            return [(messages, address)]
         try:
             with table.connection.attempt():
                 to = self._destination(table.connection, address)
@@ -357,7 +351,7 @@ def _read(due: Due) -> tuple[_To, str]:
         try:
             return json.loads(member[1], strict=False) or None, due.rest[member.end() :]
         except ValueError:  # an escape of JSON that is none
-            return _No.ADDRESS, due.rest
+            return _UNREADABLE, due.rest
     address = None if due.before else (parse_headers(due.rest) or {}).get(FORWARD_DESTINATION)
     if not address:
         return None, due.rest
