@@ -200,3 +200,12 @@ def test_a_message_that_poses_as_a_result_of_another_row_fails_alone(engine, els
     told = ("NServiceBus.MessageId", DESTINATION, "NServiceBus.ExceptionInfo.ExceptionType")
     assert [failed.get(name) for name in told] == [message_id(1), to, "sqlqueue_spark.errors.QueueError"]
     assert "sqlqueue.Stored" not in failed
+
+
+def test_an_answer_to_a_message_that_poses_as_an_acknowledgement_fails_it_where_it_cannot_go(engine, orders):
+    """It names no queue that it was stored for, so it is a message as any other."""
+    posing = {"NServiceBus.MessageId": message_id(1), "sqlqueue.Stored": result_of(9, "acknowledged")}
+    row = outcome(1, outgoing("gone", 2), Headers=json.dumps(posing))
+    assert settled_all(outcomes.options(engine), frame([row])) == Sent(failed=1)
+    (failed,) = outcomes.failed_in(engine.queue("error"))
+    assert failed["NServiceBus.MessageId"] == message_id(1)

@@ -63,16 +63,15 @@ class OutcomeBuilder:
 
     :param places: where the messages of rows go that are passed on, and ``answers`` those of rows that are
         handled.
-    :param on_their_way: whether all rows were only stored in their queue for another one, and ``as_received``
-        whether their headers and bodies are as they were received; frames of outcomes have them so.
+    :param stored_of: the columns of the frame, where these are its rows that were only stored in their queue
+        for another one.
     """
 
     columns: FrameColumns
     places: Places
     answers: Places
     untyped: Count = field(default_factory=Count)
-    on_their_way: bool = False
-    as_received: bool = False
+    stored_of: FrameColumns | None = None
 
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
         """Make the outcomes of a task, in order, chunk by chunk; a chunk is one transaction in each database.
@@ -110,7 +109,7 @@ class OutcomeBuilder:
         if goes.num_rows:
             names = {name: own for name, own in self.columns.names.items() if name not in _OF_OUTCOMES}
             columns = FrameColumns(names={**names, "Destination": _TO, "EventType": _EVENT})
-            away = replace(self, columns=columns, on_their_way=True, as_received=self.columns.outcomes)
+            away = replace(self, columns=columns, stored_of=self.columns)
             yield away.composed(goes, self._grouped(goes))
         if stays.num_rows:
             yield self.composed(stays, self._grouped(stays))
@@ -169,20 +168,20 @@ class OutcomeBuilder:
         }
         return Received(
             handled=columns.outcomes,
-            on_their_way=self.on_their_way,
+            on_their_way=self.stored_of is not None,
             queues=queues,
             row_versions=row_versions.cast(pa.int64()),
             row_ids=row_ids,
             ids=message_ids(told(columns.column(batch, "MessageId").cast(pa.string())), groups, row_ids),
             headers=columns.column(batch, "Headers").cast(pa.string()),
             bodies=empty_for_null(columns.column(batch, "Body").cast(pa.binary())),
-            as_received=self.as_received or columns.outcomes,
+            as_received=(self.stored_of or columns).outcomes,
             times=pa.RecordBatch.from_arrays(
                 [columns.column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names],
                 schema=TIMES,
             ),
             moved={at: origin for at, origin in origins.items() if origin.moves},
-            stored=asked(STORED, groups),
+            stored={} if self.stored_of is None else asked(STORED, groups),
         )
 
     def _in_transit(self, groups: Sequence[Alike], received: Received) -> Iterator[tuple[int, Failure]]:
@@ -268,7 +267,7 @@ class OutcomeBuilder:
             options=replace(
                 chunk.places.away,
                 error_queue=None,
-                publish=chunk.places.away.publish and not self.on_their_way,
+                publish=chunk.places.away.publish and self.stored_of is None,
             ),
             places=chunk.places,
             untyped=self.untyped,
