@@ -224,7 +224,7 @@ class AtHome(Work):
                 made.repeated += max(1, len(its))
                 continue
             failure = chunk.failed.get(row)
-            went = [at for at in its if at in chunk.sent or self._went(at, known, made)]
+            went = [at for at in its if self._went(at, known, made)]
             if failure is None or (failure.is_final and its and len(went) == len(its)):
                 self._of_sound_row(row, known, made)
                 if failure is None:
@@ -240,22 +240,20 @@ class AtHome(Work):
         return made
 
     def _went(self, message: int, known: Collection[str], made: Decision) -> bool:
-        """Whether a message went out before; of equal plain messages of a chunk one fails for all."""
-        key = self.keys.get(message)
-        return key is not None and (
-            key in known or (self.chunk.rows is None and self._comes_again(key, made))
-        )
+        """Whether a message went out before, or an equal one of the chunk goes or has failed for both.
 
-    def _comes_again(self, key: str, made: Decision) -> bool:
-        """Whether a chunk has a key for the second time. A stage adds none, and so keeps equal messages."""
-        return key in made.keys and not self._routes.atomic
+        A stage adds no keys, and so keeps equal messages.
+        """
+        key = self.keys.get(message)
+        again = key in made.keys and not self._routes.atomic
+        return message in self.chunk.sent or (key is not None and (again or key in known))
 
     def _of_sound_row(self, row: int, known: Collection[str], made: Decision) -> None:
         """What a row sends that has not failed, or was sent before it failed."""
         chunk = self.chunk
         for at in chunk.messages_of(row):
             key = self.keys.get(at)
-            if at in chunk.sent or (key is not None and (key in known or self._comes_again(key, made))):
+            if self._went(at, known, made):
                 made.repeated += not chunk.sent.get(at, False)
             elif known and chunk.rows is not None and self.failures[at] in known:
                 made.repeated += 1
