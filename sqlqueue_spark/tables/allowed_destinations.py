@@ -21,6 +21,9 @@ from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.database_facts import same_database
 from sqlqueue_spark.tables.queue_table import QueueTable
 
+#: The tables that may not be reached, by address, and why.
+Barred = Mapping[str, SqlQueueError]
+
 
 class NotAllowed(QueueError):
     """A table is not to be written to that an address out of a message may name, and no option does."""
@@ -46,7 +49,7 @@ class AllowedDestinations:
         shaped: bool = True,
         deleting: bool = False,
         locking: bool = True,
-    ) -> Iterator[Mapping[str, SqlQueueError]]:
+    ) -> Iterator[Barred]:
         """Gives which of these tables may not be reached, by address, and why; insert within the block.
 
         Begin the transaction with it: a look sees what was committed before its lock, but under a stricter

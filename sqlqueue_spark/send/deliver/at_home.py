@@ -12,7 +12,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import QueueError, SqlQueueError
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.column_values import grouped, in_order
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
@@ -21,6 +21,7 @@ from sqlqueue_spark.send.deliver.error_and_audit_rows import ErrorAndAuditRows
 from sqlqueue_spark.send.deliver.routes import Routes
 from sqlqueue_spark.send.deliver.work import Work
 from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.tables.allowed_destinations import Barred
 from sqlqueue_spark.tables.outbox_keys import (
     OF_ACKNOWLEDGED,
     OF_FAILED,
@@ -305,7 +306,7 @@ class AtHome(Work):
     def beside(self, decision: Decision) -> list[Rows]:
         return self._rows_beside.rows(decision)
 
-    def acknowledged(self, decision: Decision, barred: Mapping[str, SqlQueueError]) -> Iterable[Rows]:
+    def acknowledged(self, decision: Decision, barred: Barred) -> Iterable[Rows]:
         for to, rows in self._rows_beside.acknowledged(decision):
             if why := barred.get(to.table.address):
                 log.warning("not_acknowledged queue=%s: %s", to.table.name, why)

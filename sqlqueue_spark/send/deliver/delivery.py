@@ -8,7 +8,7 @@ keys are added first, so that a twin waits. A retry of any kind writes only what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlqueue_spark import fail_points
@@ -18,12 +18,12 @@ from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.deliver.addressed_chunk import Decision
 from sqlqueue_spark.send.deliver.destinations import Rows
-from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
+from sqlqueue_spark.send.deliver.outbox_lookups import Lookup
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
 from sqlqueue_spark.send.deliver.work import RolledBack, Work
 from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.tables.allowed_destinations import Barred
 from sqlqueue_spark.tables.insert import Inserter
-from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.refused_messages import Why, refused
 
 log = logger(__name__)
@@ -48,28 +48,24 @@ class Delivery:
         :raises RolledBack: a destination refuses messages, which may go to the error queue instead.
         """
         self._seen, self._committing = None, False
-        outbox = None
         known: Collection[str] = ()
-        earlier: Callable[[], set[str]] = set
-        if self.options.uses_outbox:
-            outbox = OutboxTable.of_sink(connection, self.options)
-            earlier = earlier_known(self.routes, self.work, connection, outbox)
-        with connection.transaction(), self.work.entered(connection, self.options) as barred:
-            if outbox is not None:
-                known = self._seen = outbox.seen(self.work.asked()) | earlier()
+        lookup = Lookup(self.routes, self.work, connection) if self.options.uses_outbox else None
+        with connection.transaction(), self.work.entered(connection) as barred:
+            if lookup is not None:
+                known = self._seen = lookup.known(self.work.asked())
             last = self.options.outbox == OPTIMISTIC
             if last:
                 fail_points.step(fail_points.IDS_CHECKED)
             decision = self.work.decide(known)
             self.work.check_allowed(decision, barred)
-            if outbox is not None and not last:
-                self._add(outbox, decision)
+            if not last:
+                _add(lookup, decision)
             self._insert(connection, decision, barred)
             fail_points.step(fail_points.ROWS_INSERTED)
-            if outbox is not None and last:
-                self._add(outbox, decision)
+            if last:
+                _add(lookup, decision)
             sent = self.work.counted(decision)
-            self._committing = outbox is None
+            self._committing = lookup is None
         fail_points.step(fail_points.CHUNK_SENT)
         return decision, sent
 
@@ -86,13 +82,7 @@ class Delivery:
         before, self._seen_before = self._seen_before, self._seen
         return before is None or before != self._seen
 
-    def _add(self, outbox: OutboxTable, decision: Decision) -> None:
-        outbox.add(decision.keys)
-        fail_points.step(fail_points.IDS_INSERTED)
-
-    def _insert(
-        self, connection: Connection, decision: Decision, barred: Mapping[str, SqlQueueError]
-    ) -> None:
+    def _insert(self, connection: Connection, decision: Decision, barred: Barred) -> None:
         why: list[Why[int]] = []
         may_fail, error_queues = self.routes.places.home.error_queue is not None, self.work.trusted()
         for to, positions in self.work.messages(decision):
@@ -121,6 +111,12 @@ class Delivery:
             if isinstance(error, TryAgain) and not isinstance(error, StatementTimeout):
                 raise
             log.warning("not_acknowledged queue=%s: %s", rows[0].table.name, error)
+
+
+def _add(lookup: Lookup | None, decision: Decision) -> None:
+    if lookup is not None:
+        lookup.outbox.add(decision.keys)
+        fail_points.step(fail_points.IDS_INSERTED)
 
 
 def write(connection: Connection, rows: Rows) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, partial
 
 from sqlqueue_spark.engines.open_connection import Connection
@@ -93,29 +93,32 @@ def look_for_versions(options: SinkOptions, destinations: Destinations, connecti
     if destinations.is_known("shared", connection, outbox.is_shared):
         _warn_of_sharing(outbox.name, options.sender or "")
     for version in (VERSION_0_1, VERSION_0_2):
-        destinations.is_known(version, connection, partial(outbox.may_hold, version))
+        _may_hold(destinations, connection, outbox, version)
 
 
-def earlier_known(
-    routes: Routes, work: Work, connection: Connection, outbox: OutboxTable
-) -> Callable[[], set[str]]:
-    """What gives, in the open transaction, the present keys of work that an earlier version has done."""
+def _may_hold(destinations: Destinations, connection: Connection, outbox: OutboxTable, version: str) -> bool:
+    return destinations.is_known(version, connection, partial(outbox.may_hold, version))
 
-    def may_hold(version: str) -> bool:
-        return routes.destinations.is_known(version, connection, partial(outbox.may_hold, version))
 
-    found: dict[str, Mapping[str, str]] = {}
-    if may_hold(VERSION_0_2):
-        found[VERSION_0_2] = work.earlier_origins()
-    if may_hold(VERSION_0_1) and work.keys:
-        found[VERSION_0_1] = work.earlier_sends(_own_table(routes))
+class Lookup:
+    """Asks the outbox of a connection's database what it knows of work. It is made outside of a transaction."""
 
-    def known() -> set[str]:
-        return {
-            earlier[each] for version, earlier in found.items() for each in outbox.seen_of(earlier, version)
-        }
+    def __init__(self, routes: Routes, work: Work, connection: Connection) -> None:
+        self.outbox = OutboxTable.of_sink(connection, routes.places.at(connection.target))
+        #: By version, the keys by which it may know the work, each with the present key.
+        self._earlier: dict[str, Mapping[str, str]] = {}
+        may_hold = partial(_may_hold, routes.destinations, connection, self.outbox)
+        if may_hold(VERSION_0_2):
+            self._earlier[VERSION_0_2] = work.earlier_origins()
+        if may_hold(VERSION_0_1) and work.keys:
+            self._earlier[VERSION_0_1] = work.earlier_sends(_own_table(routes))
 
-    return known
+    def known(self, asked: Iterable[str]) -> set[str]:
+        """Which of these keys it has, and the present keys of work that an earlier version has done."""
+        found = self.outbox.seen(asked)
+        for version, earlier in self._earlier.items():
+            found |= {earlier[each] for each in self.outbox.seen_of(earlier, version)}
+        return found
 
 
 def _own_table(routes: Routes) -> str | None:

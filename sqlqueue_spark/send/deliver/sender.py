@@ -39,11 +39,10 @@ from sqlqueue_spark.send.deliver.copies import with_copies
 from sqlqueue_spark.send.deliver.delivery import Delivery
 from sqlqueue_spark.send.deliver.destinations import Destination, Destinations
 from sqlqueue_spark.send.deliver.original_rows import with_original_rows
-from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known
+from sqlqueue_spark.send.deliver.outbox_lookups import Lookup
 from sqlqueue_spark.send.deliver.routes import DatabaseDown, Routes
 from sqlqueue_spark.send.deliver.work import RolledBack, Work
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.refused_messages import Why
 
 log = logger(__name__)
@@ -225,12 +224,11 @@ class Sender:
 
         def known() -> set[str]:
             connection = self._connected(self._home)
-            outbox = OutboxTable.of_sink(connection, self._options)
-            earlier = earlier_known(self._routes, work, connection, outbox)
+            lookup = Lookup(self._routes, work, connection)
             with connection.transaction():
-                if not outbox.has_ids():  # as long as no row has failed: the keys need not even be made
+                if not lookup.outbox.has_ids():  # as long as no row has failed: no keys need even be made
                     return set()
-                return outbox.seen([*work.origins, *work.failures.values()]) | earlier()
+                return lookup.known([*work.origins, *work.failures.values()])
 
         found = self._retried(self._home, known)
         if not found:

@@ -19,12 +19,11 @@ from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.deliver.addressed_chunk import Decision
 from sqlqueue_spark.send.deliver.destinations import Destination, Destinations, Rows
-from sqlqueue_spark.send.deliver.outbox_lookups import earlier_known, has_sent
+from sqlqueue_spark.send.deliver.outbox_lookups import Lookup, has_sent
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.deliver.work import Work
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import fitted
-from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stages.stage import Run, Stage
 from sqlqueue_spark.tables.stages.stage_table import table_of
 
@@ -135,12 +134,11 @@ class _StageWriter(Sender):
         connection = self._connected(self._home)
         known = set()
         if has_sent(self._destinations, connection):
-            outbox = OutboxTable.of_sink(connection, self._options)
-            earlier = earlier_known(self._routes, work, connection, outbox)
+            lookup = Lookup(self._routes, work, connection)
             with connection.transaction():
-                known = outbox.seen(work.asked()) | earlier()
+                known = lookup.known(work.asked())
         decision = work.decide(known)
-        with connection.transaction(), work.entered(connection, self._options, locking=False) as barred:
+        with connection.transaction(), work.entered(connection, locking=False) as barred:
             work.check_allowed(decision, barred)
         rows = [part for to, its in work.messages(decision) for part in work.message_rows(to, its)]
         rows += [*work.beside(decision), *work.acknowledged(decision, barred)]

@@ -20,13 +20,12 @@ from sqlqueue_spark.messages.message import (
     without_headers,
 )
 from sqlqueue_spark.messages.outgoing import replaced, waiting
-from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.places import Place
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.destinations import Destination, Rows
 from sqlqueue_spark.send.deliver.routes import Addressed, Routes
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, Barred
 from sqlqueue_spark.tables.outbox_keys import earlier_keys, keys
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.refused_messages import Why
@@ -86,14 +85,13 @@ class Work:
         """The keys by which version 0.2.0 may have known outcomes, each with the present key."""
         return {}
 
-    def entered(
-        self, connection: Connection, options: SinkOptions, *, locking: bool = True
-    ) -> AbstractContextManager[Mapping[str, SqlQueueError]]:
+    def entered(self, connection: Connection, *, locking: bool = True) -> AbstractContextManager[Barred]:
         """Gives which tables may not be reached that a message names (:class:`AllowedDestinations`)."""
+        options = self._routes.places.at(connection.target)
         allowed = AllowedDestinations(options, tuple(self.trusted()))
         return allowed.entered(connection, list(self._named()), locking=locking)
 
-    def check_allowed(self, decision: Decision, barred: Mapping[str, SqlQueueError]) -> None:
+    def check_allowed(self, decision: Decision, barred: Barred) -> None:
         """Refuse the messages for tables that may not be reached.
 
         :raises RolledBack: there are some.
@@ -185,7 +183,7 @@ class Work:
     def beside(self, _: Decision) -> list[Rows]:
         return []
 
-    def acknowledged(self, _: Decision, __: Mapping[str, SqlQueueError]) -> Iterable[Rows]:
+    def acknowledged(self, _: Decision, __: Barred) -> Iterable[Rows]:
         return []
 
     def counted(self, decision: Decision) -> Sent:
