@@ -38,6 +38,7 @@ def work_of(ids, *, handled, failing=()):
         target=place.target,
         place=Place(place.target, place.table),
         known_as="billing@[public]",
+        to=mock.Mock(),
     )
     chunk = AddressedChunk(
         places=destinations.places,

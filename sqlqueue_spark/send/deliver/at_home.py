@@ -197,21 +197,13 @@ class AtHome(Work):
     def decide(self, known: Collection[str]) -> Decision:
         if self.chunk.handled:
             return self._of_handled(known)
+        rows = list(range(len(self.chunk)))
         if not known and self.has_nothing() and not self.chunk.known:
-            again = sum(not new for new in self.chunk.sent.values())
-            return Decision(rows=list(range(len(self.chunk))), repeated=again)
-        if self._plain and not self.keys and not known:  # no outbox is asked
-            return Decision(rows=list(range(len(self.chunk))), messages=sorted(self.positions))
-        if self._plain and not self._routes.atomic:
-            first = {key: at for at, key in reversed(self.keys.items())}
-            if first.keys() >= set(known):
-                new = {key: at for key, at in first.items() if key not in known} if known else first
-                return Decision(
-                    rows=list(range(len(self.chunk))),
-                    messages=sorted(new.values()),
-                    keys=set(new),
-                    repeated=len(self.keys) - len(new),
-                )
+            return Decision(rows=rows, repeated=sum(not new for new in self.chunk.sent.values()))
+        keeps_equal = self._routes.atomic and self.keys
+        if self._plain and not keeps_equal and (not known or set(known) <= set(self.keys.values())):
+            made = super().decide(known)
+            return replace(made, rows=rows, repeated=len(self.positions) - len(made.messages))
         return self._of_passed(known)
 
     def _of_passed(self, known: Collection[str]) -> Decision:

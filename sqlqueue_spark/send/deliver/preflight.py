@@ -57,10 +57,16 @@ def prepare(
     remembers: Callable[[Connection], object] = check if options.uses_outbox else id
     with one_each(again=last is not None, opened=remembers) as connected:
         if options.transaction_mode == ATOMIC:
-            run = _enter(options, connected(Target.of(options)), batch, last)
-            has_sent(destinations, connected(Target.of(options)))
+            home = connected(Target.of(options))
+            _send_left(options, home, batch, held=True)
+            with home.transaction():
+                run = Stage(home, table_of(options), options).enter(batch, last)
+            has_sent(destinations, home)
         elif options.stream and last is None:
-            _look_back(options, connected(Target.of(options)), batch)
+            with suppress(
+                ConfigurationError
+            ):  # no stage can have this name, or this login has no rights to it
+                _send_left(options, connected(Target.of(options)), batch, held=False)
         try:
             _find(destinations, addresses, connected, down, stores=columns.outcomes)
             if columns.events or options.publish:
@@ -110,32 +116,14 @@ def _find(
         destinations.received(store, connected)
 
 
-def _enter(options: SinkOptions, connection: Connection, batch: Batch, last: Run | None) -> Run:
-    """Find out what a batch is staged for.
-
-    First send the messages that an earlier batch has left on the stage: Spark logged that batch before this
-    one began.
-    """
-    _send_left(options, connection, batch, held=True)
-    with connection.transaction():
-        return Stage(connection, table_of(options), options).enter(batch, last)
-
-
-def _look_back(options: SinkOptions, connection: Connection, batch: Batch) -> None:
-    """Send what a batch has left on the stage. The sink sealed it there while the stream was still atomic.
-
-    If they are of this very batch, Spark runs it again, and they are void.
-
-    :raises QueueError: a destination is not there any more, or refuses a message.
-    """
-    with suppress(ConfigurationError):  # no stage can have this name, or this login has no rights to it
-        _send_left(options, connection, batch, held=False)
-
-
 def _send_left(options: SinkOptions, connection: Connection, batch: Batch, *, held: bool) -> None:
-    """Send what is left on a stage from before a batch.
+    """Send what an earlier batch has left on the stage: Spark logged that batch before this one began.
+
+    Where the stream is atomic no longer, its sink sealed that while it was. If it is of this very batch, Spark
+    runs it again, and it is void.
 
     :param held: whether also while a live source holds the stage.
+    :raises QueueError: a destination is not there any more, or refuses a message.
     """
     stage = Stage(connection, table_of(options), options)
     with connection.transaction():

@@ -116,16 +116,18 @@ class Work:
         :raises RolledBack: a table cannot be reached, and messages for it were not sent before either.
         """
         lost: list[Why[int]] = []
-        first: dict[str, int] = {}
+        left: list[int] = []
         for each in self.addressed:
-            left = [at for at in each.positions if self.keys.get(at) not in known]
-            if each.to is None and left:
+            its = [at for at in each.positions if self.keys[at] not in known] if known else each.positions
+            if each.to is None and its:
                 assert each.error is not None, "nothing is sent to a database that is down"
-                lost.append((left, each.error))
-            for at in left:
-                first.setdefault(self.keys.get(at, str(at)), at)
+                lost.append((its, each.error))
+            left += its
         if lost:
             raise RolledBack(lost)
+        if not self.keys:  # no outbox is asked
+            return Decision(messages=sorted(left))
+        first = {self.keys[at]: at for at in reversed(left)}
         return Decision(messages=sorted(first.values()), keys=set(first))
 
     def messages(self, decision: Decision) -> Iterator[tuple[Addressed, Sequence[int]]]:
