@@ -12,7 +12,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import RECEIVE_ONLY, SourceOptions
 from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.receive.claiming.queue_list import tables_of
-from sqlqueue_spark.send import Destinations, RemoteDatabases
+from sqlqueue_spark.send import RemoteDatabases
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
@@ -166,7 +166,7 @@ def _owners(source: SourceOptions, places: Places) -> set[Place]:
                 continue
             with connection.transaction():
                 owners = _received(connection, source) if target == places.at_home else []
-                sender = Destinations(places.home, places.away).sends_later(target)
+                sender = places.sends_later(target)
                 if delayed.find(connection, sender.table):
                     owners.append(sender.table)
             found |= {Place(target, each) for each in owners}

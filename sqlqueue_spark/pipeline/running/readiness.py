@@ -140,7 +140,7 @@ def check_ready(
             for queue in received if retries else ():
                 delayed.get(own, queue.table.table)
             if sink is not None and sink.home.delayed_endpoint is not None:
-                delayed.get(own, Destinations(sink.home).sends_later(own.target).table)
+                delayed.get(own, sink.sends_later(sink.at_home).table)
         if sink is not None:
             _check_sink(sink, connected)
 

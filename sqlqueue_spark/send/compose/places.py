@@ -107,6 +107,13 @@ class Places:
         options = self.home if target == self.at_home else self.away
         return replace(options, url=target.url, **{name: getattr(target, name) for name in _LOGIN})
 
+    def sends_later(self, target: Target) -> Place:
+        """The endpoint in whose table messages with a time of delivery wait in a database."""
+        options = self.at(target)
+        name = options.delayed_endpoint or options.sender or "sqlqueue"
+        schema = options.default_schema or target.dialect.default_schema
+        return Place(target, Table(table=name, schema=schema))
+
     def is_stored(self, place: Place) -> bool:
         """Whether plain messages to a place are stored at home first, because ``storeAndForward`` says so."""
         return self.home.store_and_forward is not None and place.target != self.at_home

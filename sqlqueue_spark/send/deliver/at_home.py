@@ -56,7 +56,7 @@ class AtHome(Work):
 
         :raises QueueError: another of these tables is missing.
         """
-        rows, routes = self.chunk.rows, self._routes
+        rows, routes = self.chunk.rows, self.routes
         if rows is not None:
             for queue in rows.queues.unique().to_pylist():
                 routes.destinations.received(queue, routes.connected)
@@ -83,13 +83,13 @@ class AtHome(Work):
         )
 
     def trusted(self) -> Sequence[QueueTable]:
-        routes, error_queue = self._routes, self._places.home.error_queue
+        routes, error_queue = self.routes, self._places.home.error_queue
         found = None if error_queue is None else routes.destinations.beside(error_queue, routes.connected)
         return [] if found is None else [found.table]
 
     def _lacks_waiting(self, queue: str) -> bool:
         """Whether a queue has no table in which its messages wait."""
-        routes = self._routes
+        routes = self.routes
         try:
             routes.destinations.waiting(self._places.received(queue), routes.connected)
         except QueueError as error:
@@ -165,7 +165,7 @@ class AtHome(Work):
         return together.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def _final(self, queue: str) -> str:
-        return self._routes.destinations.received(queue, self._routes.connected).table.address
+        return self.routes.destinations.received(queue, self.routes.connected).table.address
 
     def asked(self) -> Iterable[str]:
         yield from self.keys.values()
@@ -200,7 +200,7 @@ class AtHome(Work):
         rows = list(range(len(self.chunk)))
         if not known and self.has_nothing() and not self.chunk.known:
             return Decision(rows=rows, repeated=sum(not new for new in self.chunk.sent.values()))
-        keeps_equal = self._routes.atomic and self.keys
+        keeps_equal = self.routes.atomic and self.keys
         if self._plain and not keeps_equal and (not known or set(known) <= set(self.keys.values())):
             made = super().decide(known)
             return replace(made, rows=rows, repeated=len(self.positions) - len(made.messages))
@@ -238,7 +238,7 @@ class AtHome(Work):
         A stage adds no keys, and so keeps equal messages.
         """
         key = self.keys.get(message)
-        again = key in made.keys and not self._routes.atomic
+        again = key in made.keys and not self.routes.atomic
         return message in self.chunk.sent or (key is not None and (again or key in known))
 
     def _of_sound_row(self, row: int, known: Collection[str], made: Decision) -> None:
@@ -307,7 +307,7 @@ class AtHome(Work):
 
     @property
     def _rows_beside(self) -> ErrorAndAuditRows:
-        return ErrorAndAuditRows(self._routes, self.chunk, lambda row: self.origins[row])
+        return ErrorAndAuditRows(self.routes, self.chunk, lambda row: self.origins[row])
 
     def counted(self, decision: Decision) -> Sent:
         chunk = self.chunk

@@ -19,7 +19,7 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.deliver.addressed_chunk import Decision
 from sqlqueue_spark.send.deliver.destinations import Rows
 from sqlqueue_spark.send.deliver.outbox_lookups import Lookup
-from sqlqueue_spark.send.deliver.routes import Addressed, Routes
+from sqlqueue_spark.send.deliver.routes import Addressed
 from sqlqueue_spark.send.deliver.work import RolledBack, Work
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.allowed_destinations import Barred
@@ -33,7 +33,6 @@ log = logger(__name__)
 class Delivery:
     """A chunk's work on its way into one database: attempted until it is there, or that is not worth it."""
 
-    routes: Routes
     options: SinkOptions
     work: Work
     _committing: bool = False
@@ -49,7 +48,7 @@ class Delivery:
         """
         self._seen, self._committing = None, False
         known: Collection[str] = ()
-        lookup = Lookup(self.routes, self.work, connection) if self.options.uses_outbox else None
+        lookup = Lookup(self.work, connection) if self.options.uses_outbox else None
         with connection.transaction(), self.work.entered(connection) as barred:
             if lookup is not None:
                 known = self._seen = lookup.known(self.work.asked())
@@ -84,7 +83,7 @@ class Delivery:
 
     def _insert(self, connection: Connection, decision: Decision, barred: Barred) -> None:
         why: list[Why[int]] = []
-        may_fail, error_queues = self.routes.places.home.error_queue is not None, self.work.trusted()
+        may_fail, error_queues = self.work.routes.places.home.error_queue is not None, self.work.trusted()
         for to, positions in self.work.messages(decision):
 
             def insert(some: Sequence[int], to: Addressed = to) -> None:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from sqlqueue_spark.engines.open_connection import Connected, Connection, Target
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.places import Place, Places
 from sqlqueue_spark.send.deliver.subscribers import Subscribers
@@ -117,13 +116,6 @@ class Destinations:
                 found = Destination(target=place.target, table=delayed.get(connection, place.table))
             self._delayed[place] = found
         return found
-
-    def sends_later(self, target: Target) -> Place:
-        """The endpoint in whose table messages with a time of delivery wait in a database."""
-        options = self.places.home if target == self.places.at_home else self.places.away
-        name = options.delayed_endpoint or options.sender or "sqlqueue"
-        schema = options.default_schema or target.dialect.default_schema
-        return Place(target, Table(table=name, schema=schema))
 
     def subscribers(self, places: Places | None = None) -> Subscribers:
         """Those that have subscribed to events, in the database in which these places lie."""

@@ -103,15 +103,15 @@ def _may_hold(destinations: Destinations, connection: Connection, outbox: Outbox
 class Lookup:
     """Asks the outbox of a connection's database what it knows of work. It is made outside of a transaction."""
 
-    def __init__(self, routes: Routes, work: Work, connection: Connection) -> None:
-        self.outbox = OutboxTable.of_sink(connection, routes.places.at(connection.target))
+    def __init__(self, work: Work, connection: Connection) -> None:
+        self.outbox = OutboxTable.of_sink(connection, work.routes.places.at(connection.target))
         #: By version, the keys by which it may know the work, each with the present key.
         self._earlier: dict[str, Mapping[str, str]] = {}
-        may_hold = partial(_may_hold, routes.destinations, connection, self.outbox)
+        may_hold = partial(_may_hold, work.routes.destinations, connection, self.outbox)
         if may_hold(VERSION_0_2):
             self._earlier[VERSION_0_2] = work.earlier_origins()
         if may_hold(VERSION_0_1) and work.keys:
-            self._earlier[VERSION_0_1] = work.earlier_sends(_own_table(routes))
+            self._earlier[VERSION_0_1] = work.earlier_sends(_own_table(work.routes))
 
     def known(self, asked: Iterable[str]) -> set[str]:
         """Which of these keys it has, and the present keys of work that an earlier version has done."""

@@ -72,7 +72,7 @@ def prepare(
             if columns.events or options.publish:
                 destinations.subscribers().check(connected)
             for target in destinations.databases() if columns.delays else ():
-                destinations.waiting(destinations.sends_later(target), connected)
+                destinations.waiting(destinations.places.sends_later(target), connected)
             if columns.tells_rows:  # what becomes of them is known at home
                 connected(destinations.places.at_home)
         except QueueError as error:

@@ -134,8 +134,6 @@ class Routes:
         """The messages to a place, with its table if that can be reached and its database is not down."""
         known_as = self.places.known_as(place)
         its = Addressed(positions=positions, target=place.target, place=place, known_as=known_as)
-        if self.is_down(place.target):
-            return its
         try:
             found = self.found(place, address)
             if isinstance(found, SqlQueueError):
@@ -184,7 +182,7 @@ class Routes:
 
         :raises QueueError: there is no such table.
         """
-        return self.destinations.waiting(self.destinations.sends_later(to.target), self.connected)
+        return self.destinations.waiting(self.places.sends_later(to.target), self.connected)
 
     def subscribers(self, topics: Collection[str], places: Places) -> dict[str, list[str]]:
         """The addresses that have subscribed to each of these types, one for each table.

@@ -30,7 +30,6 @@ from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import ATOMIC
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
-from sqlqueue_spark.send.compose.composed import NOTHING
 from sqlqueue_spark.send.compose.places import Place
 from sqlqueue_spark.send.compose.received import ACKNOWLEDGED
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
@@ -104,8 +103,6 @@ class Sender:
         """The chunk with copies in the place of its events. Events of unknown subscribers fail, or wait."""
         events, target = chunk.sends.events, Target.of(chunk.places.away)
         try:
-            if events is not None and self._routes.is_down(target):
-                raise DatabaseDown("it was down when this task last tried it")
             return self._retried(
                 target,
                 lambda: with_copies(
@@ -124,9 +121,9 @@ class Sender:
                 else Failure.of(error)
                 for row in sorted({chunk.owners[at] for at in events.positions()})
             }
-            left = [at for at in range(len(chunk)) if at not in lost]
-            gone = chunk.only(list(lost)).failing(dict(enumerate(lost.values())))
-            return [replace(gone, sends=NOTHING, owners=()), *([chunk.only(left)] if left else [])], Sent()
+            left = [at for at, owner in enumerate(chunk.owners) if owner not in lost]
+            owners = [chunk.owners[at] for at in left]
+            return [replace(chunk.failing(lost), sends=chunk.sends.only(left), owners=owners)], Sent()
 
     def _addressed(self, part: Chunk) -> AddressedChunk:
         """The chunk with the place of each message. What cannot be reached at home has failed."""
@@ -224,7 +221,7 @@ class Sender:
 
         def known() -> set[str]:
             connection = self._connected(self._home)
-            lookup = Lookup(self._routes, work, connection)
+            lookup = Lookup(work, connection)
             with connection.transaction():
                 if not lookup.outbox.has_ids():  # as long as no row has failed: no keys need even be made
                     return set()
@@ -314,6 +311,8 @@ class Sender:
     # -- Connections -----------------------------------------------------------------------------------
 
     def _connected(self, target: Target) -> Connection:
+        if self._routes.is_down(target):
+            raise DatabaseDown("it was down when this task last tried it")
         if target not in self._connections:
             again = target in self._destinations.databases()
             try:
@@ -332,7 +331,7 @@ class Sender:
 
     def _delivered(self, target: Target, work: Work) -> tuple[Decision, Sent]:
         """Attempt a delivery until it succeeds or another attempt is not worth it."""
-        delivery = Delivery(self._routes, self._places.at(target), work)
+        delivery = Delivery(self._places.at(target), work)
         try:
             return self._retried(target, lambda: delivery.attempt(self._connected(target)), delivery.worth_it)
         except Duplicate as error:

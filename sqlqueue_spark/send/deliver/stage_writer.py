@@ -134,7 +134,7 @@ class _StageWriter(Sender):
         connection = self._connected(self._home)
         known = set()
         if has_sent(self._destinations, connection):
-            lookup = Lookup(self._routes, work, connection)
+            lookup = Lookup(work, connection)
             with connection.transaction():
                 known = lookup.known(work.asked())
         decision = work.decide(known)

@@ -56,7 +56,7 @@ class Work:
     """The messages of a chunk for another database than that of its rows."""
 
     def __init__(self, routes: Routes, chunk: AddressedChunk, addressed: Sequence[Addressed]) -> None:
-        self._routes = routes
+        self.routes = routes
         self.chunk = chunk
         self.addressed = addressed
         self.positions = [at for each in addressed for at in each.positions]
@@ -87,7 +87,7 @@ class Work:
 
     def entered(self, connection: Connection, *, locking: bool = True) -> AbstractContextManager[Barred]:
         """Gives which tables may not be reached that a message names (:class:`AllowedDestinations`)."""
-        options = self._routes.places.at(connection.target)
+        options = self.routes.places.at(connection.target)
         allowed = AllowedDestinations(options, tuple(self.trusted()))
         return allowed.entered(connection, list(self._named()), locking=locking)
 
@@ -156,7 +156,7 @@ class Work:
         later = waiting(rows)
         if not pc.any(later).as_py():
             return [(to.to, rows)]
-        parts = (to.to, rows.filter(pc.invert(later))), (self._routes.later(to.to), rows.filter(later))
+        parts = (to.to, rows.filter(pc.invert(later))), (self.routes.later(to.to), rows.filter(later))
         return [(table, part) for table, part in parts if part.num_rows]
 
     def _stored(
@@ -166,7 +166,7 @@ class Work:
 
         A plain message may have the header already, and needs nothing to be known by.
         """
-        queue = self._routes.places.full_address(Place(store.target, store.table.table))
+        queue = self.routes.places.full_address(Place(store.target, store.table.table))
         sends = self.chunk.sends
         ids = sends.of(sends.id_column, positions).to_pylist() if self.chunk.handled else None
         headers = []
