@@ -609,7 +609,7 @@ def test_retries_and_rows_that_wait_for_a_database_are_made_together():
         2: Failure(exception_type="E", retry_after=timedelta(seconds=5)),
         3: waits,
     }
-    chunk = AddressedChunk.of(made, addressed=()).failing(failed)
+    chunk = AddressedChunk(**vars(made), addressed=()).failing(failed)
     now = datetime(2026, 11, 27, tzinfo=UTC)
     with mock.patch.object(error_and_audit_rows, "datetime", mock.Mock(now=mock.Mock(return_value=now))):
         later = ErrorAndAuditRows(mock.Mock(places=places), chunk, str).later_rows(range(4)).to_pylist()

@@ -55,10 +55,6 @@ class Events:
         """The positions of the events with the types that they are published as."""
         return [(names, self._of(number)) for number, names in enumerate(self.topics)]
 
-    def positions(self) -> list[int]:
-        its = pc.indices_nonzero(self.published)
-        return its.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
-
     def take(self, positions: pa.Array) -> Events:
         return replace(self, numbers=self.numbers.take(positions))
 

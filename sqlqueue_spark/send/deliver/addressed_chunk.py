@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.send.compose.chunk import Chunk
@@ -49,15 +49,6 @@ class AddressedChunk(Chunk):
     sent: Mapping[int, bool] = field(default_factory=dict)
     told: Mapping[int, Destination | Place] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, chunk: Chunk, **more: Any) -> Self:
-        return cls(**{each.name: getattr(chunk, each.name) for each in fields(chunk)}, **more)
-
-    def _is_copy(self, message: int) -> bool:
-        if self.handled:
-            return self.sends.is_copy(message)
-        return len(self.messages_of(self.owners[message])) > 1
-
     def goes(self, message: int) -> bool:
         """Whether a message is still to go out."""
         row = self.owners[message]
@@ -73,8 +64,9 @@ class AddressedChunk(Chunk):
         """The chunk, of which these messages are refused. One of several copies fails alone, else its row."""
         copies, failed = dict(self.refused), dict(self.failed)
         for at in positions:
-            if self._is_copy(at):
+            row = self.owners[at]
+            if self.sends.is_copy(at) if self.handled else len(self.messages_of(row)) > 1:
                 copies[at] = failure
             else:
-                failed.setdefault(self.owners[at], failure)
+                failed.setdefault(row, failure)
         return replace(self, failed=failed, refused=copies)

@@ -58,8 +58,6 @@ class AtHome(Work):
         """
         rows, routes = self.chunk.rows, self.routes
         if rows is not None:
-            for queue in rows.queues.unique().to_pylist():
-                routes.destinations.received(queue, routes.connected)
             waiting = {at: each for at, each in self.chunk.failed.items() if not each.is_final}
             lacking = set(filter(self._lacks_waiting, {rows.queue(at) for at in waiting}))
             final = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -56,9 +57,8 @@ def _of_queue(
 ) -> dict[int, tuple[str | None, bytes | None]]:
     versions = {rows.row_versions[at].as_py(): at for at in positions}
     statement = queues.read_statement(connection.dialect, table)
-    reader = open_reader(connection.target)
     found = {}
-    try:
+    with contextlib.closing(open_reader(connection.target)) as reader:
         for span in RowSet.of(sorted(versions)).spans(_GAP):
             for batch in reader.batches(statement, (span.first, span.last), _READ):
                 wanted = pc.is_in(batch["RowVersion"], value_set=pa.array(list(versions), pa.int64()))
@@ -66,6 +66,4 @@ def _of_queue(
                     at = versions[row["RowVersion"]]
                     if row["Id"].lower() == rows.row_id(at).lower():
                         found[at] = (row["Headers"], row["Body"])
-    finally:
-        reader.close()
     return found

@@ -119,7 +119,7 @@ class Sender:
                 row: self._down(target, given_up=chunk.rows.given_up(row, now))
                 if isinstance(error, DatabaseDown)
                 else Failure.of(error)
-                for row in sorted({chunk.owners[at] for at in events.positions()})
+                for row in sorted({chunk.owners[at] for _, its in events.by_topics() for at in its})
             }
             left = [at for at, owner in enumerate(chunk.owners) if owner not in lost]
             owners = [chunk.owners[at] for at in left]
@@ -139,7 +139,7 @@ class Sender:
         addressed = self._routes.addressed(part)
         here = [each for each in addressed if each.target == self._home]
         return self._refusing(
-            AddressedChunk.of(part, addressed=addressed, told=told),
+            AddressedChunk(**vars(part), addressed=addressed, told=told),
             [(each.positions, each.error) for each in here if each.error is not None],
         )
 
