@@ -168,7 +168,7 @@ def test_a_raw_row_is_shown_as_it_is(postgresql, error):
 
 @pytest.mark.parametrize(
     "command",
-    [["show"], ["list"], ["list", "--json"], ["retry", "--yes"], ["discard", "--yes", "--to-file", "/no"]],
+    [["show"], ["retry", "--yes"], ["discard", "--yes", "--to-file", "/no"]],
     ids=" ".join,
 )
 def test_an_id_that_no_message_has_is_named_and_exit_code_1(postgresql, error, command):
