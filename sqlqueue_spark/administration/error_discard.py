@@ -26,7 +26,10 @@ from sqlqueue_spark.tables.queues import InTransit
 
 @dataclass(frozen=True, kw_only=True)
 class Discarded:
-    """:ivar held: how many selected rows were locked or taken by other sessions."""
+    """How many messages of a queue were discarded, or would be.
+
+    :ivar held: how many selected rows were locked or taken by other sessions.
+    """
 
     queue: str
     discarded: int
@@ -40,6 +43,7 @@ def plan(
     *,
     looked: Callable[[int], object] = lambda _: None,
 ) -> Discarded:
+    """Return what :func:`discard` would do now."""
     with opened(options, queue, selection, looked=looked) as error_queue:
         count = sum(row.is_failure for row in error_queue.rows(selection.message_ids))
         return Discarded(queue=error_queue.admin.name, discarded=count, held=0)

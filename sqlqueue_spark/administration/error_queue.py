@@ -80,6 +80,8 @@ class ErrorQueue:
     ) -> tuple[int, int]:
         """Take the selected failed messages out of the queue, each batch in its own transaction.
 
+        It locks the rows that are free, has them put elsewhere, deletes them and commits.
+
         :param put: puts locked rows elsewhere; it returns those that are to be deleted.
         :param rate: rows a second, steadily; None is as fast as possible.
         :returns: how many rows it has deleted, and how many others held, or have taken meanwhile.
@@ -107,7 +109,10 @@ class ErrorQueue:
         return count, held
 
     def _delete(self, rows: list[InTransit]) -> None:
-        """:raises TryAgain: some rows were gone although they were locked."""
+        """Delete rows that this transaction has locked.
+
+        :raises TryAgain: some rows were gone although they were locked; the batch must not be committed.
+        """
         numbers = RowSet.of(row.row_version for row in rows)
         if rows and (deleted := self.admin.delete(numbers)) != len(rows):
             raise TryAgain(

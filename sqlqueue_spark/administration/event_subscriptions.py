@@ -19,7 +19,10 @@ from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable,
 
 
 class Changed(NamedTuple):
-    """:ivar before: the address that the subscription had before; None if it did not exist."""
+    """The result for one subscription.
+
+    :ivar before: the address that it had before; None if it did not exist.
+    """
 
     subscription: Subscription
     before: str | None
@@ -94,7 +97,10 @@ def unsubscribe(
 def subscriptions(
     options: ConnectionOptions, event: str | None = None, *, create: bool = False
 ) -> list[Subscription]:
-    """Return the subscriptions to one event type, or all, ordered by type and endpoint."""
+    """Return the subscriptions to one event type, or all, ordered by type and endpoint.
+
+    Errors as in :func:`subscribe`.
+    """
     wanted = None if event is None else _topic(event)
     with _opened(options, create=create) as (connection, table), connection.transaction():
         table.check()
@@ -102,6 +108,7 @@ def subscriptions(
 
 
 def create(options: ConnectionOptions) -> Created:
+    """Create the table of subscriptions in the default schema, unless it exists."""
     with _opened(options) as (_, subscribed):
         return ddl.create(subscribed)
 

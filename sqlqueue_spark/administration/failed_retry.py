@@ -32,8 +32,10 @@ _UNKNOWN = (
 
 @dataclass(kw_only=True)
 class Retried:
-    """What a retry did, or would do: how many messages went to which queue, and stayed for which reason.
+    """What a retry did, or would do.
 
+    :ivar went: how many messages went to which queue.
+    :ivar stayed: how many stay, by the reason.
     :ivar held: how many others hold, or have taken meanwhile.
     """
 
@@ -85,7 +87,7 @@ def retry(
     rate: int | None = None,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Retried:
-    """Put the failed messages that are selected back into their queues.
+    """Put the failed messages that are meant back into their queues.
 
     :param to: the queue of messages that do not say for which one they have failed.
     :param rate: messages a second, steadily; None is as fast as it goes.

@@ -92,7 +92,7 @@ def message_id(headers: Mapping[str, str] | None, row_id: str) -> str:
 
 
 def from_line(line: bytes) -> StoredMessage:
-    """:raises NoMessage: the line is none."""
+    """Read the message of a line, or raise NoMessage."""
     try:
         text = line.decode()
     except UnicodeDecodeError as error:

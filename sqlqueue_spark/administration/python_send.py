@@ -29,6 +29,7 @@ def send(
     Standard headers are filled in. There is no outbox: a call that is repeated sends again.
 
     :param bodies: bytes and text as they are, anything else as JSON; without one, the body is empty.
+    :param type: the type of the messages.
     :param headers: further headers; the headers that are filled in do not replace them.
     :param ttl: how long the messages may wait to be received.
     :param options: those of the connection, by their names; ``url`` is ``SQLQUEUE_URL`` by default.

@@ -134,6 +134,7 @@ class _Watch:
         self._looked(self._told)
 
     def messages(self, queue: QueueAdmin) -> Iterator[Message]:
+        """Look repeatedly over one connection, and yield the new selected messages."""
         look = QueueLook(queue, self._selection)
         from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 

@@ -73,7 +73,10 @@ class QueueLook:
         self._selection = selection
 
     def pages(self, after: int, up_to: int, most: Callable[[], int] = lambda: HIGHEST) -> Iterator[Page]:
-        """:param most: returns how many more rows may be read; it is called before each page."""
+        """Yield the rows above ``after``, up to ``up_to``, in RowVersion order.
+
+        :param most: returns how many more rows may be read; it is called before each page.
+        """
         with self._admin.connection.transaction():
             rows, read = (_ROWS, self._by_number) if self._admin.seeks else (_ROWS_BY_SCAN, self._by_scan)
         more = True

@@ -37,8 +37,9 @@ _COLUMN_LETTERS = 255
 class Input:
     """The lines to send.
 
-    :ivar name: what errors call it.
-    :ivar again: whether it can be read a second time.
+    :ivar name: the name of the input in error messages.
+    :ivar again: whether the input can be read a second time from its current position.
+    :ivar skip: how many lines at the beginning are left out.
     """
 
     source: BinaryIO
@@ -129,7 +130,10 @@ def _body(line: bytes) -> StoredMessage:
 
 
 def _acceptance(admin: QueueAdmin, *, stopping: bool) -> Callable[[StoredMessage], StoredMessage]:
-    """Return what gives a message back, or raises NoMessage if the table refuses it, before any is sent."""
+    """Return what gives a message back, or raises NoMessage if the table refuses it, before any is sent.
+
+    :param stopping: whether rows at which .NET endpoints stop are accepted.
+    """
     dialect = admin.connection.dialect
     nullable = {each.name.lower(): each.nullable for each in admin.table.columns}
 

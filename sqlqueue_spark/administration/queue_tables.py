@@ -55,6 +55,8 @@ _INSERTS_A_SECOND = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
+    """Columns, indexes and settings of a table, the rights of this login, and the findings."""
+
     queue: str
     columns: list[Column]
     indexes: list[Index]
@@ -110,11 +112,13 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
 
 
 def length(options: ConnectionOptions, queue: str) -> Length:
+    """Return how many rows a queue has and how many are expired, their bytes, and the oldest one's age."""
     with opened(options, queue) as admin, admin.connection.transaction():
         return admin.length()
 
 
 def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
+    """Send a message; return its message id."""
     return send_bodies(options, queue, draft, [draft.body])[0]
 
 

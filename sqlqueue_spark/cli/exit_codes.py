@@ -94,7 +94,10 @@ class CommandGroup(click.Group):
 
 
 class Job(click.Command):
-    """A command that needs Spark. Its module is imported when it runs, because that takes a second."""
+    """A command that needs Spark. Its module is imported when it runs, because that takes a second.
+
+    :param where: ``module:command``.
+    """
 
     def __init__(self, name: str, where: str, help: str) -> None:  # noqa: A002 -- click's name
         super().__init__(name, help=help)
@@ -110,7 +113,11 @@ class Job(click.Command):
 
 @contextmanager
 def needing_spark(extra: str = "spark") -> Iterator[None]:
-    """An import in this block that fails for want of Spark is an error that says which extra to install."""
+    """In this block, an import that fails because Spark is missing or too old becomes an error that says what
+    to install.
+
+    :param extra: the extra of this package that installs it.
+    """
     try:
         yield
     except ImportError as error:

@@ -34,6 +34,8 @@ _MARKS = {
 
 
 class Summary:
+    """Counts rows by failed queue and exception."""
+
     def __init__(self) -> None:
         self.groups: Counter[tuple[str | None, str | None]] = Counter()
         self.others: Counter[str] = Counter()

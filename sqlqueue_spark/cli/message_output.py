@@ -23,6 +23,8 @@ _HEX_LINE = 32
 
 
 class Bodies(enum.Enum):
+    """How much of the bodies is shown."""
+
     NONE = enum.auto()
     BEGINNING = enum.auto()
     WHOLE = enum.auto()
@@ -51,7 +53,10 @@ class MessageTable:
 
 
 def beginning(body: bytes | None, width: int | None) -> str:
-    """:param width: maximum characters of the line."""
+    """Return a line with the beginning of a body.
+
+    :param width: maximum characters of the line.
+    """
     if not body:
         return "(no body: NULL)" if body is None else "(empty)"
     most = min(width or _BEGINNING, _BEGINNING)

@@ -194,6 +194,7 @@ def options_text(described: Iterable[Described]) -> Iterator[str]:
 
 
 def options_markdown(described: Iterable[Described]) -> Iterator[str]:
+    """Yield the lines of a table of docs/options.md."""
     yield "| option | value | default | meaning |"
     yield "|---|---|---|---|"
     for each in described:

@@ -33,6 +33,7 @@ def bar(total: int | None, unit: str, *, lines: bool = False, **more: Any) -> tq
 def counting(what: str, lines: bool = False) -> Iterator[None]:
     """Show a clock while the block counts rows, after its first second: one statement, which may take long.
 
+    :param what: the name of what is counted.
     :param lines: as in :func:`bar`.
     """
     done = threading.Event()
@@ -98,7 +99,9 @@ def interruptible(
     Ctrl-C ends the work after the present step, so that the number that is printed is exact. A second Ctrl-C
     ends it at once. If the work ends early, a line says how much was done.
 
-    :param done: what was done, for example ``deleted``; this line begins with it, and ``go_on`` ends it.
+    :param noun: what is counted, for example ``message``.
+    :param done: what was done, for example ``deleted``; this line begins with it.
+    :param go_on: returns the end of this line.
     :param telling: errors that say themselves how much was done; they are raised without this line.
     """
     with bar(total, f" {noun}s") as shown, _handling_ctrl_c(Progress(shown)) as more:

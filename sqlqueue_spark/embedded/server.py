@@ -75,7 +75,11 @@ class EmbeddedServer:
         self._watcher: subprocess.Popen[bytes] | None = None
 
     def start(self) -> bool:
-        """Return, once the server accepts connections, whether it had to be started. May be called again."""
+        """Return, once the server accepts connections, whether it had to be started. May be called again.
+
+        :raises ConfigurationError: it does not start, such as when another program has the port that it
+            keeps.
+        """
         user = make_way(self.data_directory.parent)
         with one_at_a_time(self._beside("lock")):  # initdb wants the directory empty
             self._data.take(user)
@@ -99,7 +103,10 @@ class EmbeddedServer:
         return running is None
 
     def stop(self, *, immediate: bool = False) -> bool:
-        """Return, once the server is gone, whether it ran; also one that is not ours."""
+        """Return, once the server is gone, whether it ran; also one that is not ours.
+
+        :param immediate: whether to cut it off.
+        """
         self._let_go()
         if self.running_port() is None:
             return False

@@ -93,7 +93,11 @@ class ChildProcess:
         return self._channel.fileno() >= 0
 
     def wait_until_loaded(self) -> None:
-        """:raises ConfigurationError: the handler cannot be loaded."""
+        """Wait until the handler is loaded, however long that takes.
+
+        :raises ConfigurationError: it cannot be loaded.
+        :raises ChildEnded: the child ended instead.
+        """
         self._begin(float("inf"))
         if error := self._receive():
             self.end()
@@ -256,6 +260,7 @@ def _leave_the_parent(channel: int, parent: int | None) -> None:
 
 
 def _sockets() -> Iterator[int]:
+    """The open descriptors that are sockets."""
     descriptors: Iterable[int]
     try:
         descriptors = list(map(int, os.listdir("/dev/fd")))  # noqa: PTH208 -- numbers, not paths

@@ -22,7 +22,12 @@ _HOPELESS = (WrongBody, WrongAnswer, NoHandler, NoReplyAddress)
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How often a handler is called for a message, and for how many seconds at most."""
+    """How often and how long a handler is called for a message.
+
+    :param immediate_retries: how often it is called again at once when it fails.
+    :param timeout: how many seconds a call may take.
+    :param unrecoverable: the exceptions after which it is not called again.
+    """
 
     immediate_retries: int
     timeout: float
@@ -34,7 +39,10 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Handler:
-    """A function for every message, or functions by the full names of types."""
+    """A function for every message, or one for each message type.
+
+    :param functions: the function, or functions by the full name of a type.
+    """
 
     functions: Function | Mapping[str, Function]
     limits: Limits

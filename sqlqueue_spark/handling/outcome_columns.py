@@ -91,6 +91,7 @@ def failed(
 ) -> Outcome:
     """The outcome of a message whose handler raised this, or ended or hung its process.
 
+    :param message: None for one that no function is called for.
     :param packages: the packages of the handler's functions.
     """
     if message is None:

@@ -201,4 +201,5 @@ def remedy(admin: QueueAdmin, name: str, **names: str) -> str:
 
 
 def told(at: datetime, now: datetime) -> str:
+    """Return a time, and how long ago it was."""
     return f"{moment(at)} ({age(max(now - at, timedelta(0)))} ago)"

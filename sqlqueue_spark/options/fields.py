@@ -143,6 +143,8 @@ def option_per_name(pattern: str, meaning: str, *, secret: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class Described:
+    """One option as shown to people."""
+
     name: str
     kind: str
     default: str
@@ -155,7 +157,10 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """:raises ConfigurationError: an option is unknown, missing or malformed."""
+        """Read options as Spark or a person gave them.
+
+        :raises ConfigurationError: an option is unknown, missing or malformed.
+        """
         fields = [f for f in dataclasses.fields(cls) if f.metadata]  # type: ignore[arg-type] # a dataclass
         values: dict[str, Any] = {f.name: {} for f in fields if "pattern" in f.metadata}
         for given_name, value in given.items():
@@ -187,7 +192,10 @@ class Options:
         return parsed
 
     def check(self) -> None:
-        """:raises ConfigurationError: options do not go together."""
+        """Refuse options that do not go together.
+
+        :raises ConfigurationError: the message says which and why.
+        """
 
     @classmethod
     def described(cls) -> Iterator[Described]:

@@ -131,6 +131,8 @@ isolation_level = one_of(
 
 
 class NamesTables(Protocol):
+    """The part of a dialect that decides which table an address means."""
+
     @property
     def default_schema(self) -> str: ...
     @property
@@ -290,7 +292,10 @@ class SourceOptions(ConnectionOptions):
 
     @property
     def one_queue(self) -> str:
-        """:raises ConfigurationError: there are several."""
+        """The address of the queue.
+
+        :raises ConfigurationError: there are several.
+        """
         if self.queue is None:
             raise ConfigurationError(
                 f"Here one queue can be named, and not several ({self.title}); give its address as the "

@@ -1,4 +1,6 @@
-"""What we set in processes that receive and send: the log, the garbage collector, and Ctrl-C."""
+"""What we set in processes that receive and send: the log, the garbage collector, and Ctrl-C in Spark's
+reader.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +42,7 @@ def log_to_stderr() -> None:
 
 
 def begin_call() -> None:
+    """What every call by Spark does first."""
     log_to_stderr()
     if TaskContext.get() is not None:  # else it runs in a process of the user
         leave_out_modules()

@@ -36,7 +36,9 @@ JOINT_SCHEMA = from_arrow_schema(slices.JOINT_SCHEMA)
 
 @sentence_first
 class QueueStreamReader(DataSourceStreamReader):
-    """Of any stream. ``read`` runs in the workers, the other methods in one process on the driver."""
+    """What the readers of all streams do. ``read`` runs in the workers, the other methods in one process on
+    the driver.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         leave_ctrl_c_to_the_program()
@@ -65,7 +67,9 @@ class QueueStreamReader(DataSourceStreamReader):
 
 @sentence_first
 class StreamReaderBeforeSpark42(QueueStreamReader):
-    """For a Spark before 4.2, which says neither how far it is nor how much it wants, and asks for no lag."""
+    """The reader for Spark before 4.2. That Spark says neither how far it is nor how much it wants, and asks
+    for no lag.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
@@ -82,7 +86,10 @@ class StreamReaderBeforeSpark42(QueueStreamReader):
 
 @sentence_first
 class SqlQueuePeekReader(DataSourceReader):
-    """A look at the rows that a stream would receive, or only at these; nothing is locked or deleted."""
+    """A look at the rows that a stream would receive; nothing is locked or deleted.
+
+    :param rows: look only at these; None for all.
+    """
 
     def __init__(self, options: SourceOptions, rows: RowSet | None) -> None:
         self._options = options
@@ -98,6 +105,7 @@ class SqlQueuePeekReader(DataSourceReader):
 
 
 def schema_of(options: SourceOptions) -> StructType:
+    """The columns of the rows that are received, or peeked at."""
     return JOINT_SCHEMA if options.several else SCHEMA
 
 

@@ -33,6 +33,8 @@ SENT_COLUMNS, STAGED_COLUMNS = map(from_arrow_schema, (_SENT, _STAGED))
 @sentence_first
 @dataclass(frozen=True)
 class SendTask:
+    """What a worker does with its part of a batch."""
+
     columns: FrameColumns
     destinations: Destinations
     #: The databases that are down, each with the name of the option that leads there; None where nothing
@@ -45,11 +47,15 @@ class SendTask:
     first_try: bool = False
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Send what a part says; yields one row that counts it."""
         sent, untyped = self.sent(batches)
         yield pa.RecordBatch.from_pylist([{**asdict(sent), "untyped": untyped}], _SENT)
 
     def sent(self, batches: Iterator[pa.RecordBatch]) -> tuple[Sent, int]:
-        """:returns: what became of it, and how many messages have no type."""
+        """Send what a part says.
+
+        :returns: what became of it, and how many messages have no type.
+        """
         builder = builder_of(self.columns, self.destinations.places, self.answers)
         waits = self.down is not None and self.columns.tells_rows  # else the batch waits
         down = dict(self.down or {}) if waits else None

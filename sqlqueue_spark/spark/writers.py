@@ -44,6 +44,8 @@ def _of_query(given: tuple[tuple[str, str], ...]) -> tuple[Destinations, OutboxC
 
 @sentence_first
 class _Writer:
+    """What both writers do."""
+
     _task: SendTask
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -60,7 +62,10 @@ class _Writer:
     def _done(
         self, messages: Sequence[WriterCommitMessage | None], which: str, cleaner: OutboxCleaner
     ) -> None:
-        """:param which: the batch, in front of the figures in the line."""
+        """Log what the tasks did, and clean the outbox if it is time.
+
+        :param which: the batch, in front of the figures in the line.
+        """
         done = [each for each in messages if isinstance(each, _Committed)]
         log_sent(which, sum((each.sent for each in done), Sent()))
         if untyped := sum(each.untyped for each in done):

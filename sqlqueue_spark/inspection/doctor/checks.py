@@ -34,7 +34,10 @@ class Open(Exception):
 
 
 def checked(name: str, look: Callable[[], str]) -> Check:
-    """:param look: returns what it found, or raises Wrong, Open or another error of ours."""
+    """Run a check.
+
+    :param look: returns what it found, or raises :class:`Wrong`, :class:`Open` or another error of ours.
+    """
     try:
         return Check(name=name, state=State.FINE, said=look())
     except Open as why:
