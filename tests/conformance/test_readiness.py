@@ -112,17 +112,6 @@ def test_what_is_missing_is_created_and_named(engine):
     assert create_missing(*given) == []
 
 
-def test_a_database_that_messages_are_stored_for_at_home_may_be_down(engine):
-    """A store-and-forward job reaches it later. Nothing is created there."""
-    nowhere = {"postgresql": NOWHERE, "sqlserver": "mssql://me:no@127.0.0.1:1/shop"}[engine.name]
-    there = {"endpoint.Billing.url": nowhere, "storeAndForward": "outgoing"}
-    given = source(engine), sink(engine, **there)
-    made = create_missing(*given)
-    assert [line.partition("@")[0] for line in made[:2]] == ["created queue=orders", "created queue=outgoing"]
-    assert [line.partition("=")[0] for line in made[2:]] == ["created outbox"]
-    check_ready(*given)
-
-
 def test_the_table_of_the_delayed_endpoint_is_created_where_it_is_looked_for(postgresql):
     """In the sink's schema."""
     postgresql.execute("CREATE SCHEMA sales")

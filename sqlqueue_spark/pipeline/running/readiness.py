@@ -193,19 +193,21 @@ def _places(sink: SinkOptions | Places | None) -> Places | None:
 
 
 def _named(sink: Places) -> list[tuple[str, Place]]:
-    """The addresses that the options name, and their places, but for those whose messages home stores."""
+    """The addresses that the options name, and what they mean."""
     home = sink.home
     found = [] if sink.away.queue is None else [(sink.away.queue, sink.destination(sink.away.queue))]
     found += [(each, sink.beside(each)) for each in (home.error_queue, home.audit_queue) if each is not None]
     if home.store_and_forward is not None:
         found.append((home.store_and_forward, sink.received(home.store_and_forward)))
-    return [(address, place) for address, place in found if not sink.is_stored(place)]
+    return found
 
 
 def _check_sink(sink: Places, connected: Connected) -> None:
     destinations = _check_reach(sink)
     targets = dict.fromkeys([sink.at_home])  # what fails, waits or is owed is known there
     for address, place in _named(sink):
+        if sink.is_stored(place):
+            continue
         found = destinations.at(place, address, connected)
         connection = connected(found.target)
         with connection.transaction():
