@@ -14,7 +14,7 @@ from sqlqueue_spark.engines.driver_errors import Doing
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
-from sqlqueue_spark.row_set import HIGHEST, RowSet
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queue_shape, queue_table, table_code
 from sqlqueue_spark.tables.queue_table import QueueTable
 
@@ -289,8 +289,8 @@ class Queue:
 
     def ends(self) -> tuple[int, int] | None:
         """The lowest and the highest RowVersion that are there at one moment; None when nothing is."""
-        lowest, highest = self._execute("ends")[0]
-        return None if lowest is None or highest is None else (min(lowest, highest), max(lowest, highest))
+        rows = self._execute("waiting", after=LOWEST)
+        return (rows[0][0], max(rows[0][0], rows[0][1] or LOWEST)) if rows else None
 
     def waiting(self, after: int) -> Waiting | None:
         """What waits above ``after``; None when nothing does."""

@@ -61,7 +61,6 @@ STANDS_FOR = {
     "count_up_to": "no locks (READUNCOMMITTED)",
     "peek_headers": "peek",
     "peek_by_scan": "no program: without Index_RowVersion nothing is received, and no actor has rows to hold",
-    "ends": "no locks (READUNCOMMITTED)",
     "highest": "no locks (READUNCOMMITTED)",
     "create": "nobody sees the table before the commit",
     "create_heap": "create",

@@ -294,7 +294,6 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "storage": (_storage, [DATABASE, IDENTITY, TABLE_COLUMNS, VERSIONS_IN_A_HEAP], (True, True)),
     "identity": (lambda c: queue(c).identity(), [IDENTITY], f"77/{NOW}"),
     "highest": (lambda c: queue(c).highest(), [Answer("MAX(RowVersion)", "i", [[9]])], 9),
-    "ends": (lambda c: queue(c).ends(), [Answer("MIN(RowVersion)", "ii", [[5, 9]])], (5, 9)),
     "waiting": (
         lambda c: queue(c).waiting(5),
         [Answer("MAX(RowVersion)", "iiwt", [[6, 9, "{}", NOW]])],

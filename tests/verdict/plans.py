@@ -53,7 +53,7 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("read", "read_unexpired", "read_versions", "peek", "peek_headers"), _ONE_BY_ONE),
     **dict.fromkeys(("lock", "lock_range", "ids", "origins", "headers_of", "lock_in_transit"), _ONE_BY_ONE),
     **dict.fromkeys(("delete", "delete_range", "count_range"), _BY_NUMBER),
-    **dict.fromkeys(("highest", "ends", "waiting", "stopping_row", "oldest"), _BY_NUMBER),
+    **dict.fromkeys(("highest", "waiting", "stopping_row", "oldest"), _BY_NUMBER),
     "purge_expired": Way(index="expires", one_at_a_time=True),
     **dict.fromkeys(("length", "count_up_to", "count_rows"), Way(scans=_WHOLE_QUEUE)),
     **dict.fromkeys(("insert", "insert_by_policy"), Way()),

@@ -173,7 +173,6 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
     yield lambda: queue.lock_in_transit(range(1, 64, 2))
     yield lambda: queue.oldest(LOWEST, 4_000, 5_000, 8_000)
     yield queue.highest
-    yield queue.ends
     yield lambda: queue.waiting(5)
     reading = ("read", "read_unexpired", "read_versions", "take")
     for name in filter(connection.dialect.statement, reading):

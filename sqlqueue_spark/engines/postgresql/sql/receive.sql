@@ -1,13 +1,5 @@
 -- receive.sql · PostgreSQL · what a receiver says to a queue table
 
--- name: ends
--- Returns the lowest and the highest seq that are in the queue now.
--- out: lowest seq, highest seq; NULL when the queue is empty
--- The statement is two probes of the index. As it is one statement, both values are of one moment. A row that
--- is sent meanwhile gets a higher seq than the rows that are looked at. So no old row is left out.
-SELECT (SELECT seq::bigint FROM {queue} AS q ORDER BY q.seq LIMIT 1),
-       (SELECT seq::bigint FROM {queue} AS q ORDER BY q.seq DESC LIMIT 1)
-
 -- name: highest
 -- Returns the highest seq that is in the queue now.
 -- out: seq; NULL when the queue is empty

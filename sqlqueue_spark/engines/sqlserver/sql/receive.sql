@@ -1,15 +1,8 @@
 -- receive.sql · SQL Server · what a receiver says to a queue table
 
--- name: ends
--- Returns the lowest and the highest RowVersion that are in the queue now.
--- The statement is two probes of the index. As one query over the table, MIN and MAX together would scan the
--- whole index. READUNCOMMITTED: both values are only bounds, and the statement must not wait for anyone.
-SELECT (SELECT MIN(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
-       (SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED))
-
 -- name: highest
 -- Returns the highest RowVersion that is in the queue now.
--- READUNCOMMITTED as in ends.
+-- READUNCOMMITTED: the value is only a bound, and the statement must not wait for anyone.
 SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)
 
 -- name: claim
