@@ -58,10 +58,7 @@ class Database(ABC):
 
     def table(self, table: Table) -> str:
         """A table's full name, quoted; one without a schema is in that of the connection."""
-        return self.quoted(table.catalog, table.schema or None, table.table)
-
-    def quoted(self, *parts: str | None) -> str:
-        """A full name, quoted; parts that are None are left out."""
+        parts = (table.catalog, table.schema or None, table.table)
         return ".".join(self.quote(part) for part in parts if part is not None)
 
     def outbox_table(self, endpoint: str, schema: str | None = None) -> Table:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -44,15 +43,6 @@ def _of_others(_: logging.LogRecord) -> bool:
 logging.getLogger("stamina").addFilter(_of_others)
 
 
-@contextmanager
-def _retrying() -> Iterator[None]:
-    before = _RETRYING.set(True)
-    try:
-        yield
-    finally:
-        _RETRYING.reset(before)
-
-
 class Retry:
     """Repeats steps when a database gives way, with pauses that grow and vary, within a time limit."""
 
@@ -81,7 +71,8 @@ class Retry:
         :param on_failure: what to do after each failure, before the pause.
         :param kind: the errors after which to repeat.
         """
-        with _retrying():
+        before = _RETRYING.set(True)
+        try:
             for attempt in stamina.retry_context(
                 on=lambda error: isinstance(error, kind) and worth_it(error),
                 attempts=None,
@@ -99,6 +90,8 @@ class Retry:
                         raise
                     self._succeeded()
                     return done
+        finally:
+            _RETRYING.reset(before)
         raise AssertionError("unreachable: retry_context ends by return or raise")
 
     def _failed(self, error: SqlQueueError) -> None:

@@ -41,13 +41,8 @@ class Dialect(Database):
     queue_columns: ClassVar[Mapping[str, Sequence[str]]]
     #: The column that numbers a queue's rows.
     row_version: ClassVar[str]
-    #: The column whose own index finds expired rows; None where the classic table has no such index.
-    expires_with_index: ClassVar[str | None] = None
     #: How long a queue table's name may be, and the unit in which it counts.
     longest_queue: ClassVar[tuple[int, str]]
-    #: Whether the engine keeps a table without a clustered index as a heap, which does not give back the room
-    #: of deleted rows.
-    knows_heaps: ClassVar[bool] = False
     #: Whether a login does not see a table to which it has no right.
     hides_tables: ClassVar[bool] = False
     #: Whether a .NET receiver stops at a body that is NULL. Else it reads it as an empty one.

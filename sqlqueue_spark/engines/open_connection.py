@@ -45,7 +45,8 @@ def connect(target: Target, *, again: bool = False) -> Connection:
     """
 
     def opened() -> Connection:
-        return _driver(target).connect(target)  # type: ignore[no-any-return] # a module chosen by name
+        made: Connection = _module(target, "connection").connect(target)
+        return made
 
     try:
         if again or target.hasty:
@@ -83,14 +84,15 @@ def open_reader(target: Target) -> Reader:
 
     It raises the errors of :func:`connect`, some of them only when it first reads.
     """
-    return _driver(target).open_reader(target)  # type: ignore[no-any-return] # a module chosen by name
+    made: Reader = _module(target, "connection").open_reader(target)
+    return made
 
 
 def local_access(target: Target) -> list[tuple[str, str]]:
     """What the target's url does beyond naming server and login: files, code, logins of this machine.
 
     :returns: what each of these is, and its name: ``keyword=value``, or a variable of the environment.
-    :raises ConfigurationError: the url cannot be read, or the driver is missing.
+    :raises ConfigurationError: the driver is missing, or the url cannot be read; the message never shows it.
     """
     return list(_module(target, "local_access").local_access(target))
 
@@ -99,13 +101,9 @@ def confined(target: Target, allowed: Collection[str]) -> str:
     """The target's url, with which a driver takes no login or file of a machine that is not allowed.
 
     :param allowed: names as :func:`local_access` gives them; what the url says itself is allowed.
-    :raises ConfigurationError: the url cannot be read, or the driver is missing.
+    :raises ConfigurationError: as :func:`local_access`.
     """
     return str(_module(target, "local_access").confined(target, allowed))
-
-
-def _driver(target: Target) -> ModuleType:
-    return _module(target, "connection")
 
 
 def _module(target: Target, name: str) -> ModuleType:

@@ -96,7 +96,7 @@ def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
 
 def _index_findings(admin: QueueAdmin) -> Iterator[Finding]:
     dialect = admin.connection.dialect
-    row_version, expires = dialect.row_version, dialect.expires_with_index
+    row_version = dialect.row_version
     if not admin.finds_row_versions:
         name = dialect.row_version_index(admin.table.table.table)
         yield Finding(
@@ -104,16 +104,17 @@ def _index_findings(admin: QueueAdmin) -> Iterator[Finding]:
             "queue reads the whole table, and receiving is refused or slow.",
             remedy_sql=remedy(admin, "index_row_version", index=admin.new_index_name(name)),
         )
-    if expires and not any(index.leads_with(expires) for index in admin.indexes):
+    indexed = dialect.statement("remedy_index_expires")
+    if indexed and not any(index.leads_with("Expires") for index in admin.indexes):
         yield Finding(
-            message=f"{admin.table.name} has no index that begins with {expires}: purging expired messages "
+            message=f"{admin.table.name} has no index that begins with Expires: purging expired messages "
             "is refused, and other receivers read the whole table for them.",
             remedy_sql=remedy(admin, "index_expires", index=admin.new_index_name("Index_Expires")),
         )
 
 
 def _space_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    space, is_heap = admin.space(), admin.connection.dialect.knows_heaps
+    space, is_heap = admin.space(), bool(admin.connection.dialect.statement("create_heap"))
     if space is None:
         return
     lately = space.idle_seconds is not None and space.idle_seconds < _VACUUM_DUE_SECONDS

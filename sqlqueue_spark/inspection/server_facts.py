@@ -98,7 +98,7 @@ def facts(admin: QueueAdmin, rights: Rights) -> list[ServerFact]:
 
 def _variant(admin: QueueAdmin) -> Iterator[ServerFact]:
     """Tell the generation of a table on SQL Server. PostgreSQL has one only."""
-    if not admin.connection.dialect.knows_heaps:
+    if not admin.connection.dialect.statement("create_heap"):
         return
     clustered = next((index for index in admin.indexes if index.kind == "clustered"), None)
     if clustered is None:

@@ -303,10 +303,10 @@ def streaming(engine: Engine, queue: Read, /, *, commit: bool = True, **options:
 def watched_connections(opened: Callable[[Target, Connection], None]) -> Iterator[None]:
     """Within the block call ``opened`` for every connection that the driver opens, and :func:`reached` at every step."""
     # It is private, and the one place that sees each connection as it is opened: callers have names of their own for connect.
-    connect = connecting._driver
+    module = connecting._module
 
-    def driver(target: Target) -> Any:
-        found = connect(target)
+    def driver(target: Target, name: str) -> Any:
+        found = module(target, name)
 
         def connect_and_tell(target: Target) -> Connection:
             connection: Connection = found.connect(target)
@@ -316,7 +316,7 @@ def watched_connections(opened: Callable[[Target, Connection], None]) -> Iterato
         return mock.Mock(connect=connect_and_tell, open_reader=found.open_reader)
 
     with (
-        mock.patch.object(connecting, "_driver", driver),
+        mock.patch.object(connecting, "_module", driver),
         mock.patch.dict(os.environ, SQLQUEUE_AT_STEP=f"{__name__}:{reached.__name__}"),
     ):
         yield

@@ -54,10 +54,7 @@ _OF_THE_MACHINE: Mapping[tuple[str, ...], Mapping[str, str]] = {
 
 
 def local_access(target: Target) -> Iterator[tuple[str, str]]:
-    """The parameters that do more: what each is, and its name and value.
-
-    :raises ConfigurationError: the url cannot be read. The message never shows it.
-    """
+    """The parameters that do more: what each is, and its name and value."""
     given = _parameters(target.url)
     for name, value in given.items():
         if not _is_harmless(name, value):
@@ -72,11 +69,7 @@ def local_access(target: Target) -> Iterator[tuple[str, str]]:
 
 
 def confined(target: Target, allowed: Collection[str]) -> str:
-    """The url with all of this machine switched off that is not allowed. It also holds on other machines.
-
-    :param allowed: the names of what is allowed; what the url says itself is.
-    :raises ConfigurationError: the url cannot be read. The message never shows it.
-    """
+    """The url with all of this machine switched off that is not allowed; it holds on other machines, too."""
     url, given = target.url, _parameters(target.url)
     said = {name for name, value in given.items() if not _is_harmless(name, value)}
     if "service" in said or "PGSERVICE" in allowed:  # which may give each of these, and takes no other word

@@ -40,51 +40,42 @@ _NUMBERS = {
     **dict.fromkeys((2601, 2627), Kind.DUPLICATE),
     **dict.fromkeys((18452, 18456), Kind.LOGIN_REFUSED),
     1222: Kind.LOCK_TIMEOUT,
+    51001: Kind.LOCK_TIMEOUT,  # we throw it where the server only returns a code
     207: Kind.WRONG_SHAPE,
-    102: Kind.NOT_UNDERSTOOD,  # so a compatibility level below 130 reads what follows OPENJSON
+    8622: Kind.WRONG_SHAPE,  # FORCESEEK found no index that begins with RowVersion
+    # So a compatibility level below 130 reads what follows OPENJSON, and the word WITH behind it.
+    **dict.fromkeys((102, 319), Kind.NOT_UNDERSTOOD),
     _NO_OBJECT: Kind.NO_TABLE,
-    319: Kind.NOT_UNDERSTOOD,  # likewise: the word WITH behind OPENJSON
     596: Kind.CONNECTION_LOST,  # the session was killed
+    4014: Kind.CONNECTION_LOST,  # the server could not read what we sent
+    **dict.fromkeys((7105, 7886), Kind.CONNECTION_LOST),  # a read without locks met a large value that moved
+    40549: Kind.CONNECTION_LOST,  # the session was ended: it took too long
     601: Kind.GAVE_WAY,  # a scan without locks met data that moved
-    615: Kind.NOT_READY,  # the database's number changed by a fail-over
-    701: Kind.TOO_LARGE,  # no memory
     845: Kind.GAVE_WAY,  # a page could not be had in time
-    916: Kind.NO_RIGHT,  # the login has no user in that database
-    921: Kind.NOT_READY,  # the database is not recovered yet
-    922: Kind.NOT_READY,  # the database is just being recovered
-    926: Kind.NOT_REACHED,  # its recovery failed; a managed instance says so for a moment while it fails over
+    **dict.fromkeys((3960, 3961), Kind.GAVE_WAY),  # SNAPSHOT: another session has changed row or table since
+    **dict.fromkeys((8628, 8651), Kind.GAVE_WAY),  # no plan could be made in time, no memory for it now
+    10922: Kind.GAVE_WAY,  # "rerun the statement"
+    615: Kind.NOT_READY,  # the database's number changed by a fail-over
+    **dict.fromkeys((921, 922), Kind.NOT_READY),  # the database is not recovered yet, or just being recovered
     952: Kind.NOT_READY,  # the database is just changing its state
+    4221: Kind.NOT_READY,  # a replica that was just started again waits for transactions to end
+    **dict.fromkeys((6005, 17188), Kind.NOT_READY),  # the server is being shut down
+    **dict.fromkeys((17142, 42108), Kind.NOT_READY),  # paused
+    **dict.fromkeys((17187, 42109), Kind.NOT_READY),  # not ready yet, or warming up
+    18401: Kind.NOT_READY,  # being upgraded
+    40613: Kind.NOT_READY,  # a serverless database that was paused wakes up, or a fail-over
+    926: Kind.NOT_REACHED,  # its recovery failed; a managed instance says so for a moment while it fails over
     976: Kind.NOT_REACHED,  # the replica that we know is no longer the primary one
     988: Kind.NOT_REACHED,  # too few replicas
-    802: Kind.TOO_LARGE,  # no room among the pages in memory
-    1204: Kind.TOO_LARGE,  # no memory for more locks
-    51001: Kind.LOCK_TIMEOUT,  # we throw it where the server only returns a code
-    3906: Kind.READ_ONLY,  # or this is no longer the primary replica
-    3908: Kind.TAKES_NOTHING,  # the database is in emergency mode, or was not recovered
-    3960: Kind.GAVE_WAY,  # isolation level SNAPSHOT: another session has changed the row since
-    3961: Kind.GAVE_WAY,  # likewise, but the whole table
-    4014: Kind.CONNECTION_LOST,  # the server could not read what we sent
-    4221: Kind.NOT_READY,  # a replica that was just started again waits for transactions to end
-    6005: Kind.NOT_READY,  # the server is being shut down
-    8622: Kind.WRONG_SHAPE,  # FORCESEEK found no index that begins with RowVersion
-    8628: Kind.GAVE_WAY,  # no plan could be made in time
-    7105: Kind.CONNECTION_LOST,  # a read without locks met a large value that moved
-    7886: Kind.CONNECTION_LOST,  # likewise
-    8645: Kind.TOO_LARGE,  # no memory for the statement in time
-    8651: Kind.GAVE_WAY,  # no memory for the statement now
-    10922: Kind.GAVE_WAY,  # "rerun the statement"
-    17142: Kind.NOT_READY,  # paused
-    17187: Kind.NOT_READY,  # not ready yet
-    17188: Kind.NOT_READY,  # being shut down
     17809: Kind.NOT_REACHED,  # too many connections
-    18401: Kind.NOT_READY,  # being upgraded
-    40515: Kind.OTHER_DATABASE,  # Azure SQL Database
-    40549: Kind.CONNECTION_LOST,  # the session was ended: it took too long
+    # No memory, no room among the pages in memory or for more locks, no memory for the statement in time.
+    **dict.fromkeys((701, 802, 1204, 8645), Kind.TOO_LARGE),
     # The session was ended: it took too many locks, too much of tempdb, of the log, or of memory.
     **dict.fromkeys(range(40550, 40554), Kind.SESSION_TOO_LARGE),
-    40613: Kind.NOT_READY,  # a serverless database that was paused wakes up, or a fail-over
-    42108: Kind.NOT_READY,  # paused
-    42109: Kind.NOT_READY,  # warming up
+    916: Kind.NO_RIGHT,  # the login has no user in that database
+    3906: Kind.READ_ONLY,  # or this is no longer the primary replica
+    3908: Kind.TAKES_NOTHING,  # the database is in emergency mode, or was not recovered
+    40515: Kind.OTHER_DATABASE,  # Azure SQL Database
 }
 _STATES = {
     "08": Kind.CONNECTION_LOST,
@@ -115,9 +106,7 @@ class SqlServer(Dialect):
         "RowVersion": ("bigint",),
     }
     row_version = "RowVersion"
-    expires_with_index = "Expires"
     longest_queue = (128, "characters")
-    knows_heaps = True
     hides_tables = True
     reaches_other_databases = True
     staged_due = "Expires"

@@ -41,21 +41,14 @@ _NO_LOGIN = "none"
 
 
 def local_access(target: Target) -> Iterator[tuple[str, str]]:
-    """The keywords that do more: what each is, and its name and value. No driver keeps passwords.
-
-    :raises ConfigurationError: the url cannot be read. The message never shows it.
-    """
+    """The keywords that do more: what each is, and its name and value. No driver keeps passwords."""
     for keyword, value in OdbcString.of(target.url).parts:
         if not _is_harmless(keyword, value):
             yield "keyword of the url", f"{keyword}={value}"
 
 
 def confined(target: Target, allowed: Collection[str]) -> str:
-    """The url with all of this machine switched off that is not allowed. It also holds on other machines.
-
-    :param allowed: the names of what is allowed; what the url says itself is.
-    :raises ConfigurationError: the url cannot be read. The message never shows it.
-    """
+    """The url with all of this machine switched off that is not allowed; it holds on other machines, too."""
     text = OdbcString.of(target.url)
     said = {_plain(keyword) for keyword, value in text.parts if not _is_harmless(keyword, value)}
     if target.by_token or said & _LOGINS or "KRB5CCNAME" in allowed:  # beside a token no login may stand
