@@ -148,15 +148,11 @@ class Kind(Enum):
 
 #: The error for each kind of failure; of all others a ConfigurationError.
 _ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
+    **dict.fromkeys((Kind.TOO_MANY, Kind.NOT_REACHED, Kind.CONNECTION_LOST), errors.ConnectionLost),
+    **dict.fromkeys((Kind.NO_TABLE, Kind.WRONG_SHAPE, Kind.TABLE_TAKES_NOTHING), errors.QueueError),
+    **dict.fromkeys((Kind.LETTERS, Kind.OTHER), errors.SqlQueueError),
     Kind.NO_PASSWORD: errors.NoPassword,
-    Kind.TOO_MANY: errors.ConnectionLost,
-    Kind.NOT_REACHED: errors.ConnectionLost,
-    Kind.CONNECTION_LOST: errors.ConnectionLost,
     Kind.NO_RIGHT: errors.NoRight,
-    Kind.NO_TABLE: errors.QueueError,
-    Kind.WRONG_SHAPE: errors.QueueError,
-    Kind.LETTERS: errors.SqlQueueError,
-    Kind.TABLE_TAKES_NOTHING: errors.QueueError,
     Kind.NOT_READY: errors.NotReady,
     Kind.TAKES_NOTHING: errors.DatabaseTakesNothing,
     Kind.READ_ONLY: errors.DatabaseReadOnly,
@@ -166,7 +162,6 @@ _ERRORS: dict[Kind, type[errors.SqlQueueError]] = {
     Kind.DUPLICATE: errors.Duplicate,
     Kind.TOO_LARGE: errors.TooMuch,
     Kind.SESSION_TOO_LARGE: errors.SessionTooMuch,
-    Kind.OTHER: errors.SqlQueueError,
 }
 #: Secrets of fewer characters may stand in ordinary words. Of what a driver says no more is told.
 _SHORT, _LONGEST = 6, 10_000

@@ -56,13 +56,9 @@ class UsersConnection:
         self._paramstyle: str = getattr(self._driver, "paramstyle", _PARAMSTYLES[name])
 
     def execute(
-        self,
-        statement: Statement,
-        parameters: Parameters = NOTHING,
-        *,
-        doing: str = "",  # noqa: ARG002 -- the driver's own errors pass through
+        self, statement: Statement, parameters: Parameters = NOTHING, **_: str
     ) -> list[tuple[Any, ...]]:
-        """Run a statement and return the rows of its last result.
+        """Run a statement and return the rows of its last result; the driver's own errors pass through.
 
         On SQL Server this drains every result, because an error may hide behind the first one.
         """
@@ -76,13 +72,7 @@ class UsersConnection:
                 if self.dialect.name != "sqlserver" or not cursor.nextset():
                     return rows
 
-    def modify(
-        self,
-        statement: Statement,
-        parameters: Parameters = NOTHING,
-        *,
-        doing: str = "",  # noqa: ARG002 -- likewise
-    ) -> int:
+    def modify(self, statement: Statement, parameters: Parameters = NOTHING, **_: str) -> int:
         """Run a statement and return how many rows it changed."""
         with self._run(statement, parameters) as cursor:
             return int(cursor.rowcount)

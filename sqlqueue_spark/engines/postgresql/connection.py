@@ -166,12 +166,7 @@ class PostgresReader(Reader):
             raise
 
     def batches(
-        self,
-        statement: Statement,
-        between: tuple[int, int],
-        schema: pa.Schema,
-        *,
-        small: bool = False,  # noqa: ARG002 -- rows of any size are read alike
+        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, **_: bool
     ) -> Generator[pa.RecordBatch, None, None]:
         first, last = between
         yield from self._batches(statement, {"first": first, "last": last}, schema)

@@ -173,12 +173,7 @@ class RowReader(Reader):
         self._connection = SqlServerConnection(target)
 
     def batches(
-        self,
-        statement: Statement,
-        between: tuple[int, int],
-        schema: pa.Schema,
-        *,
-        small: bool = False,  # noqa: ARG002 -- rows of any size are read alike
+        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, **_: bool
     ) -> Generator[pa.RecordBatch, None, None]:
         self._connection.streaming(True)  # so no commit can fail after the last row
         with contextlib.closing(Repeated(self._connection, statement)) as read:
