@@ -67,7 +67,6 @@ FROM {queue}
 -- name: count_up_to
 -- Counts the rows of a queue, and stops at a number.
 -- in: where to stop     out: rows
--- A full count would read the whole table.
 SELECT count(*) FROM (SELECT FROM {queue} LIMIT :most) AS counted
 
 -- name: peek
@@ -97,7 +96,6 @@ LIMIT :count
 -- Returns the next rows of a queue without their bodies, and locks nothing.
 -- in: after which seq, up to which, how many
 -- out: seq, id, whether it has expired, headers, bytes of the body (NULL: it has none)
--- The length comes from the TOAST pointer, so the statement fetches no large body.
 SELECT seq::bigint,
        id::text,
        expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC',

@@ -271,7 +271,6 @@ ORDER BY run.position, q.seq
 -- name: lock_range
 -- Locks again what is left of one run of a claim, and waits for rows that others hold.
 -- in: first seq, last seq     out: seq, bytes
--- The usual claim is a single run.
 SELECT q.seq::bigint, coalesce(octet_length(q.headers::text), 0) + coalesce(octet_length(q.body), 0)
 FROM {queue} AS q
 WHERE q.seq BETWEEN :first AND :last

@@ -136,8 +136,7 @@ SELECT @left, @sent
 -- name: delayed_length
 -- Returns how much waits in a table of delayed messages: for each end of the headers of messages that wait
 -- for a database, and for all others.
--- It reads the whole table, for a person or once for each start of a job. READUNCOMMITTED: it waits for no
--- lock, and a row that is just moved does no harm.
+-- READUNCOMMITTED: it waits for no lock, and a row that is just moved does no harm.
 SELECT e.ending,
        COUNT_BIG(*),
        COUNT_BIG(CASE WHEN d.Due <= GETUTCDATE() THEN 1 END),

@@ -2,9 +2,8 @@
 
 -- name: indexes
 -- Returns the key columns of a table's indexes.
--- There is one row for each key column, in their order. A heap is one row without a name. Included columns
--- have no key ordinal. The statement leaves out an index that is disabled or only hypothetical, because no
--- query can use it.
+-- A heap is one row without a name. Included columns have no key ordinal. The statement leaves out an index
+-- that is disabled or only hypothetical, because no query can use it.
 SELECT i.name, c.name, i.is_unique, LOWER(i.type_desc), i.filter_definition
 FROM {catalog}.sys.indexes AS i
 LEFT JOIN {catalog}.sys.index_columns AS k

@@ -126,8 +126,7 @@ SELECT MessageId FROM @added
 
 -- name: outbox_oldest
 -- Returns who wrote the oldest rows that are dispatched.
--- The index on DispatchedAt finds these rows, however many rows there are. READUNCOMMITTED as in length: a
--- row that is not committed yet is none of the oldest.
+-- READUNCOMMITTED as in length: a row that is not committed yet is none of the oldest.
 SELECT o.PersistenceVersion, COUNT(*)
 FROM (
     SELECT TOP (1000) PersistenceVersion

@@ -100,9 +100,8 @@ OPTION (MAXDOP 1)
 -- name: look
 -- Returns the next rows in RowVersion order, and locks each row only while it is read.
 -- out: as of claim, but 0 for expired
--- The statement also returns rows under an update lock; the statement take steps over them later. READPAST
--- steps over rows that others are just sending or deleting. READCOMMITTEDLOCK as in oldest, FAST 1 as in
--- claim.
+-- The statement also returns rows under an update lock. READPAST steps over rows that others are just sending
+-- or deleting. READCOMMITTEDLOCK as in oldest, FAST 1 as in claim.
 SELECT RowVersion,
        CAST(0 AS bit) AS expired,
        COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes,
@@ -246,8 +245,7 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: lock
 -- Locks again what is left of a claim, and waits for rows that others hold.
--- No READPAST: if the statement stepped over a row that another transaction holds and then rolls back, the
--- row would later be deleted unprocessed. The statement reads Expires so that on a heap it locks the row
+-- No READPAST, as there no SKIP LOCKED. The statement reads Expires so that on a heap it locks the row
 -- itself. OPENJSON needs compatibility level 130. CAST: pyodbc sends a long text as ntext, which OPENJSON
 -- refuses. Each row is sought by its own number, which has the column's type. The server takes the JSON for
 -- 50 rows, and of a range between two of its columns it believes that a part of the whole table lies in it;
@@ -303,9 +301,8 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: waiting
 -- Returns what waits behind a row, by two probes of the index.
--- It does not count: the two numbers can be further apart than a bigint can say (error 8115). Headers are not
--- read under READUNCOMMITTED: a value that lies off its row may be moved meanwhile, and error 7105 ends the
--- connection, which holds a claim. Hints as in read.
+-- Headers are not read under READUNCOMMITTED: a value that lies off its row may be moved meanwhile, and error
+-- 7105 ends the connection, which holds a claim. Hints as in read.
 SELECT TOP (1) q.RowVersion, (SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
        CAST(q.Headers AS nvarchar(max)), SYSUTCDATETIME()
 FROM {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)

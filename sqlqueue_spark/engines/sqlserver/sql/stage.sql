@@ -51,10 +51,9 @@ WHERE
 
 -- name: stage_mark
 -- Returns the mark of a stage, and locks it.
--- UPDLOCK makes two sinks of one batch add to the mark one after the other. INDEX: a plan that was made while
--- the stage was empty scans the table. On a full stage it would lock every row, and wait for rows that are
--- just being staged. RECOMPILE: where the database makes a parameter of every literal, the index would not
--- serve.
+-- INDEX: a plan that was made while the stage was empty scans the table. On a full stage it would lock every
+-- row, and wait for rows that are just being staged. RECOMPILE: where the database makes a parameter of every
+-- literal, the index would not serve.
 SELECT Headers
 FROM {stage} WITH (UPDLOCK, ROWLOCK, INDEX (Index_Mark))
 WHERE Task = ''
