@@ -110,18 +110,17 @@ class AllowedDestinations:
 
 
 def _fits(connection: Connection, pattern: Table, table: QueueTable) -> bool:
-    """Whether a pattern means a table, part by part: a name may hold what separates the parts."""
+    """Whether a pattern, in which ``*`` stands for any letters, means a table.
+
+    It is compared part by part: a name may hold what separates the parts.
+    """
     if pattern.catalog is None:
         there = table.foreign is None
     else:
         there = same_database(connection, pattern.catalog, table.database)
     names = ((pattern.schema, table.table.schema), (pattern.table, table.table.table))
-    return there and all(_like(*each) for each in names)
-
-
-def _like(pattern: str, name: str) -> bool:
-    """Whether a name is what a pattern says, in which ``*`` stands for any letters."""
-    return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), name, re.DOTALL) is not None
+    forms = ((re.escape(form).replace(r"\*", ".*"), name) for form, name in names)
+    return there and all(re.fullmatch(form, name, re.DOTALL) for form, name in forms)
 
 
 def _refused(table: QueueTable, why: str | None, owner: str | None = None) -> NotAllowed:

@@ -60,7 +60,8 @@ def keys(ids: pa.Array, address: str, what: str = "") -> pa.Array:
     :param what: what they tell beside that: :data:`OF_ORIGIN`, :data:`OF_HANDLED` or :data:`OF_FAILED`.
     """
     address += what
-    own = pc.binary_join_element_wise(ids, _address_digest(address), _MARK)
+    digest = base64.b32hexencode(hashlib.sha256(address.encode()).digest()).decode().lower()
+    own = pc.binary_join_element_wise(ids, digest[:_ADDRESS_CHARACTERS], _MARK)
     plain = pc.and_(
         pc.match_substring_regex(ids, rf"\A{_PLAIN}\z"), pc.less_equal(pc.binary_length(own), LONGEST_ID)
     )
@@ -96,11 +97,6 @@ def _of_odd(ids: pa.Array, address: str) -> pa.Array:
         digest.update(each)
         digests.append(digest.hexdigest()[:_DIGEST_CHARACTERS])
     return pc.binary_join_element_wise(shown, pa.array(digests, pa.string()), _MARK)
-
-
-def _address_digest(address: str) -> str:
-    digest = base64.b32hexencode(hashlib.sha256(address.encode()).digest())
-    return digest.decode().lower()[:_ADDRESS_CHARACTERS]
 
 
 def process_key(message_id: str) -> str:

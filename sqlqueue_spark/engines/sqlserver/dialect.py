@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from importlib import resources
 from typing import ClassVar
 
@@ -172,14 +172,14 @@ class SqlServer(Dialect):
 
 
 def _rows(messages: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
-    """What ``insert`` reads of each message, with its number first."""
+    """What ``insert`` reads of each message, with its number first; times only as exact as datetime is."""
     columns = ("id", "expires", "headers", "body", "correlation_id", "reply_to")
     rows = zip(*(messages[name].to_pylist() for name in columns), strict=True)
     for number, (id_, expires, headers, body, correlation_id, reply_to) in enumerate(rows):
         yield (
             number,
             uuid_text(id_),
-            None if expires is None else _iso(expires),
+            expires and expires.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds"),
             headers,
             None if body is None else base64.b64encode(body).decode("ascii"),
             correlation_id,
@@ -189,8 +189,3 @@ def _rows(messages: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _iso(moment: datetime) -> str:
-    """A time in UTC as OPENJSON reads it, to the millisecond, because datetime keeps no more."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")

@@ -126,9 +126,11 @@ class StageTable(BaseTable):
         """
         which, doing = self._which(destination, tasks), Doing("sending to", destination)
         statement = self.render("stage_move", **filled(self.connection.dialect, to))
+        # Where many row locks never become a table lock, one statement may move all rows.
+        next_ = self._next if self.connection.dialect.escalates else lambda *_: HIGHEST
         rows, done_to = 0, after
         with self._refusals_told(destination, settling=settling):
-            while done_to < HIGHEST and (up_to := self._end_of_chunk(which, done_to)) is not None:
+            while done_to < HIGHEST and (up_to := next_(which, done_to)) is not None:
                 bound = {**which, "after": done_to, "up_to": up_to}
                 rows += self.connection.modify(statement, bound, doing=doing)
                 done_to = up_to
@@ -195,13 +197,6 @@ class StageTable(BaseTable):
     def _which(self, destination: str, tasks: Sequence[str]) -> Parameters:
         """The parameters that say which rows of the stage are meant."""
         return {"destination": destination, "tasks": self.connection.dialect.bind_texts(tasks)}
-
-    def _end_of_chunk(self, which: Parameters, after: int) -> int | None:
-        """The last row that one statement may move, None when none is left.
-
-        Where many row locks never become a table lock, one statement may move all rows.
-        """
-        return self._next(which, after) if self.connection.dialect.escalates else HIGHEST
 
     def _next(self, which: Parameters, after: int) -> int | None:
         """The last of the next rows, as many as one statement returns."""

@@ -72,17 +72,12 @@ SELECT count(*) FROM (SELECT FROM {queue} LIMIT :most) AS counted
 -- name: peek
 -- Returns the next rows of a queue, and locks nothing.
 -- in: after which seq, how many     out: the eight columns of a message, and whether it has expired
--- Columns that the table does not have arrive as NULL, and so does an expiry that is infinite
--- or lies outside the years 1 to 9999: no driver has a word for it.
+-- Columns that the table does not have arrive as NULL.
 SELECT id::text AS "Id",
        {CorrelationId}::text AS "CorrelationId",
        {ReplyToAddress}::text AS "ReplyToAddress",
        {Recoverable}::boolean AS "Recoverable",
-       CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
-           THEN expires::timestamp END AS "Expires",
-       headers::text AS "Headers",
-       body AS "Body",
-       seq::bigint AS "RowVersion",
+       {message},
        expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired
 FROM {queue}
 WHERE seq > :after

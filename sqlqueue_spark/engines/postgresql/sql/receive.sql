@@ -148,11 +148,10 @@ FROM (
 ) AS seen
 
 -- shared: message
--- The columns of a message. The tables have no optional columns here; the client adds these, as NULL. A
--- driver that writes its largest date for "never" writes infinity. No reader of Arrow has a number for that,
--- and Python has none for a year beyond 9999, so they arrive as NULL.
-id::text AS "Id",
-       CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
+-- The columns of a message behind its id. The tables have no optional columns here; the client adds these, as
+-- NULL. A driver that writes its largest date for "never" writes infinity. No reader of Arrow has a number
+-- for that, and Python has none for a year beyond 9999, so they arrive as NULL.
+CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
            THEN expires::timestamp END AS "Expires",
        headers::text AS "Headers",
        body AS "Body",
@@ -162,7 +161,7 @@ id::text AS "Id",
 -- Reads the rows of a range, and locks nothing.
 -- in: first seq, last seq     out: the columns of a message
 -- The claim's locks do not hide rows from plain reads.
-SELECT {message}
+SELECT id::text AS "Id", {message}
 FROM {queue}
 WHERE seq BETWEEN :first AND :last
 ORDER BY seq
@@ -171,7 +170,7 @@ ORDER BY seq
 -- Reads the rows of a range that have not expired, and locks nothing.
 -- in: first seq, last seq     out: the columns of a message
 -- It reads as read does, and serves a look at a queue that claims nothing.
-SELECT {message}
+SELECT id::text AS "Id", {message}
 FROM {queue}
 WHERE seq BETWEEN :first AND :last AND (expires IS NULL OR expires > statement_timestamp() AT TIME ZONE 'UTC')
 ORDER BY seq
@@ -199,7 +198,7 @@ WHERE ctid = ANY (ARRAY(
     LIMIT :count
     FOR UPDATE SKIP LOCKED
 ))
-RETURNING {message},
+RETURNING id::text AS "Id", {message},
           expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired
 
 -- name: ids
