@@ -153,7 +153,7 @@ class Connection(ABC):
                     return rows
 
     @abstractmethod
-    def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
+    def modify(self, statement: Statement, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
         """Run a statement and return how many rows it changed."""
 
     def maintain(self, statement: Statement, *, doing: str = "") -> None:

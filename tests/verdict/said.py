@@ -83,7 +83,7 @@ class Heard(Connection):
         self._tell(statement, parameters)
         return self._inner.execute(statement, parameters, doing=doing)
 
-    def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
+    def modify(self, statement: Statement, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
         self._tell(statement, parameters)
         return self._inner.modify(statement, parameters, doing=doing)
 

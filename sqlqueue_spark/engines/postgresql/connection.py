@@ -108,7 +108,7 @@ class PostgresConnection(Connection):
         if mark != str(self._mark):
             _fail(self.target, None, Kind.SHARED_SESSION)
 
-    def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
+    def modify(self, statement: Statement, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
         with self.running(statement, parameters, doing) as cursor:
             return cursor.rowcount
 

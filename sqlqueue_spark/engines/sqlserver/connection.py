@@ -56,7 +56,7 @@ class SqlServerConnection(Connection):
             self.close()
             raise
 
-    def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
+    def modify(self, statement: Statement, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
         """Run a statement and return how many rows the statement itself changed, as the server counts them.
 
         The counts that come with the results are no measure: each statement of a trigger adds one of its own,
@@ -90,10 +90,7 @@ class SqlServerConnection(Connection):
 
     @contextlib.contextmanager
     def running(self, statement: Sql, parameters: Parameters, doing: str) -> Iterator[pyodbc.Cursor]:
-        text, values = (statement, ()) if isinstance(statement, str) else statement.bound("qmark", parameters)
-        with self.translated(doing), contextlib.closing(self.cursor()) as cursor:
-            self.declare(cursor, tuple(values))
-            cursor.execute(text, *values)
+        with contextlib.closing(Repeated(self, statement, doing)) as once, once.running(parameters) as cursor:
             yield cursor
 
     def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
@@ -121,11 +118,12 @@ class SqlServerConnection(Connection):
 
 
 class Repeated:
-    """A statement that runs again and again over one connection: the server is sent its text once."""
+    """A statement that may run again and again over one connection: the server is sent its text once."""
 
-    def __init__(self, connection: SqlServerConnection, statement: Statement) -> None:
+    def __init__(self, connection: SqlServerConnection, statement: Sql, doing: str) -> None:
         self._connection = connection
-        self._statement = statement
+        self._statement = statement if isinstance(statement, Statement) else Statement((statement,))
+        self._doing = doing
         self._text = ""
         self._cursor: pyodbc.Cursor | None = None
 
@@ -134,7 +132,7 @@ class Repeated:
         """Run it. What comes is to be fetched whole within the block, or given up by :meth:`close`."""
         text, values = self._statement.bound("qmark", parameters)
         self._text = self._text or text  # the very same object, by which pyodbc knows that it has prepared it
-        with self._connection.translated(Doing("reading", self._statement.queue)):
+        with self._connection.translated(self._doing):
             if self._cursor is None:
                 self._cursor = self._connection.cursor()
             self._connection.declare(self._cursor, tuple(values))
@@ -153,15 +151,13 @@ class Repeated:
                 cursor.close()
 
 
-def _counted(statement: Sql) -> Sql:
+def _counted(statement: Statement) -> Statement:
     """The statement, and behind it the question how many rows it changed.
 
     @@ROWCOUNT speaks of the last statement of its own scope; a trigger has another one. Entity Framework asks
     in the same way where a table has triggers:
     https://learn.microsoft.com/ef/core/what-is-new/ef-core-7.0/breaking-changes#sqlserver-tables-with-triggers
     """
-    if isinstance(statement, str):
-        return f"{statement}{_COUNT}"
     *before, last = statement.parts
     return replace(statement, parts=(*before, f"{last}{_COUNT}"))
 
@@ -176,7 +172,8 @@ class RowReader(Reader):
         self, statement: Statement, between: tuple[int, int], schema: pa.Schema, **_: bool
     ) -> Generator[pa.RecordBatch, None, None]:
         self._connection.streaming(True)  # so no commit can fail after the last row
-        with contextlib.closing(Repeated(self._connection, statement)) as read:
+        doing = Doing("reading", statement.queue)
+        with contextlib.closing(Repeated(self._connection, statement, doing)) as read:
             yield from windowed(partial(self._window, read, schema), between)
 
     def take(
