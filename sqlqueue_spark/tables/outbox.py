@@ -228,23 +228,8 @@ class Outbox:
     """Makes a ``foreachBatch`` function write exactly once, however often Spark repeats a batch.
 
     The function asks which ids are new, writes just their rows, and commits both in one transaction of its
-    own connection. On the driver, for batches that fit into its memory::
-
-        outbox = Outbox("Sales")
-
-        def write(df, batch_id):
-            rows = {row.MessageId: row for row in df.toLocalIterator()}
-            with psycopg.connect(url) as connection:  # commits at the end, or rolls back
-                new = outbox.process(connection, rows)
-                with connection.cursor() as cursor:
-                    cursor.executemany(
-                        "INSERT INTO orders (id, amount) VALUES (%s, %s)",
-                        [(id, rows[id].amount) for id in new],
-                    )
-
-        stream.writeStream.foreachBatch(write).option("checkpointLocation", …).start()
-
-    Or on the workers, a transaction for each partition, for batches of any size::
+    own connection: on the driver, for batches that fit into its memory, as in docs/outbox.md; or on the
+    workers, a transaction for each partition, for batches of any size::
 
         def write_partition(rows):
             rows = {row.MessageId: row for row in rows}
