@@ -57,8 +57,8 @@ class Receiver:
         self._options = options
         self._pool = ConnectionPool(options, on_first_open)
         takes = options.transaction_mode == NO_TRANSACTION
-        self._maker: BatchMaker = Looks(options, clock, sleep) if takes else Claims(options, clock)
-        self._scanner = Scanner(options, self._pool, self._maker, clock, sleep)
+        maker: BatchMaker = Looks(options, clock, sleep) if takes else Claims(options, clock)
+        self._scanner = Scanner(options, self._pool, maker, clock, sleep)
         self._staging = StageDispatch(options, self._pool)
         self._held: OpenClaim | None = None
         self._settled: Offset | None = None
@@ -177,7 +177,6 @@ class Receiver:
         self._held = OpenClaim(claimed.start, claimed.end, claimed.parts, claimed.session)
         if claimed.session is not None:
             fail_points.step(fail_points.ROWS_LOCKED)
-        self._maker.note(claimed)
         self._scanner.batch_runs(claimed)
         return claimed.end
 

@@ -64,12 +64,6 @@ class ClaimAhead:
             self._timer.cancel()
         return made if self._taken.acquire(blocking=False) else None
 
-    @property
-    def rows(self) -> int:
-        """How many rows are claimed; 0 while the claim is being made."""
-        made = self._made.result() if self._made.done() else None
-        return 0 if made is None else made.count
-
     def give_up(self, because: str = "") -> None:
         """Release the claim, now or as soon as it is made."""
         self.given_up = True

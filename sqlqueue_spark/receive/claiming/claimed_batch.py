@@ -52,11 +52,7 @@ class Claims(BatchMaker):
 
     def find(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
         making = self._making[queue.connection]
-        stay = making.stay.get(queue.name, set())
-
-        def elsewhere(same: Queue, rows: Sequence[int]) -> set[int]:
-            return set(self.forwarder.elsewhere(same, rows)) - stay
-
+        elsewhere = self.forwarder.elsewhere_but(making.stay.get(queue.name, set()))
         limits = limits.beside_receivers(queue.table, self._options.most_locked_rows)
         making.asked = making.locked + limits.rows
         claimed = claim(queue, after, up_to, limits, elsewhere)

@@ -56,7 +56,7 @@ class Forwarder:
             return claimed
         queue.connection.rollback()
         stay = self.move(queue, claimed.in_transit)
-        return look(lambda same, rows: set(self.elsewhere(same, rows)) - stay)
+        return look(self.elsewhere_but(stay))
 
     def due(self, queue: Queue) -> bool:
         """Whether rows are moved on now; not while a destination is locked."""
@@ -72,6 +72,10 @@ class Forwarder:
             if (address := in_transit_to(parse_headers(text))) is not None
             and not _is_own(queue, naming, address)
         }
+
+    def elsewhere_but(self, stay: Collection[int]) -> Elsewhere:
+        """As :meth:`elsewhere`, without rows that cannot go there."""
+        return lambda queue, row_versions: set(self.elsewhere(queue, row_versions)).difference(stay)
 
     def move(self, queue: Queue, sizes: Mapping[int, int]) -> set[int]:
         """Move rows of these sizes to their destinations, in transactions of their own.

@@ -183,6 +183,7 @@ class Scanner:
 
     def batch_runs(self, present: NextBatch) -> None:
         """Look for neighbours while the present batch runs, and claim ahead what follows it."""
+        self._maker.note(present)
         self._claim_ahead(present)
         self._watch.begin(m for m, part in self._of(present) if part.queue.connection.dialect.tells_receivers)
 
@@ -232,10 +233,8 @@ class Scanner:
         for member in list(self._members.values()):  # a claim ahead does so in its thread
             member.headroom.forget_claims()
 
-    def _hinders_neighbours(self, ahead: ClaimAhead) -> bool:
-        """Whether neighbours are seen that come next to the rows of a claim ahead, once it is made."""
-        if (made := ahead.made()) is None:
-            return False
+    def _hinders_neighbours(self, made: NextBatch) -> bool:
+        """Whether neighbours are seen that come next to the rows of a claim ahead."""
         members = [member for member, _ in self._of(made)]
         seen: list[bool] = []
         try:
@@ -295,9 +294,10 @@ class Scanner:
         if (ahead := self._ahead) is not None:
             # With several queues those that are looked at last would get less.
             ahead.ask(HIGHEST if self._options.several else rows)
-            if self._hinders_neighbours(ahead):
+            made = ahead.made()
+            if made is not None and self._hinders_neighbours(made):
                 self._give_back_ahead("neighbours are seen")
-            elif ahead.rows > _TOO_LARGE * rows:
+            elif made is not None and made.count > _TOO_LARGE * rows:
                 self._give_back_ahead("batches are smaller now")
             elif (batch := self._late(start) or self._take_ahead(start, ahead)) is not None:
                 return batch
