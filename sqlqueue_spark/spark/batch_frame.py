@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+import weakref
 from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
@@ -26,8 +27,8 @@ _OF_OUTCOMES = frozenset({
 _QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 #: Stands for the run's id where Spark does not tell it (Spark Connect).
 _PROCESS = str(uuid.uuid4())
-#: The last batch of each query of which outcomes came.
-_with_outcomes: dict[str, Batch] = {}
+#: The last frame of outcomes of each query, and its batch.
+_with_outcomes: dict[str, tuple[Batch, weakref.ref[DataFrame]]] = {}
 
 
 def needed(rows: DataFrame, columns: FrameColumns) -> DataFrame:
@@ -83,10 +84,12 @@ def batch_of(df: DataFrame, number: int) -> Batch:
 def warn_if_computed_again(outcomes: DataFrame, batch: Batch) -> None:
     """Warn where a second frame of outcomes of one batch is not persisted: Spark calls the function again.
 
-    It may answer otherwise the second time, and a message is then in neither frame.
+    It may answer otherwise the second time, and a message is then in neither frame. A frame that comes again,
+    because its batch waited for a database, is one frame.
     """
-    if not batch.query or _with_outcomes.get(batch.query) != batch:
-        _with_outcomes[batch.query] = batch
+    before = _with_outcomes.get(batch.query)
+    _with_outcomes[batch.query] = batch, weakref.ref(outcomes)
+    if not batch.query or before is None or before[0] != batch or before[1]() is outcomes:
         return
     plan = outcomes._jdf.queryExecution().withCachedData()  # noqa: SLF001 -- PySpark tells it nowhere else
     if "InMemoryRelation" not in plan.toString():

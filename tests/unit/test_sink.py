@@ -22,6 +22,7 @@ def row(sent, **more):
 
 
 TYPES = {"Queue": "string", "Id": "string", "RowVersion": "bigint", "Headers": "string", "Body": "binary"}
+TYPES |= {"Outgoing": "void"}
 
 
 @pytest.fixture(autouse=True)
@@ -144,3 +145,20 @@ def test_a_batch_of_another_query_does_not_make_a_batch_new():
         first_try("B", 4, fails=True),
         first_try("B", 4),
     ] == [False, False, False, True, True, False]
+
+
+def test_outcomes_that_are_sent_again_after_a_wait_are_no_second_frame(caplog, monkeypatch):
+    """Spark computes the function again for a second frame of the batch, and a message may be in none."""
+    wait = SimpleNamespace(waited=mock.Mock(side_effect=[True, False]))
+    monkeypatch.setattr("sqlqueue_spark.spark.sink.DatabaseWait", lambda *_: wait)
+    given = {"url": "postgresql://h/d", "endpoint": "E", "errorQueue": "error", "disableCleanup": "true"}
+    sink = SqlQueueSink(options=given)
+    outcomes, others = (frame("Queue", "Id", "RowVersion", "Headers", "Outgoing", query="a") for _ in "12")
+    for each in outcomes, others:
+        each.drop.return_value = each
+        each._jdf.queryExecution().withCachedData().toString.return_value = "a scan"
+    outcomes.mapInArrow.return_value.collect.side_effect = [TryAgain("It is down."), []]
+    sink(outcomes, 7)
+    assert "computed_again" not in caplog.text
+    sink(others, 7)
+    assert caplog.text.count("outcomes_computed_again batch=7") == 1
