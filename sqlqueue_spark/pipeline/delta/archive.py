@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import click
 from pyspark.sql import DataFrame, SparkSession
@@ -25,10 +24,9 @@ from sqlqueue_spark import fail_points, functions
 from sqlqueue_spark.engines.database_retry import Retry, paused
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.options.fields import duration, option, said
+from sqlqueue_spark.options.fields import duration, option
 from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable, Version, merge
 from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, write_delta
-from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
 from sqlqueue_spark.pipeline.running.stop import asked_to_stop, run_until_stopped, stoppable
@@ -42,15 +40,16 @@ _MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArchiveOptions(JobOptions):
-    path: str = option("Folder of the Delta table (--into).")
+class ArchiveOptions(DeltaOptions):
+    checkpoint: str | None = option(  # type: ignore[assignment] # a copy has none
+        "Folder of the stream's checkpoint, where messages are taken.", None
+    )
     take: bool = option("Take the messages out of the queue, instead of copying them.", False)
     every: timedelta | None = option(
         "Copy again and again, with this pause between; without it, or with `availableNow`, once.",
         None,
         parse=duration,
     )
-    checkpoint: str | None = option("Folder of the stream's checkpoint, where messages are taken.", None)
 
     def check(self) -> None:
         if self.take and self.checkpoint is None:
@@ -88,10 +87,7 @@ def take_to_delta(spark: SparkSession, source: Mapping[str, str], options: Archi
     :param source: options of the source. Errors as :func:`write_delta`.
     """
     assert options.checkpoint is not None, "the options were checked"
-    delta = DeltaOptions(
-        path=options.path, checkpoint=options.checkpoint, available_now=options.available_now
-    )
-    return write_delta(archived(read_queue(spark, source)), delta, merge)
+    return write_delta(archived(read_queue(spark, source)), options, merge)
 
 
 def copy_to_delta(
@@ -109,13 +105,12 @@ def copy_to_delta(
     :raises ConfigurationError: the session has no Delta Lake.
     """
     check_delta(spark)
-    stop_file = said(source, "stopFile")
     copy = QueueCopy(spark, source, ArchiveTable(spark, options.path))
     began, rows, rounds = time.monotonic(), 0, 0
-    with asked_to_stop(spark) as asked:
+    with stoppable(source) as (_, stop_file, _), asked_to_stop(spark) as asked:
 
         def is_asked() -> bool:
-            return asked.is_set() or (stop_file is not None and Path(stop_file).exists())
+            return asked.is_set() or stop_file.exists()
 
         try:
             while not is_asked():
@@ -130,8 +125,7 @@ def copy_to_delta(
                     break
                 paused(options.every.total_seconds(), is_asked)
         finally:
-            if stop_file is not None:
-                Path(stop_file).unlink(missing_ok=True)
+            stop_file.unlink(missing_ok=True)
     return Copied(rows=rows, rounds=rounds, seconds=time.monotonic() - began)
 
 

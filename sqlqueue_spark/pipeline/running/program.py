@@ -198,26 +198,21 @@ def _common_params(own: str, example: str, checkpoint: str | None) -> list[click
             click.echo((CONF / f"{example}.toml").read_text(encoding="utf-8"), nl=False)
             ctx.exit()
 
-    show: dict[str, Any] = {
-        "is_flag": True,
-        "is_eager": True,
-        "expose_value": False,
-        "callback": show_example,
-    }
-    sets: dict[str, Any] = {"multiple": True, "callback": _check_settings, "metavar": "SECTION.KEY=VALUE"}
     return [
         click.Argument(["named"], metavar="[QUEUE]", required=False, shell_complete=queue_names),
         Flag("--config", "", "TOML file.", type=file),
-        Flag("--example-config", "", "Print such a file to begin with, and end.", **show),
+        Flag("--example-config", "", "Print such a file to begin with, and end.", is_flag=True,
+             is_eager=True, expose_value=False, callback=show_example),
         Flag("--url", "source.url", url, variable="SQLQUEUE_URL", needed=True),
         Flag("--password", "source.password", login, variable="SQLQUEUE_PASSWORD"),
         Flag("--queue", "source.queue", queue, shell_complete=queue_names),
         Flag("--checkpoint", f"{own}.checkpoint", folder, needed=checkpoint is None),
         Flag("--available-now", f"{own}.availableNow", "Take what is there now and end.", is_flag=True),
         Flag("--create", "", "Create the queues and the outbox that are missing.", is_flag=True),
-        Flag("--set settings", "", "Any key of the configuration.", **sets),
+        Flag("--set settings", "", "Any key of the configuration.", multiple=True, callback=_check_settings,
+             metavar="SECTION.KEY=VALUE"),
         Flag("--debug", "", "Show the stack trace of an error.", is_flag=True),
-    ]
+    ]  # fmt: skip
 
 
 def _check_settings(_: click.Context, __: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:
