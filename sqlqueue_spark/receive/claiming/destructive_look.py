@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.messages.addresses import Table
@@ -34,19 +35,46 @@ from sqlqueue_spark.tables.queues import Queue
 log = plain_text.logger(__name__)
 
 
+@dataclass
+class _Planned:
+    """What was planned of one queue."""
+
+    #: The pauses between two batches of the same rows.
+    pace: PollBackoff
+    #: The highest row that was ever planned.
+    to: int = LOWEST
+    #: The rows that were planned again the last time.
+    again: RowSet = field(default_factory=RowSet)
+
+
 class Looks(BatchMaker):
-    """Looks at each queue, one after the other. Rows that others hold stay in the table."""
+    """Looks at each queue, one after the other. Rows that others hold stay in the table.
+
+    Rows that were planned before are planned again only when one has become free. If they were planned again
+    already and the same rows are still left, they also wait for a pause. Another receiver may lock rows and
+    give them back again and again, and each time they would make an empty batch.
+    """
 
     def __init__(
         self, options: SourceOptions, clock: Callable[[], float], sleep: Callable[[float], None]
     ) -> None:
         super().__init__(options, clock)
-        self._queues: dict[Table, _QueueLook] = defaultdict(
-            lambda: _QueueLook(self, PollBackoff(options.poll_interval, clock, sleep))
+        self._planned: dict[Table, _Planned] = defaultdict(
+            lambda: _Planned(PollBackoff(options.poll_interval, clock, sleep))
         )
 
     def find(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
-        return self._queues[queue.table.table].find(queue, after, up_to, limits)
+        planned = self._planned[queue.table.table]
+        rows = self._look(queue, after, up_to, limits)
+        seen_before = rows.live and rows.live.first <= planned.to
+        if seen_before and not self._plans_again(planned, queue, after, up_to, rows.live):
+            rows = self._look(queue, planned.to, up_to, limits)
+        queue.connection.rollback()  # gives back the row that the claim in _plans_again may have locked
+        if not rows.live:
+            return None
+        log.info("planned queue=%s rows=%d bytes=%d first=%d last=%d", queue.name, len(rows.live), rows.bytes,
+                 rows.live.first, rows.live.last)  # fmt: skip
+        return QueueRows(queue, rows, locked=False)
 
     def make(
         self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
@@ -60,54 +88,23 @@ class Looks(BatchMaker):
 
     def note(self, batch: NextBatch) -> None:
         for part in batch.parts:
-            its = self._queues[part.queue.table.table]
-            its.planned_to = max(its.planned_to, part.last)
-
-
-class _QueueLook:
-    """Looks at one queue. Rows that were planned before are planned again only when one has become free.
-
-    If they were planned again already and the same rows are still left, they also wait for a pause. Another
-    receiver may lock rows and give them back again and again, and each time they would make an empty batch.
-    """
-
-    def __init__(self, looks: Looks, pace: PollBackoff) -> None:
-        """:param pace: the pauses between two batches of the same rows."""
-        self._looks = looks
-        #: The highest row that was ever planned.
-        self.planned_to = LOWEST
-        self._pace = pace
-        #: The rows that were planned again the last time.
-        self._again = RowSet()
-
-    def find(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
-        rows = self._look(queue, after, up_to, limits)
-        seen_before = rows.live and rows.live.first <= self.planned_to
-        if seen_before and not self._plans_again(queue, after, up_to, rows.live):
-            rows = self._look(queue, self.planned_to, up_to, limits)
-        queue.connection.rollback()  # gives back the row that the claim in _plans_again may have locked
-        if not rows.live:
-            return None
-        log.info("planned queue=%s rows=%d bytes=%d first=%d last=%d", queue.name, len(rows.live), rows.bytes,
-                 rows.live.first, rows.live.last)  # fmt: skip
-        return QueueRows(queue, rows, locked=False)
+            planned = self._planned[part.queue.table.table]
+            planned.to = max(planned.to, part.last)
 
     def _look(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> Claimed:
-        return self._looks.forwarder.find(
-            queue, lambda elsewhere: look(queue, after, up_to, limits, elsewhere)
-        )
+        return self.forwarder.find(queue, lambda elsewhere: look(queue, after, up_to, limits, elsewhere))
 
-    def _plans_again(self, queue: Queue, after: int, up_to: int, rows: RowSet) -> bool:
+    def _plans_again(self, planned: _Planned, queue: Queue, after: int, up_to: int, rows: RowSet) -> bool:
         """Whether rows that were planned before are planned once more now."""
-        left = rows.between(rows.first, self.planned_to)
-        if left != self._again:
-            self._pace.found()  # not the same rows as the last time: some of those have come
-        elif self._looks.bounded:  # the run ends when no row is found
-            self._pace.wait()
-        elif not self._pace.due:
+        left = rows.between(rows.first, planned.to)
+        if left != planned.again:
+            planned.pace.found()  # not the same rows as the last time: some of those have come
+        elif self.bounded:  # the run ends when no row is found
+            planned.pace.wait()
+        elif not planned.pace.due:
             return False
-        if queue.claim(after, min(up_to, self.planned_to), 1) is None:
+        if queue.claim(after, min(up_to, planned.to), 1) is None:
             return False
-        self._again = left
-        self._pace.nothing_found()
+        planned.again = left
+        planned.pace.nothing_found()
         return True
