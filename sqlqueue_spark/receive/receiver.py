@@ -28,7 +28,7 @@ from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, QueueRows
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding.done_file import DoneFile
 from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling, may_go_away
-from sqlqueue_spark.receive.holding.relock import locked_again, say_not_taken_again
+from sqlqueue_spark.receive.holding.relock import locked_again
 from sqlqueue_spark.receive.holding.settled_after_loss import known_to_the_sink
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Json, Offset
@@ -101,10 +101,9 @@ class Receiver:
         if end is None or start == end:
             return []
         with self._one_at_a_time:
-            if self._held is None or self._held.end != end:
-                self._pool.retried(lambda: self._replay(start, end))
             held = self._held
-            assert held is not None, "a batch that is planned is held"
+            if held is None or held.end != end:
+                held = self._pool.retried(lambda: self._replay(start, end))
             if self._done_file is not None:
                 self._done_file.watch()
             if held.session is None:
@@ -235,17 +234,20 @@ class Receiver:
             "stream, which settles them first: what another consumer takes before that is processed by both."
         )
 
-    def _replay(self, start: Offset | None, end: Offset) -> None:
+    def _replay(self, start: Offset | None, end: Offset) -> OpenClaim:
         """Lock what is left of an unfinished batch again, and hold it."""
         self._release()
         session, parts = self._lock(end, end.parts, logged=False)
-        self._held = OpenClaim(start, end, parts, session)
+        self._held = held = OpenClaim(start, end, parts, session)
         if end.taken:
-            say_not_taken_again(end)
+            log.warning("not_taken_again queue=%s rows=%d: the process that planned this batch has ended; what "
+                        "its workers took is in the sink or lost, the rest comes in later batches",
+                        end.queue, end.claimed)  # fmt: skip
         elif not end.empty:
             wanted = sum(len(part.live) for part in end.parts)
             left = sum(len(part.rows.live) for part in parts)
             log.warning("replaying queue=%s rows=%d taken_by_others=%d", session.name, left, wanted - left)
+        return held
 
     def _lock(
         self, end: Offset, wanted: Sequence[Offset], *, logged: bool

@@ -13,10 +13,7 @@ from sqlqueue_spark.tables.queues import Queue
 
 
 class Backlog:
-    """Looks what waits, at most once an interval. Rows that are claimed until the next look are subtracted.
-
-    :param clock: seconds of any steady clock.
-    """
+    """Looks what waits, at most once an interval. Rows that are claimed until the next look are subtracted."""
 
     def __init__(self, interval: timedelta, clock: Callable[[], float]) -> None:
         self._interval = interval.total_seconds()

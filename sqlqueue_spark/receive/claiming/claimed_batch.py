@@ -68,13 +68,8 @@ class Claims(BatchMaker):
     ) -> NextBatch | None:
         """A claim of what a turn finds. Where all rows have expired, it deletes them and goes on."""
         making = self._making[session.connection] = _Making()
-
-        def begun_anew() -> list[QueueRows]:
-            making.in_transit, making.locked = [], 0
-            return turn()
-
         try:
-            while parts := self._locked(session, making, begun_anew):
+            while parts := self._locked(session, making, turn):
                 if any(part.rows.live for part in parts):
                     return self._held(session, start, parts)
                 _delete_expired(session, parts)
@@ -91,6 +86,7 @@ class Claims(BatchMaker):
         self, session: QueueSession, making: _Making, turn: Callable[[], list[QueueRows]]
     ) -> Sequence[QueueRows]:
         """What a turn finds, when the messages in transit that it meets have been moved on."""
+        making.in_transit, making.locked = [], 0
         parts = turn()
         if due := [each for each in making.in_transit if self.forwarder.due(each[0])]:
             session.connection.rollback()
@@ -104,6 +100,7 @@ class Claims(BatchMaker):
                     log.warning("not_forwarded queue=%s rows=%d: %s", queue.name, len(sizes), error)
                     continue
                 making.stay.setdefault(queue.name, set()).update(stay)
+            making.locked = 0
             parts = turn()
         return without_keys_of_others(session, parts)
 

@@ -93,13 +93,6 @@ class QueueSession:
         if not self.connection.dialect.lock_timeout_ends_with_transaction:
             self.patient()
 
-    def brief_transaction(self) -> contextlib.AbstractContextManager[Connection]:
-        """A transaction that only looks; with several queues it does not wait long for a lock.
-
-        :raises RowsHeld: with several queues, a statement would have to wait longer.
-        """
-        return self.connection.hasty(LOCKED_MS) if self.several else self.connection.transaction()
-
 
 class ConnectionPool:
     """Lends sessions. A claim keeps the one it was made on until it is settled."""

@@ -65,8 +65,6 @@ class Headroom:
     """How many rows are left to neighbours, and where a claim may begin.
 
     :param wanted: a fixed size; 0 leaves no rows; None follows the neighbours' pace.
-    :param clock: seconds of any steady clock.
-    :param sleep: sleeps for some seconds.
     :param size: how many rows the batches of the stream have, and how long they last.
     """
 
@@ -165,10 +163,7 @@ class Headroom:
         return self._sightings >= _SIGHTINGS
 
     def appeared(self, queue: Queue) -> bool:
-        """Whether neighbours are seen that were not there when the last claim was made.
-
-        If so, the caller gives that claim back.
-        """
+        """Whether neighbours are seen that were not there when the last claim was made."""
         if self.rows or self._wanted == 0 or not self._seen_since(queue):
             return False
         self._sightings = _SIGHTINGS

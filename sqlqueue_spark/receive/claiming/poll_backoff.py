@@ -12,10 +12,7 @@ LONGEST_SLEEP = 0.25
 
 
 class PollBackoff:
-    """The pauses between looks, from 50 milliseconds up to ``longest``.
-
-    :param clock: seconds of any steady clock.
-    """
+    """The pauses between looks, from 50 milliseconds up to ``longest``."""
 
     def __init__(
         self,

@@ -46,11 +46,7 @@ class Turn:
 
 
 class QueueScanner:
-    """Looks at one queue, each time above what it has found last, and comes back for late rows below.
-
-    :param name: the canonical name of the queue.
-    :param maker: how to look, and what becomes of the rows that are found.
-    """
+    """Looks at one queue, each time above what it has found last, and comes back for late rows below."""
 
     def __init__(
         self,
@@ -64,7 +60,9 @@ class QueueScanner:
         name: str,
         size: BatchSize,
     ) -> None:
-        self.table, self.name = table, name
+        self.table = table
+        #: The canonical name.
+        self.name = name
         self._maker = maker
         self._find = maker.find
         self._clock = clock

@@ -37,8 +37,6 @@ class Scanner:
 
     The caller settles or releases each claim that it is given. A claim ahead belongs to the scanner until it
     is asked for.
-
-    :param maker: how to look at a queue, and how the rows that are found become a batch.
     """
 
     def __init__(
@@ -238,10 +236,12 @@ class Scanner:
         members = [member for member, _ in self._of(made)]
         seen: list[bool] = []
         try:
-            with self._pool.borrowed() as session, session.brief_transaction():
+            with self._pool.borrowed() as session:
+                session.hurry()
                 for member in members:
                     with setting_aside(session, member.name):
                         seen.append(member.headroom.appeared(session.at(member.table)))
+                session.rollback()
         except QueueFails:
             seen = [True]  # a session that waits for the whole table waits for this claim
         if any(seen):

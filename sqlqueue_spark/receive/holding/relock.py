@@ -89,13 +89,6 @@ def locked_again(session: QueueSession, wanted: Sequence[Offset]) -> list[QueueR
         wanted = [each for each in wanted if each not in refused]
 
 
-def say_not_taken_again(offset: Offset) -> None:
-    """Log that no mode takes an unfinished batch of mode ``none`` again."""
-    log.warning("not_taken_again queue=%s rows=%d: the process that planned this batch has ended; what its "
-                "workers took is in the sink or lost, the rest comes in later batches",
-                offset.queue, offset.claimed)  # fmt: skip
-
-
 def _up_to(rows: Claimed, last: int) -> Claimed:
     """The rows up to the last witness: a witness that matches proves the rows before it, and none after it.
 

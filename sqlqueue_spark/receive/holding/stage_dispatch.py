@@ -41,8 +41,8 @@ class StageDispatch:
         self._options = options
         self._pool = pool
         self._own = stage_of(options)
-        #: Its connection holds the stage.
-        self._home: QueueSession | None = None
+        #: The own stage on the connection that holds it.
+        self._home: Stage | None = None
         self._just_taken = False
         self._opened: Offset | None = None
         #: Whether the stage has nothing but its mark, as far as this process knows.
@@ -205,12 +205,12 @@ class StageDispatch:
             self._home = self._taken(self._own)
             self._just_taken, self._empty = True, False
         try:
-            yield Stage(self._home.connection, self._own, self._options)
+            yield self._home
         except BaseException:
             self.close()
             raise
 
-    def _taken(self, table: Table) -> QueueSession:
+    def _taken(self, table: Table) -> Stage:
         with self._pool.lent() as session:
             create_stage(session.connection, table)
             stage = Stage(session.connection, table, self._options)
@@ -221,7 +221,7 @@ class StageDispatch:
                 with session.connection.transaction():
                     whom = ", ".join(stage.holders()) or "another source"
                 raise _in_use(table, whom) from error
-        return session
+        return stage
 
     def _cleared(self, stage: Stage) -> bool:
         try:

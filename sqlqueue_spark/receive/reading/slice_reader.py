@@ -19,7 +19,7 @@ from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost,
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.receive.reading.first_reading import ONLY, Reading, check_first
 from sqlqueue_spark.receive.reading.slices import JOINT_SCHEMA, SCHEMA, Slice, Task
-from sqlqueue_spark.row_set import LOWEST, RowSet
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 
 _TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
 
@@ -111,7 +111,7 @@ class SliceReader:
 
         def begin_again(_: TryAgain) -> None:
             nonlocal batches
-            batches = self._attempt(part.above(seen), target)
+            batches = self._attempt(replace(part, rows=part.rows.between(seen + 1, HIGHEST)), target)
 
         try:
             while (batch := patience.retried(following, worth_it, on_failure=begin_again)) is not None:

@@ -14,7 +14,7 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.claiming.queue_list import shown
 from sqlqueue_spark.receive.reading.first_reading import Asking
-from sqlqueue_spark.row_set import HIGHEST, RowSet, balanced, bounded
+from sqlqueue_spark.row_set import RowSet, balanced, bounded
 from sqlqueue_spark.tables.queues import read_statement
 
 SCHEMA = pa.schema(
@@ -58,10 +58,6 @@ class Slice:
     counts: tuple[int, ...] = ()
     #: How the task asks whether it may take the rows; None where it reads them.
     asking: Asking | None = None
-
-    def above(self, row_version: int) -> Slice:
-        """The slice without its rows up to this one."""
-        return replace(self, rows=self.rows.between(row_version + 1, HIGHEST))
 
     def ranges(self) -> Iterator[tuple[RowSet, bool]]:
         """The rows in pieces, each read by one range; and whether a piece has small rows only."""
