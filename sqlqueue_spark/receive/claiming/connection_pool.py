@@ -189,7 +189,17 @@ class ConnectionPool:
         :raises ConfigurationError: the offset was written for another queue or database.
         """
         if not self.several:
-            self._check_one_queue(offset, session)
+            if offset.joint:
+                raise ConfigurationError(
+                    f"The checkpoint belongs to a stream over several queues, not to {session.name} alone; "
+                    "give the option queues, which may also list one, such as "
+                    f"{json.dumps([self._options.queue])}."
+                )
+            if offset.queue != session.name:
+                raise ConfigurationError(
+                    f"The checkpoint belongs to the queue {offset.queue}, not to {session.name}; "
+                    "give every queue a checkpoint of its own, or correct the option queue."
+                )
             return
         own = database(session.connection)
         elsewhere = {Address.parse(part.queue).catalog for part in offset.parts} - {own}
@@ -202,18 +212,6 @@ class ConnectionPool:
             raise ConfigurationError(
                 f"The checkpoint belongs to the queue {offset.queue}, which is not among those of this "
                 f"stream ({self.title}); add it for the first start, or give a new checkpoint folder."
-            )
-
-    def _check_one_queue(self, offset: Offset, session: QueueSession) -> None:
-        if offset.joint:
-            raise ConfigurationError(
-                f"The checkpoint belongs to a stream over several queues, not to {session.name} alone; give "
-                f"the option queues, which may also list one, such as {json.dumps([self._options.queue])}."
-            )
-        if offset.queue != session.name:
-            raise ConfigurationError(
-                f"The checkpoint belongs to the queue {offset.queue}, not to {session.name}; "
-                "give every queue a checkpoint of its own, or correct the option queue."
             )
 
     def give_back(self, session: QueueSession) -> None:
