@@ -240,8 +240,8 @@ class Receiver:
         session, parts = self._lock(end, end.parts, logged=False)
         self._held = held = OpenClaim(start, end, parts, session)
         if end.taken:
-            log.warning("not_taken_again queue=%s rows=%d: the process that planned this batch has ended; what "
-                        "its workers took is in the sink or lost, the rest comes in later batches",
+            log.warning("not_taken_again queue=%s rows=%d: the process that planned this batch has ended; "
+                        "what its workers took is in the sink or lost, the rest comes in later batches",
                         end.queue, end.claimed)  # fmt: skip
         elif not end.empty:
             wanted = sum(len(part.live) for part in end.parts)

@@ -13,7 +13,7 @@ from sqlqueue_spark.tables.queues import Queue
 
 
 class Backlog:
-    """Looks what waits, at most once an interval. Rows that are claimed until the next look are subtracted."""
+    """Looks what waits, at most once an interval. What is claimed until the next look is subtracted."""
 
     def __init__(self, interval: timedelta, clock: Callable[[], float]) -> None:
         self._interval = interval.total_seconds()
