@@ -5,6 +5,7 @@ import json
 import threading
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from sqlqueue_spark.send import Destinations, RemoteDatabases, Sent, database_ca
 from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.spark.send_task import SendTask
 from sqlqueue_spark.spark.sink import SqlQueueSink
+from tests.conftest import GUARDED_PASSWORD
 from tests.support.delayed import DelayedRows
 from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, watched_connections
 from tests.support.gate import gated
@@ -233,6 +235,27 @@ def test_a_batch_waits_for_a_database_until_it_is_back_and_says_so_once(engine, 
     assert [each.getMessage().partition(" retry")[0] for each in caplog.records] == [
         "batch_waits batch=7 database=endpoint.far.url",
         "database_back database=endpoint.far.url",
+    ]
+
+
+def test_a_login_that_was_never_taken_is_no_database_that_is_down(engine, guarded_url, caplog):
+    """A wrong password is an error of the configuration: the first batch fails with it, and does not wait."""
+    wrong = guarded_url.replace(quote(GUARDED_PASSWORD), "wrong")
+    given = SinkOptions.parse(
+        {
+            "url": engine.url,
+            "endpoint": "Copies",
+            "outbox": "none",
+            "endpoint.far.url": wrong,
+            "retryInterval": "50ms",
+            "giveUpAfter": "1s",
+        }
+    )
+    assert database_came_back(Places(given, given), 7) is False
+    assert caplog.messages == []
+    assert database_came_back(Places(given, given), 7, reached=True) is False
+    assert [each.partition(" retry")[0] for each in caplog.messages] == [
+        "batch_waits batch=7 database=endpoint.far.url"
     ]
 
 

@@ -37,21 +37,21 @@ log = logger(__name__)
 _ALL_AGAIN = 30
 
 
-def why_down(target: Target, options: SinkOptions, *, again: bool, had_outbox: bool) -> SqlQueueError | None:
+def why_down(target: Target, options: SinkOptions, *, reached: bool) -> SqlQueueError | None:
     """Why a database does not take what a sink must write; None where it does. The probe is rolled back.
 
-    :param again: whether the database was reached before, and ``had_outbox`` whether its outbox was seen.
+    :param reached: whether the database was reached before, and had its outbox.
     :raises ConfigurationError: it refuses the login, and was never reached.
     :raises QueueError: it has no outbox, and none was ever seen.
     """
     try:
-        with connect(target, again=again) as connection:
+        with connect(target, again=reached) as connection:
             if options.uses_outbox:
                 try_outbox(options, connection)
     except (ConnectionLost, DatabaseTakesNothing, LockTimeout, RowsHeld) as error:
         return error
     except QueueError as error:
-        if not had_outbox:
+        if not reached:
             raise
         return error
     return None
@@ -164,8 +164,7 @@ class RemoteDatabases:
 
     def _answers(self, target: Target) -> bool:
         name = self._names[target]
-        reached = target in self._reached
-        error = why_down(target, self._places.at(target), again=reached, had_outbox=reached)
+        error = why_down(target, self._places.at(target), reached=target in self._reached)
         with self._lock:
             down_since = self._down.pop(target, None)
             if error is not None:
@@ -212,7 +211,7 @@ def database_came_back(
     def lost(target: Target) -> SqlQueueError | None:
         """Why a database takes nothing; None where it does, or where it is no passing trouble."""
         try:
-            return why_down(target, places.at(target), again=True, had_outbox=reached)
+            return why_down(target, places.at(target), reached=reached)
         except SqlQueueError:
             return None
 
