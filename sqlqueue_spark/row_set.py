@@ -64,11 +64,8 @@ class RowSet:
         return hash((self._firsts.tobytes(), self._lasts.tobytes()))
 
     def __repr__(self) -> str:
-        return (
-            f"RowSet({list(self)})"
-            if len(self._firsts) <= 8
-            else f"RowSet({len(self._firsts)} runs, {self._rows} rows)"
-        )
+        runs = len(self._firsts)
+        return f"RowSet({list(self)})" if runs <= 8 else f"RowSet({runs} runs, {self._rows} rows)"
 
     @property
     def first(self) -> int:

@@ -22,12 +22,8 @@ from sqlqueue_spark.tables import database_facts
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import InTransit
 
-#: The default error queue.
-ERROR = "error"
-
 #: Maximum rows and bytes of one batch. A larger row is a batch of its own.
 _BATCH_ROWS, _BATCH_BYTES = 250, 32 << 20
-#: Batches a second at a steady rate.
 _BATCHES_A_SECOND = 10
 
 

@@ -1,7 +1,6 @@
 """Checks whether too many messages wait in a queue, or one for too long; cheap enough for every few seconds.
 
-Counting stops at the first row too many. The age of a message comes from its header TimeSent, which is the
-time by the clock of its first sender. It stays when a message is delayed, retried or forwarded. The queue
+Counting stops at the first row too many. The age of a message comes from its header TimeSent, for the queue
 tables have no column that tells when a row was inserted.
 """
 
@@ -26,9 +25,7 @@ class Probe:
 
     :ivar beyond: which limits are exceeded: ``rows``, ``age``. If messages wait, and none of the first ones
         tells when it was sent, the age counts as exceeded.
-    :ivar rows: how many rows wait; counting stops at ``max_rows`` + 1.
-    :ivar oldest_sent: when the oldest message was sent; None also if no row waits or none of the first rows
-        tells.
+    :ivar oldest_sent: None also if no row waits or none of the first rows tells.
     """
 
     queue: str

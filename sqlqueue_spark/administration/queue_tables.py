@@ -47,9 +47,7 @@ MESSAGE_BYTES = 700
 
 #: Bytes of one insert: enough to be fast; memory holds them twice.
 _CHUNK_BYTES = 8 << 20
-#: The headers whose values are addresses.
 _ADDRESSES = (REPLY_TO_ADDRESS, FORWARD_DESTINATION, FAILED_QUEUE)
-#: Inserts a second of a load with a steady rate.
 _INSERTS_A_SECOND = 10
 
 

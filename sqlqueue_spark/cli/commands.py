@@ -200,7 +200,6 @@ def completion(shell: str) -> None:
     shells.answer(main, f"{shell}_source")
 
 
-#: The demos by name, with their modules.
 _DEMOS = {"drain": "sqlqueue_spark.demo.drain", "store-and-forward": "sqlqueue_spark.demo.two_databases"}
 
 

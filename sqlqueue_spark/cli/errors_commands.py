@@ -30,7 +30,7 @@ def errors() -> None:
     """
 
 
-_queue = parameters.argument("queue", "[ERRORQUEUE]", required=False, default=error_queue.ERROR)
+_queue = parameters.argument("queue", "[ERRORQUEUE]", required=False, default="error")
 
 
 def _selecting(command: parameters.Command) -> parameters.Command:

@@ -21,7 +21,6 @@ from sqlqueue_spark.version import pip_install
 
 #: The key in a click context that says whether errors are shown with a traceback.
 DEBUG = "sqlqueue_spark.debug"
-#: The modules that come with Spark.
 _SPARK = ("pyspark", "py4j", "delta")
 #: Exit codes after Ctrl-C and after a closed pipe: 128 plus the number of the signal, as in a shell.
 INTERRUPTED, PIPE_CLOSED = 130, 141

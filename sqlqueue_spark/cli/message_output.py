@@ -18,7 +18,6 @@ from sqlqueue_spark.tables.queue_admin import Message
 
 #: Maximum characters of the beginning of a body, and maximum bytes that are read for it.
 _BEGINNING, _LOOKED_AT = 2_000, 8_000
-#: Bytes in a line of hexadecimal digits.
 _HEX_LINE = 32
 
 

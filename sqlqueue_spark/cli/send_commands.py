@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
@@ -107,11 +106,8 @@ def send(
             raise click.UsageError(sentence)
     for queue in queues:
         if file is not None:
-            its = draft if message_type else None
-            restore = partial(
-                queue_restore.restore, options, queue, draft=its, new_ids=new_ids, stopping=stopping
-            )
-            sent = _send_lines(restore, file, skip or 0)
+            how = {"draft": draft if message_type else None, "new_ids": new_ids, "stopping": stopping}
+            sent = _send_lines(options, queue, file, skip or 0, **how)
             output.say(f"sent {output.counted(sent.messages, 'message')} to {queue}")
         elif count is None:
             output.say(f"sent {queue_tables.send(options, queue, draft)} to {queue}")
@@ -125,8 +121,7 @@ def send(
             output.say(f"sent {count:,} messages to {queue} in {took:.1f} s ({pace})")
 
 
-def _send_lines(restore: Callable[..., Sent], file: str, skip: int) -> Sent:
-    """Send the lines of a file; ``restore`` is that of :mod:`queue_restore` for a queue."""
+def _send_lines(options: ConnectionOptions, queue: str, file: str, skip: int, **how: Any) -> Sent:
     sent = Sent(lines=skip)
     sending = progress.interruptible(
         None,
@@ -147,7 +142,9 @@ def _send_lines(restore: Callable[..., Sent], file: str, skip: int) -> Sent:
                 checked.close()
             more(messages)
 
-        return restore(given, sent=sent, checked=checked.update, progress=done)
+        return queue_restore.restore(
+            options, queue, given, sent=sent, checked=checked.update, progress=done, **how
+        )
 
 
 @contextmanager

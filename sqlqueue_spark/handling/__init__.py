@@ -14,16 +14,6 @@ from sqlqueue_spark.handling.each_message import each_message
 from sqlqueue_spark.handling.received_message import ReceivedMessage
 
 __all__ = [
-    "HandlerTimeout",
-    "NoHandler",
-    "NoReplyAddress",
-    "Publish",
-    "ReceivedMessage",
-    "Reply",
-    "Send",
-    "WorkerDied",
-    "WrongAnswer",
-    "WrongBody",
-    "each_message",
-    "recoverability",
+    "HandlerTimeout", "NoHandler", "NoReplyAddress", "Publish", "ReceivedMessage", "Reply", "Send",
+    "WorkerDied", "WrongAnswer", "WrongBody", "each_message", "recoverability",
 ]  # fmt: skip

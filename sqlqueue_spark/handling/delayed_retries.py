@@ -19,7 +19,6 @@ from sqlqueue_spark.messages.waiting_headers import RETRY_COUNT
 from sqlqueue_spark.options.fields import duration_of
 from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 
-#: The defaults of the options.
 DELAYED_RETRIES, RETRIES_INCREASE = 3, timedelta(seconds=10)
 
 

@@ -16,7 +16,6 @@ from sqlqueue_spark.handling.immediate_retries import Function, Handler, Limits
 from sqlqueue_spark.handling.outcome_columns import COLUMNS
 from sqlqueue_spark.options.fields import duration_of
 
-#: The defaults of the options.
 IMMEDIATE_RETRIES, HANDLER_TIMEOUT = 5, timedelta(seconds=30)
 _NEEDED = ("Id", "Headers", "Body", "RowVersion")
 

@@ -15,7 +15,6 @@ from sqlqueue_spark.handling.stack_trace import package_of
 
 Function = Callable[[ReceivedMessage], object]
 
-
 #: To try again does not help.
 _HOPELESS = (WrongBody, WrongAnswer, NoHandler, NoReplyAddress)
 

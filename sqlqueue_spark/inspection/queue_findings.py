@@ -34,8 +34,6 @@ _LESS = (
     "headers name letters beyond ASCII by escapes of JSON, and no queue or subscription can have a letter "
     "that the encoding lacks."
 )
-#: The right that a login needs to look at rows.
-_READ = "SELECT"
 _DOING = {RECEIVER: "receive from", SENDER: "send to"}
 
 
@@ -82,7 +80,7 @@ def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Fin
 
 def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
     """Find what is wrong with the rows at the head of a queue, if the login may read them."""
-    if _READ in held.receiver_lacks or any(_column_findings(admin)):
+    if "SELECT" in held.receiver_lacks or any(_column_findings(admin)):
         return
     yield from _stopping_row(admin)
     if admin.numbers is not None and admin.numbers.last is None:  # this login cannot read the sequence
