@@ -130,8 +130,7 @@ def opened(
         naming = options.naming(admin.connection.dialect)
         with admin.connection.transaction():
             meant = selection.test(naming, database_facts.now(admin.connection))
-            highest = admin.highest()
-        up_to = LOWEST if highest is None else highest
+            up_to = admin.highest()
         yield ErrorQueue(options=options, admin=admin, meant=meant, up_to=up_to, looked=looked)
 
 

@@ -124,12 +124,10 @@ class _Watch:
             if identity not in (None, self._identity):
                 self._identity, self._top, self._gaps = identity, LOWEST, Gaps()
             return
-        highest = queue.highest()
-        if highest is not None:
-            recent = max(LOWEST, highest - _RECENT)
-            found = queue.look(recent, highest, _RECENT)
-            self._gaps.notice(recent, highest, found[0] if found else ())
-            self._top = highest
+        self._top = queue.highest()
+        recent = max(LOWEST, self._top - _RECENT)
+        found = queue.look(recent, self._top, _RECENT)
+        self._gaps.notice(recent, self._top, found[0] if found else ())
         self._identity = identity
         self._looked(self._told)
 

@@ -146,7 +146,7 @@ def look(
             return 0 if wanted <= 0 else rows if selection else min(rows, wanted)
 
         looked(told)
-        for page in QueueLook(admin, selection).pages(after, LOWEST if up_to is None else up_to, left):
+        for page in QueueLook(admin, selection).pages(after, up_to, left):
             for message in told.through(page.row_versions, page.messages):
                 yield message
                 if told.meant == count:

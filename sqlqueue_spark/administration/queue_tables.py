@@ -242,14 +242,12 @@ def purge(
         with admin.connection.transaction():
             up_to = admin.highest()
         after = LOWEST
-        while up_to is not None:
+        while after < up_to:
             with changing(options, admin, deleting=True):
                 rows = admin.purge(after, up_to, expired=expired)
             deleted += len(rows)
             progress(len(rows))
-            if len(rows) < admin.connection.dialect.written:
-                break
-            after = rows[-1]
+            after = rows[-1] if len(rows) == admin.connection.dialect.written else up_to
     return deleted
 
 

@@ -283,9 +283,10 @@ class Queue:
         found = self._execute("identity", "identifying", schema=table.schema, name=table.table)
         return queue_table.identity_of(found[0]) if found else None
 
-    def highest(self) -> int | None:
+    def highest(self) -> int:
+        """The highest RowVersion that is there; ``LOWEST`` where nothing is."""
         highest: int | None = self._execute("highest")[0][0]
-        return highest
+        return LOWEST if highest is None else highest
 
     def ends(self) -> tuple[int, int] | None:
         """The lowest and the highest RowVersion that are there at one moment; None when nothing is."""

@@ -92,8 +92,7 @@ class QueueScanner:
     def see_end(self, queue: Queue) -> None:
         """See where a run ends that has an end: when it begins, or when the queue can first be looked at."""
         if self.bounded and self.end == HIGHEST:
-            highest = queue.highest()
-            self.end = LOWEST if highest is None else highest
+            self.end = queue.highest()
 
     def onward(self, turn: Turn) -> QueueRows | None:
         """What stands above what was found last, or anywhere when it is time to look there.
@@ -130,7 +129,7 @@ class QueueScanner:
     def everything(self, turn: Turn) -> QueueRows | None:
         """Everything that is there now, also what is left to neighbours."""
         highest = self.end if self.end != HIGHEST else turn.queue.highest()
-        return self._look(turn, self._find, LOWEST, LOWEST if highest is None else highest)
+        return self._look(turn, self._find, LOWEST, highest)
 
     def late_ranges(self) -> list[tuple[int, int]]:
         return self.head.late_rows(self._clock())

@@ -77,7 +77,7 @@ def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Pre
             queue = queues.get(connection, options.one_queue, options.naming(target.dialect))
             highest = queue.highest()
         after = LOWEST
-        while highest is not None:
+        while after < highest:
             with connection.transaction():
                 found = queue.look(after, highest, target.dialect.chunk)
                 ids = {} if found is None else queue.ids(found[0])

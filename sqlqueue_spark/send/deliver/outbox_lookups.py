@@ -101,7 +101,7 @@ def _may_hold(destinations: Destinations, connection: Connection, outbox: Outbox
 
 
 class Lookup:
-    """Asks the outbox of a connection's database what it knows of work. It is made outside of a transaction."""
+    """Asks the outbox of a connection's database what it knows of work. Make it outside of a transaction."""
 
     def __init__(self, work: Work, connection: Connection) -> None:
         self.outbox = OutboxTable.of_sink(connection, work.routes.places.at(connection.target))

@@ -63,9 +63,8 @@ def prepare(
                 run = Stage(home, table_of(options), options).enter(batch, last)
             has_sent(destinations, home)
         elif options.stream and last is None:
-            with suppress(
-                ConfigurationError
-            ):  # no stage can have this name, or this login has no rights to it
+            # No stage can have this name, or this login has no rights to it.
+            with suppress(ConfigurationError):
                 _send_left(options, connected(Target.of(options)), batch, held=False)
         try:
             _find(destinations, addresses, connected, down, stores=columns.outcomes)
@@ -119,7 +118,7 @@ def _find(
 def _send_left(options: SinkOptions, connection: Connection, batch: Batch, *, held: bool) -> None:
     """Send what an earlier batch has left on the stage: Spark logged that batch before this one began.
 
-    Where the stream is atomic no longer, its sink sealed that while it was. If it is of this very batch, Spark
+    The sink may have sealed it there while the stream was still atomic. If it is of this very batch, Spark
     runs it again, and it is void.
 
     :param held: whether also while a live source holds the stage.

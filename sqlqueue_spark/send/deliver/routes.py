@@ -132,18 +132,23 @@ class Routes:
 
     def _reached(self, place: Place, address: str, positions: Sequence[int], *, later: bool) -> Addressed:
         """The messages to a place, with its table if that can be reached and its database is not down."""
-        known_as = self.places.known_as(place)
-        its = Addressed(positions=positions, target=place.target, place=place, known_as=known_as)
+        to: Destination | None = None
+        error: SqlQueueError | None = None
         try:
             found = self.found(place, address)
             if isinstance(found, SqlQueueError):
-                return replace(its, error=found)
-            if later:
-                self.later(found)
+                error = found
+            else:
+                if later:
+                    self.later(found)
+                to = found
         except DatabaseDown as lost:
             self.note_down(place.target, lost)
-            return its
-        return replace(its, to=found, known_as=found.table.address)
+        # The name of its database is known once the table was looked for.
+        known_as = self.places.known_as(place) if to is None else to.table.address
+        return Addressed(
+            positions=positions, target=place.target, place=place, known_as=known_as, to=to, error=error
+        )
 
     def found(self, place: Place, address: str) -> Destination | SqlQueueError:
         """The table of a place, or why it cannot be reached."""
