@@ -99,12 +99,10 @@ def lock_creation(connection: Connection, table: Table) -> None:
     connection.execute(dialect.statement("create_lock"), name, doing=f"waiting to create {table}")
 
 
-def create_stage(connection: Connection, table: Table) -> bool:
+def create_stage(connection: Connection, table: Table) -> None:
     """As :func:`create_if_missing`, for a stage."""
-    new = create_if_missing(Stage(connection, table))
-    if new:
+    if create_if_missing(Stage(connection, table)):
         log.info("created stage=%s", table)
-    return new
 
 
 def create(new: BaseTable) -> Created:

@@ -70,7 +70,9 @@ def grants(
         (on.get(kind.word, kind.word), table) for kind, table in wanted(dialect, naming, queues, beside)
     ]
     if endpoint is not None:
-        granted.append(("outbox", dialect.outbox_table(endpoint, naming.default_schema)))
+        before_subscriptions = len(granted) - bool(beside.get("subscriptions"))
+        outbox = dialect.outbox_table(endpoint, naming.default_schema)
+        granted.insert(before_subscriptions, ("outbox", outbox))
     return rights.script(dialect, user, granted)
 
 
