@@ -10,12 +10,13 @@ import base64
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from sqlqueue_spark.administration import Progress, untold
 from sqlqueue_spark.administration.error_queue import opened
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
@@ -37,11 +38,7 @@ class Discarded:
 
 
 def plan(
-    options: ConnectionOptions,
-    queue: str,
-    selection: Selection,
-    *,
-    looked: Callable[[int], object] = lambda _: None,
+    options: ConnectionOptions, queue: str, selection: Selection, *, looked: Progress = untold
 ) -> Discarded:
     """Return what :func:`discard` would do now."""
     with opened(options, queue, selection, looked=looked) as error_queue:
@@ -50,12 +47,7 @@ def plan(
 
 
 def discard(
-    options: ConnectionOptions,
-    queue: str,
-    selection: Selection,
-    file: Path,
-    *,
-    progress: Callable[[int], object] = lambda _: None,
+    options: ConnectionOptions, queue: str, selection: Selection, file: Path, *, progress: Progress = untold
 ) -> Discarded:
     """Take the selected failed messages out of the queue and append them to a file, one line of JSON each.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.administration import Progress, queue_tables, untold
 from sqlqueue_spark.administration.queue_peek import QueueLook
 from sqlqueue_spark.errors import QueueError, TryAgain
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
@@ -37,7 +37,7 @@ class ErrorQueue:
     meant: Callable[[ErrorRow], bool]
     #: The highest RowVersion at the beginning; later rows are left alone.
     up_to: int
-    looked: Callable[[int], object]
+    looked: Progress
 
     def rows(self, ids: Iterable[str] = ()) -> Iterator[ErrorRow]:
         """Yield the selected rows in RowVersion order.
@@ -71,7 +71,7 @@ class ErrorQueue:
     def take_out(
         self,
         put: Callable[[list[tuple[InTransit, ErrorRow]]], list[InTransit]],
-        progress: Callable[[int], object],
+        progress: Progress,
         rate: int | None = None,
     ) -> tuple[int, int]:
         """Take the selected failed messages out of the queue, each batch in its own transaction.
@@ -119,11 +119,7 @@ class ErrorQueue:
 
 @contextlib.contextmanager
 def opened(
-    options: ConnectionOptions,
-    queue: str,
-    selection: Selection,
-    *,
-    looked: Callable[[int], object] = lambda _: None,
+    options: ConnectionOptions, queue: str, selection: Selection, *, looked: Progress = untold
 ) -> Iterator[ErrorQueue]:
     """:raises QueueError: the table does not exist."""
     with queue_tables.opened(options, queue) as admin:
@@ -135,11 +131,7 @@ def opened(
 
 
 def look(
-    options: ConnectionOptions,
-    queue: str,
-    selection: Selection,
-    *,
-    looked: Callable[[int], object] = lambda _: None,
+    options: ConnectionOptions, queue: str, selection: Selection, *, looked: Progress = untold
 ) -> Iterator[ErrorRow]:
     """Yield the selected rows in RowVersion order, also those that are no failures."""
     with opened(options, queue, selection, looked=looked) as error_queue:

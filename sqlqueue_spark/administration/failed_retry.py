@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from sqlqueue_spark.administration import Progress, untold
 from sqlqueue_spark.administration.error_queue import ErrorQueue, opened
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
@@ -62,7 +63,7 @@ def plan(
     selection: Selection,
     *,
     to: str | None = None,
-    looked: Callable[[int], object] = lambda _: None,
+    looked: Progress = untold,
 ) -> Retried:
     """What :func:`retry` would do now. It changes nothing and locks no row.
 
@@ -85,7 +86,7 @@ def retry(
     *,
     to: str | None = None,
     rate: int | None = None,
-    progress: Callable[[int], object] = lambda _: None,
+    progress: Progress = untold,
 ) -> Retried:
     """Put the failed messages that are meant back into their queues.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
+from sqlqueue_spark.administration import Progress, untold
 from sqlqueue_spark.engines.engine_of_url import OUTBOX_DATABASES
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.options import ConnectionOptions
@@ -41,11 +42,7 @@ def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> 
 
 
 def cleanup(
-    options: ConnectionOptions,
-    endpoint: str,
-    keep: timedelta,
-    *,
-    progress: Callable[[int], object] = lambda _: None,
+    options: ConnectionOptions, endpoint: str, keep: timedelta, *, progress: Progress = untold
 ) -> int:
     """Delete the message ids that are older than ``keep``; return how many were deleted.
 

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import BinaryIO, NamedTuple
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import Progress, untold
 from sqlqueue_spark.administration.message_lines import NoMessage, StoredMessage, from_line, to_rows
 from sqlqueue_spark.administration.queue_tables import Draft, changing, check, filled, opened
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, Duplicate, SqlQueueError
@@ -73,8 +74,8 @@ def restore(
     new_ids: bool = False,
     stopping: bool = False,
     sent: Sent | None = None,
-    checked: Callable[[int], object] = lambda _: None,
-    progress: Callable[[int], object] = lambda _: None,
+    checked: Progress = untold,
+    progress: Progress = untold,
 ) -> Sent:
     """Send the messages of an input.
 
@@ -202,7 +203,7 @@ def _before(lines: int) -> str:
     return f"The first {lines:,} lines are done; send the rest with --skip {lines}."
 
 
-def _check(given: Input, read: Callable[[bytes], StoredMessage], checked: Callable[[int], object]) -> None:
+def _check(given: Input, read: Callable[[bytes], StoredMessage], checked: Progress) -> None:
     begin = given.source.tell()
     lines = _messages(given, read)
     try:

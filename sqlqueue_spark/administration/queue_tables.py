@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
-from sqlqueue_spark.administration import sample_messages
+from sqlqueue_spark.administration import Progress, sample_messages, untold
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.database_findings import of_database
@@ -200,7 +200,7 @@ def send_load(
     size: int = MESSAGE_BYTES,
     rate: int | None = None,
     ttl: timedelta | None = None,
-    progress: Callable[[int], object] = lambda _: None,
+    progress: Progress = untold,
 ) -> timedelta:
     """Send ``count`` sample messages; return how long it took.
 
@@ -226,11 +226,7 @@ def send_load(
 
 
 def purge(
-    options: ConnectionOptions,
-    queue: str,
-    *,
-    expired: bool = False,
-    progress: Callable[[int], object] = lambda _: None,
+    options: ConnectionOptions, queue: str, *, expired: bool = False, progress: Progress = untold
 ) -> int:
     """Delete the rows that are in a queue now, or only the expired ones; return how many were deleted.
 
