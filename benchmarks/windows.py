@@ -39,9 +39,8 @@ class WholeByRows(RowReader):
     """Reads a range by one statement, row by row, and yields it while it is fetched."""
 
     def batches(
-        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
+        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, **_: bool
     ) -> Generator[pa.RecordBatch, None, None]:
-        del small
         self._connection.streaming(True)
         rows: list[pyodbc.Row] = []
         held = 0
@@ -64,9 +63,8 @@ class WholeByBlocks(ColumnReader):
     """Reads a range by one statement, in blocks, and yields it while it is fetched."""
 
     def batches(
-        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
+        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, **_: bool
     ) -> Generator[pa.RecordBatch, None, None]:
-        del small
         blocks = self._of(whole(statement), *between)
         held: list[pa.RecordBatch] = []
         rows = size = 0
