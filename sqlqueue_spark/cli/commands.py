@@ -10,7 +10,7 @@ import click
 
 from sqlqueue_spark import __version__
 from sqlqueue_spark.administration import database_overview, queue_tables
-from sqlqueue_spark.cli import exit_codes, output, parameters, shells
+from sqlqueue_spark.cli import exit_codes, login_prompt, output, parameters, shells
 from sqlqueue_spark.cli.delayed_commands import delayed
 from sqlqueue_spark.cli.errors_commands import errors
 from sqlqueue_spark.cli.length_commands import length
@@ -55,7 +55,7 @@ for _name, _help in (
 @parameters.queues
 @parameters.also_created
 @parameters.shape
-@parameters.connected
+@login_prompt.connected
 def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> None:
     """Create queue tables that are not there yet."""
     for made in queue_tables.create(options, queues, **also):
@@ -102,7 +102,7 @@ def script(
 
 @main.command()
 @parameters.queues
-@parameters.connected
+@login_prompt.connected
 @parameters.role
 @parameters.as_json
 def inspect(options: ConnectionOptions, queues: tuple[str, ...], role: str | None, json_: bool) -> bool:
@@ -116,7 +116,7 @@ def inspect(options: ConnectionOptions, queues: tuple[str, ...], role: str | Non
 
 
 @main.command("list")
-@parameters.connected
+@login_prompt.connected
 @parameters.option("--schema NAME", parameters.some_text, "Only tables of this schema.")
 @click.option("--exact", is_flag=True, help="Count large tables too.")
 @parameters.as_json
@@ -139,7 +139,7 @@ def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bo
 
 @main.command()
 @parameters.queues
-@parameters.connected_to_follow
+@login_prompt.connected_to_follow
 @click.option("--expired", is_flag=True, help="Delete only messages whose time to be received is over.")
 @parameters.yes
 def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, yes: bool) -> None:
@@ -163,7 +163,7 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
 
 @main.command()
 @parameters.argument("queue", "[QUEUE]", required=False)
-@parameters.perhaps_connected
+@login_prompt.perhaps_connected
 @parameters.role
 @parameters.as_json
 def doctor(options: ConnectionOptions | None, queue: str | None, role: str | None, json_: bool) -> bool:

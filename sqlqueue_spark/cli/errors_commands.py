@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from sqlqueue_spark.administration import error_discard, error_queue, failed_retry
-from sqlqueue_spark.cli import failed_output, output, parameters, progress
+from sqlqueue_spark.cli import failed_output, login_prompt, output, parameters, progress
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -73,7 +73,7 @@ def _selecting(command: parameters.Command) -> parameters.Command:
 
 @errors.command("list")
 @_queue
-@parameters.connected
+@login_prompt.connected
 @_selecting
 @parameters.option(
     "--limit N",
@@ -119,7 +119,7 @@ def list_(
 
 @errors.command()
 @_queue
-@parameters.connected
+@login_prompt.connected
 @parameters.option("--message-id ID", parameters.some_text, "The message of this id.")
 @parameters.option("--row-version N", parameters.Number(), "The row of this number.")
 @parameters.as_json
@@ -139,7 +139,7 @@ def show(
 
 @errors.command()
 @_queue
-@parameters.connected_to_follow
+@login_prompt.connected_to_follow
 @_selecting
 @parameters.option(
     "--to QUEUE",
@@ -188,7 +188,7 @@ def retry(
 
 @errors.command()
 @_queue
-@parameters.connected_to_follow
+@login_prompt.connected_to_follow
 @_selecting
 @click.option(
     "--to-file",

@@ -7,14 +7,14 @@ from datetime import timedelta
 import click
 
 from sqlqueue_spark.administration import length_probe, queue_tables
-from sqlqueue_spark.cli import output, parameters
+from sqlqueue_spark.cli import login_prompt, output, parameters
 from sqlqueue_spark.cli.progress import counting
 from sqlqueue_spark.options import ConnectionOptions
 
 
 @click.command()
 @parameters.queues
-@parameters.connected
+@login_prompt.connected
 @parameters.option("--max-rows N", parameters.Number(0), "Exit code 1 when more than N messages wait.")
 @parameters.option(
     "--max-age DURATION",

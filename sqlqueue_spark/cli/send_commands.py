@@ -15,14 +15,14 @@ import click
 
 from sqlqueue_spark.administration import queue_restore, queue_tables
 from sqlqueue_spark.administration.queue_restore import Input, Sent
-from sqlqueue_spark.cli import output, parameters, progress
+from sqlqueue_spark.cli import login_prompt, output, parameters, progress
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions
 
 
 @click.command()
 @parameters.queues
-@parameters.connected_to_follow
+@login_prompt.connected_to_follow
 @parameters.option(
     "--type NAME",
     parameters.some_text,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sqlqueue_spark.administration import event_subscriptions
-from sqlqueue_spark.cli import output, parameters
+from sqlqueue_spark.cli import login_prompt, output, parameters
 from sqlqueue_spark.cli.text_table import Table
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -21,7 +21,7 @@ _create = click.option(
 @click.command()
 @parameters.queue
 @_events
-@parameters.connected
+@login_prompt.connected
 @_endpoint
 @_create
 def subscribe(
@@ -45,7 +45,7 @@ def subscribe(
 @click.command()
 @parameters.queue
 @_events
-@parameters.connected
+@login_prompt.connected
 @_endpoint
 def unsubscribe(
     options: ConnectionOptions, queue: str, events: tuple[str, ...], endpoint: str | None
@@ -67,7 +67,7 @@ def unsubscribe(
 
 @click.command()
 @parameters.argument("event", "[EVENT]", parameters.some_text, required=False)
-@parameters.connected
+@login_prompt.connected
 @_create
 @parameters.as_json
 def subscriptions(options: ConnectionOptions, event: str | None, create: bool, json_: bool) -> None:

@@ -13,29 +13,24 @@ import os
 import re
 import secrets
 import shlex
-import signal
 import socket
-import subprocess
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
 from sqlqueue_spark.embedded.data_folder import DataFolder, check_way, make_way
+from sqlqueue_spark.embedded.end_with_program import EndWithProgram
 from sqlqueue_spark.embedded.login import RULES, SUPERUSER, verifier
-from sqlqueue_spark.embedded.programs import as_child, binary, locale, one_at_a_time, run
+from sqlqueue_spark.embedded.programs import binary, locale, one_at_a_time, run
 from sqlqueue_spark.embedded.server_processes import servers_on
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.own_file import OwnFile
 
 _PATIENCE = 60  # seconds
 _PAUSE = 0.1  # seconds
-#: Waits until its input is closed, and stops the server: the program and the data directory are its
-#: arguments.
-_STOP_AT_LAST = 'cat >/dev/null; exec "$0" stop -s -D "$1" -m fast'
 #: A server that runs one statement and needs no login.
 _ALONE = ("--single", "-c", "exit_on_error=on", "-c", "log_min_error_statement=panic", "-D")
 
@@ -72,7 +67,7 @@ class EmbeddedServer:
         self._password_file = OwnFile(self._beside("password"))
         self._password: str | None = None
         self._started_by: int | None = None  # our process id, once the server is ours to stop
-        self._watcher: subprocess.Popen[bytes] | None = None
+        self._end = EndWithProgram(self.data_directory)
 
     def start(self) -> bool:
         """Return, once the server accepts connections, whether it had to be started. May be called again.
@@ -98,7 +93,7 @@ class EmbeddedServer:
                 self._port_file.write(str(self.port))
             if running is None and not self.keep_running:
                 self._started_by = os.getpid()
-                self._watch()
+                self._end.begin()
                 atexit.register(self._stop_if_ours)
         return running is None
 
@@ -170,7 +165,7 @@ class EmbeddedServer:
     def _let_go(self) -> None:
         """End no server with this process."""
         atexit.unregister(self._stop_if_ours)
-        self._unwatch()
+        self._end.call_off()
         self._started_by = None
 
     def _beside(self, suffix: str) -> Path:
@@ -245,27 +240,6 @@ class EmbeddedServer:
             fatal = re.findall(r"FATAL: *(.*\S)", said.decode(errors="replace"))
             return fatal[-1] if fatal else str(error)
         return ""
-
-    def _watch(self) -> None:
-        """Start a shell that stops the server when our end of its input closes; even kill -9 closes that."""
-        self._unwatch()  # ends the shell of a server that died
-        self._watcher = subprocess.Popen(
-            ["sh", "-c", _STOP_AT_LAST, binary("pg_ctl"), self.data_directory],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            **as_child(),
-        )
-
-    def _unwatch(self) -> None:
-        if self._watcher is not None:
-            with (
-                self._watcher,
-                suppress(ProcessLookupError),
-            ):  # at its end its input is closed, and it is awaited
-                os.killpg(self._watcher.pid, signal.SIGKILL)
-            self._watcher = None
 
 
 def _free_port() -> int:

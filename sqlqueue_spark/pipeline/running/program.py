@@ -19,7 +19,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.administration.completion import queue_names
-from sqlqueue_spark.administration.typed_login import checked, refuse_password
+from sqlqueue_spark.administration.passwords_in_commands import checked, refuse_password
 from sqlqueue_spark.errors import SqlQueueError, why
 from sqlqueue_spark.options.environment import check_url
 from sqlqueue_spark.options.fields import Options, said
