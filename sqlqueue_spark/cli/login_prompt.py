@@ -1,4 +1,4 @@
-"""The options that lead to a database, and the question for a password that the server wants and none gave."""
+"""The options that lead to a database, and the question for a password that is lacking."""
 
 from __future__ import annotations
 

@@ -164,6 +164,7 @@ _TOUCHED = {
         ),
         *("unlink", "write_text"),
     ],
+    "end_with_program": [],
     "login": [],
     "programs": ["exists", "fdopen", "open", "opened"],
     "server": ["OwnFile", "read_text"],

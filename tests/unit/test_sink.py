@@ -149,8 +149,7 @@ def test_a_batch_of_another_query_does_not_make_a_batch_new():
 
 def test_outcomes_that_are_sent_again_after_a_wait_are_no_second_frame(caplog, monkeypatch):
     """Spark computes the function again for a second frame of the batch, and a message may be in none."""
-    wait = SimpleNamespace(waited=mock.Mock(side_effect=[True, False]))
-    monkeypatch.setattr("sqlqueue_spark.spark.sink.DatabaseWait", lambda *_: wait)
+    monkeypatch.setattr("sqlqueue_spark.spark.sink.database_came_back", mock.Mock(side_effect=[True, False]))
     given = {"url": "postgresql://h/d", "endpoint": "E", "errorQueue": "error", "disableCleanup": "true"}
     sink = SqlQueueSink(options=given)
     outcomes, others = (frame("Queue", "Id", "RowVersion", "Headers", "Outgoing", query="a") for _ in "12")
