@@ -37,21 +37,21 @@ _PLACEHOLDERS: Mapping[str, Callable[[str, int], str]] = {
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement and its comment. Without a text it is false: there is nothing to do on this engine.
+    """A statement. Without a text it is false: there is nothing to do on this engine.
 
     ``parts`` are pieces of text and the names of parameters in turn. So no parameter is looked for in a text
     that has identifiers already: they may hold any character.
     """
 
     parts: tuple[str, ...]
-    comment: str = ""
+    name: str = ""
     #: The queue that it reads in a worker, for errors; empty for the statements of a connection.
     queue: str = ""
 
     @classmethod
-    def parse(cls, text: str, comment: str = "") -> Self:
+    def parse(cls, text: str, name: str = "") -> Self:
         """Read a text with ``:name`` for parameters and ``{name}`` for identifiers."""
-        return cls(tuple(_PARAMETER.split(text)), comment)
+        return cls(tuple(_PARAMETER.split(text)), name)
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -107,27 +107,24 @@ def read(folder: Traversable) -> dict[str, Statement]:
 
     :raises ValueError: two statements have the same name.
     """
-    found: dict[str, dict[str, tuple[str, str]]] = {"name": {}, "shared": {}}
+    found: dict[str, dict[str, str]] = {"name": {}, "shared": {}}
     for file in sorted(folder.iterdir(), key=lambda each: each.name):
         if file.name.endswith(".sql"):
-            for kind, name, sql, comment in _parsed(file.read_text(encoding="utf-8")):
+            for kind, name, sql in _parsed(file.read_text(encoding="utf-8")):
                 if name in found[kind]:
                     raise ValueError(f"The statement {name} stands twice in {folder}; take one out.")
-                found[kind][name] = sql, comment
+                found[kind][name] = sql
     statements: dict[str, Statement] = {}
-    for name, (sql, comment) in found["name"].items():
+    for name, sql in found["name"].items():
         whole = sql
-        for shared, (text, _) in found["shared"].items():
+        for shared, text in found["shared"].items():
             whole = whole.replace(f"{{{shared}}}", text)
-        statements[name] = Statement.parse(whole, comment)
+        statements[name] = Statement.parse(whole, name)
     return statements
 
 
-def _parsed(text: str) -> Iterator[tuple[str, str, str, str]]:
+def _parsed(text: str) -> Iterator[tuple[str, str, str]]:
     _, *parts = _HEAD.split(text)
     for kind, name, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-        lines = body.strip().splitlines()
-        said = [line for line in lines if line.lstrip().startswith("--")]
-        sql = [line for line in lines if not line.lstrip().startswith("--")]
-        comment = "\n".join(line.strip("- ") for line in said)
-        yield kind, name, "\n".join(sql).strip(), comment
+        sql = [line for line in body.strip().splitlines() if not line.lstrip().startswith("--")]
+        yield kind, name, "\n".join(sql).strip()

@@ -77,7 +77,6 @@ class Heard(Connection):
         super().__init__(inner.target)
         self._inner = self._raw = inner
         self._hear = hear
-        self._names = {each.comment: name for name, each in inner.dialect.statements().items()}
 
     def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
         self._tell(statement, parameters)
@@ -101,7 +100,7 @@ class Heard(Connection):
 
     def _tell(self, statement: Sql, parameters: Parameters) -> None:
         if isinstance(statement, Statement):
-            self._hear(self._names[statement.comment], statement, parameters)
+            self._hear(statement.name, statement, parameters)
 
 
 def planned(dialect: Dialect) -> set[str]:
