@@ -115,8 +115,7 @@ SELECT (SELECT count(*) FROM before AS b WHERE NOT b.held),
        (SELECT count(*) FROM streams AS s WHERE s.pid <> ALL (:own::int[])),
        (SELECT pg_catalog.count(DISTINCT l.pid) FROM locks AS l WHERE l.locktype = 'relation'
            AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
-                                                       AND NOT EXISTS (SELECT FROM locks AS w
-                                                           WHERE w.classid::bigint = 1936813170))
+           AND NOT EXISTS (SELECT FROM locks AS w WHERE w.classid::bigint = 1936813170))
 FROM seen AS s
 
 -- name: clean_indexes

@@ -17,9 +17,8 @@ SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)
 SELECT RowVersion,
        CAST(CASE WHEN Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired,
        COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes,
-       CAST(CASE
-           WHEN CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination', Headers COLLATE Latin1_General_BIN2) >
-               0 THEN 1 ELSE 0 END AS bit) AS in_transit
+       CAST(CASE WHEN CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination',
+           Headers COLLATE Latin1_General_BIN2) > 0 THEN 1 ELSE 0 END AS bit) AS in_transit
 FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 WHERE RowVersion > :after AND RowVersion <= :up_to
 ORDER BY RowVersion
@@ -105,9 +104,8 @@ OPTION (MAXDOP 1)
 SELECT RowVersion,
        CAST(0 AS bit) AS expired,
        COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes,
-       CAST(CASE
-           WHEN CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination', Headers COLLATE Latin1_General_BIN2) >
-               0 THEN 1 ELSE 0 END AS bit) AS in_transit
+       CAST(CASE WHEN CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination',
+           Headers COLLATE Latin1_General_BIN2) > 0 THEN 1 ELSE 0 END AS bit) AS in_transit
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
 WHERE RowVersion > :after AND RowVersion <= :up_to
 ORDER BY RowVersion

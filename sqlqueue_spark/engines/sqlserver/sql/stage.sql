@@ -86,8 +86,7 @@ SELECT MAX(RowVersion) FROM {stage} WITH (READUNCOMMITTED)
 INSERT INTO {stage}
     (Task, Destination, Id, CorrelationId, ReplyToAddress, Recoverable, Expires, Headers, Body)
 SELECT CAST(:task AS varchar(36)), j.Destination, j.Id, j.CorrelationId, j.ReplyToAddress, CAST(1 AS bit),
-    j.Expires, j.Headers,
-       j.Body
+    j.Expires, j.Headers, j.Body
 FROM OPENJSON(CAST(:messages AS nvarchar(max))) WITH (
     n int '$[0]',
     Id uniqueidentifier '$[1]',
