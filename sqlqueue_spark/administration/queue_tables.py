@@ -173,7 +173,7 @@ def completed(
 ) -> Iterator[Composed]:
     """Yield messages with the standard headers, completed as a sink does it, in parts."""
     from sqlqueue_spark.send import FrameColumns, MessageBuilder
-    from sqlqueue_spark.send.compose.places import Places
+    from sqlqueue_spark.send.compose.database_of_address import Places
 
     sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
     headers = [format_headers(draft.headers)] * len(bodies)

@@ -5,7 +5,7 @@ from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.compose.message_builder import MessageBuilder
 from sqlqueue_spark.send.compose.outcome_builder import OutcomeBuilder, builder_of
-from sqlqueue_spark.send.deliver.destinations import Destinations, check_one_database
+from sqlqueue_spark.send.deliver.destination_tables import Destinations, check_one_database
 from sqlqueue_spark.send.deliver.outbox_lookups import try_outbox
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.sender import Sender

@@ -14,7 +14,7 @@ from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import Destinations, FrameColumns, Sender, Sent, builder_of, stage
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.spark.arrow_batches import plain
 from sqlqueue_spark.spark.error_boundary import sentence_first
 

@@ -23,7 +23,7 @@ from sqlqueue_spark.send import (
     prepare,
     seal,
 )
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed, warn_if_computed_again
 from sqlqueue_spark.spark.error_boundary import shorten
 from sqlqueue_spark.spark.processes import log_to_stderr

@@ -16,7 +16,7 @@ from sqlqueue_spark.pipeline.running import program
 from sqlqueue_spark.pipeline.running.readiness import check_checkpoint
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import RowSet
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from tests.conftest import GUARDED_ROLE
 from tests.support.engines import with_catalog
 

@@ -17,7 +17,7 @@ from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import waiting_for
 from sqlqueue_spark.send import Destinations, RemoteDatabases, Sent, database_came_back, prepare
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.spark.send_task import SendTask
 from sqlqueue_spark.spark.sink import SqlQueueSink
 from tests.conftest import GUARDED_PASSWORD

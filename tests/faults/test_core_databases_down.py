@@ -13,7 +13,7 @@ from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import DatabaseTakesNothing, QueueError, TryAgain
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import database_came_back
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from tests.support.crossing import crossing, drained, drained_twice
 from tests.support.delayed import DelayedRows
 from tests.support.messages import message_ids

@@ -17,7 +17,7 @@ from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, RemoteDatabases, Sender, Sent, prepare
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.spark.send_task import SendTask, counted
 from sqlqueue_spark.tables.stages.stage import Run
 from tests.machine.query import Crash, Query, Setup, watching

@@ -24,12 +24,12 @@ from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.receiver import Receiver
-from sqlqueue_spark.send.deliver import delivery, work
+from sqlqueue_spark.send.deliver import delivery, sends_once
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
-from sqlqueue_spark.send.deliver.at_home import AtHome
-from sqlqueue_spark.send.deliver.destinations import Rows
-from sqlqueue_spark.send.deliver.routes import Addressed
-from sqlqueue_spark.send.deliver.work import send_keys
+from sqlqueue_spark.send.deliver.destination_tables import Rows
+from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
+from sqlqueue_spark.send.deliver.sends_once import send_keys
+from sqlqueue_spark.send.deliver.tables_of_chunk import Addressed
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stages.stage import Run, Stage
@@ -144,7 +144,7 @@ def keys_of_final_addresses() -> Iterator[None]:
                 found[at] = id_ if each.known_as.partition("@")[0] == own else f"{id_}>{copy}"
         return found
 
-    with mock.patch.object(work, "send_keys", by_id):
+    with mock.patch.object(sends_once, "send_keys", by_id):
         yield
 
 
@@ -262,12 +262,12 @@ def queues_off_the_list() -> Iterator[None]:
 @contextlib.contextmanager
 def origins_of_outcomes() -> Iterator[None]:
     """The outbox knows that a message was handled, and not that it has failed."""
-    origins = vars(AtHome)["origins"].func
+    origins = vars(OutcomesOnce)["origins"].func
 
-    def forgotten(self: AtHome) -> Sequence[str]:
+    def forgotten(self: OutcomesOnce) -> Sequence[str]:
         return [f"{each}!{uuid.uuid4()}"[-200:] for each in origins(self)]
 
-    with mock.patch.object(AtHome, "origins", property(forgotten)):
+    with mock.patch.object(OutcomesOnce, "origins", property(forgotten)):
         yield
 
 
@@ -275,10 +275,10 @@ def origins_of_outcomes() -> Iterator[None]:
 def ids_of_handled_messages() -> Iterator[None]:
     """The outbox knows a message that was handled by its row alone."""
 
-    def only_origins(self: AtHome) -> Sequence[str]:
+    def only_origins(self: OutcomesOnce) -> Sequence[str]:
         return [f"{each}!"[-200:] for each in self.origins]
 
-    with mock.patch.object(AtHome, "ids", property(only_origins)):
+    with mock.patch.object(OutcomesOnce, "ids", property(only_origins)):
         yield
 
 
@@ -329,7 +329,7 @@ def tables_of_copies() -> Iterator[None]:
         placed = [replace(each, known_as=f"copy {number}") for number, each in enumerate(copies)]
         return keys(chunk, [*others, *placed])
 
-    with mock.patch.object(work, "send_keys", by_place):
+    with mock.patch.object(sends_once, "send_keys", by_place):
         yield
 
 

@@ -9,9 +9,9 @@ from psycopg import sql
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
-from sqlqueue_spark.send.deliver.at_home import AtHome
+from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting import waiting_rows
@@ -39,14 +39,14 @@ def waiting_by_an_earlier_try() -> Iterator[None]:
 @contextlib.contextmanager
 def origins_of_waiting_messages() -> Iterator[None]:
     """A message that waits adds no key to the outbox."""
-    decide = AtHome.decide
+    decide = OutcomesOnce.decide
 
-    def forget(self: AtHome, known: Collection[str]) -> Decision:
+    def forget(self: OutcomesOnce, known: Collection[str]) -> Decision:
         found = decide(self, known)
         waiting = {self.origins[at] for at, each in self.chunk.failed.items() if each.waits_for is not None}
         return replace(found, keys=found.keys - waiting)
 
-    with mock.patch.object(AtHome, "decide", forget):
+    with mock.patch.object(OutcomesOnce, "decide", forget):
         yield
 
 

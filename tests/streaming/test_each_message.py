@@ -17,7 +17,7 @@ from sqlqueue_spark.handling import Publish, Reply, Send, each_message
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.declared import jobs
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from tests.support import dotnet
 from tests.support.delayed import DelayedRows, move
 from tests.support.messages import body, message_id, row_id

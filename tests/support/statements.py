@@ -14,7 +14,7 @@ from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
-from sqlqueue_spark.send.deliver.destinations import Destinations
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.tables import database_facts, ddl, queue_table, queues, rights, table_kinds
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed

@@ -10,11 +10,11 @@ from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.send.compose.composed import Composed
-from sqlqueue_spark.send.compose.places import Place
+from sqlqueue_spark.send.compose.database_of_address import Place
 from sqlqueue_spark.send.compose.received import TIMES, Received
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
-from sqlqueue_spark.send.deliver.at_home import AtHome
-from sqlqueue_spark.send.deliver.routes import Addressed, Routes
+from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
+from sqlqueue_spark.send.deliver.tables_of_chunk import Addressed, Routes
 
 IDS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)
 OPTIONS = SinkOptions.parse({"url": "postgresql://h/d", "endpoint": "Sales", "errorQueue": "error"})
@@ -48,7 +48,7 @@ def work_of(ids, *, handled, failing=()):
         addressed=[to],
         failed=dict.fromkeys(failing, FAILURE),
     )
-    return AtHome(Routes(destinations, mock.Mock(), False), chunk, asks=True)
+    return OutcomesOnce(Routes(destinations, mock.Mock(), False), chunk, asks=True)
 
 
 @settings(deadline=None)
@@ -56,7 +56,7 @@ def work_of(ids, *, handled, failing=()):
 def test_the_short_way_decides_as_the_long_one(ids, handled, data):
     """That something else is known changes nothing, but takes the long way."""
     failing = data.draw(st.sets(st.sampled_from(range(len(ids)))))
-    with mock.patch.object(AtHome, "_final", lambda _, queue: queue, create=True):
+    with mock.patch.object(OutcomesOnce, "_final", lambda _, queue: queue, create=True):
         short, long = (work_of(ids, handled=handled, failing=failing).decide(known) for known in ((), {"x"}))
     assert [list(short.rows), list(short.messages), set(short.keys), short.repeated] == [
         list(long.rows),

@@ -4,7 +4,7 @@ import pytest
 
 from sqlqueue_spark import why
 from sqlqueue_spark.errors import ConfigurationError, QueueError
-from sqlqueue_spark.send.deliver.routes import DatabaseDown
+from sqlqueue_spark.send.deliver.tables_of_chunk import DatabaseDown
 
 FOREACH = """[STREAM_FAILED] Query terminated: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided \
 function in foreach batch sink. Reason: An exception was raised by the Python Proxy. Return Message: Traceback (most recent \
@@ -44,7 +44,7 @@ BY_ZERO = "ZeroDivisionError: division by zero"
         (f"{FOREACH}KeyError: 'Body'\n\n\tat py4j.x\nCaused by: y", "KeyError: 'Body'"),
         (f"{FOREACH}pyspark.errors.exceptions.captured.PythonException: {WORKER}{TRACE}{BY_ZERO}\n SQLSTATE: 3", BY_ZERO),
         (f"{STREAM}{READER}sqlqueue_spark.errors.QueueError: No.\n SQLSTATE: 38000\n=== Query ===", "No."),
-        (f"{STREAM}{READER}sqlqueue_spark.send.deliver.routes.DatabaseDown: No.\n SQLSTATE: 38000", "No."),
+        (f"{STREAM}{READER}{DatabaseDown.__module__}.DatabaseDown: No.\n SQLSTATE: 38000", "No."),
         (f"{STREAM}[DELTA_MISMATCH] No.\n=== Streaming Query ===", "[DELTA_MISMATCH] No."),
         (f"[PYTHON_DATA_SOURCE_ERROR] Failed: {TRACE}TypeError: no\n SQLSTATE: 38000", "TypeError: no"),
         (f"{TRACE}sqlqueue_spark.errors.QueueError: No.\n{HANDLING}{TRACE}UnboundLocalError: reader\n", "No."),

@@ -19,7 +19,7 @@ import sqlqueue_spark
 from sqlqueue_spark import errors, handling
 from sqlqueue_spark.errors import WrongBody, type_name
 from sqlqueue_spark.messages.failure_headers import RAW_HEADERS, Failure, failed_headers, poison
-from sqlqueue_spark.send.deliver.routes import DatabaseDown
+from sqlqueue_spark.send.deliver.tables_of_chunk import DatabaseDown
 from tests.support import dotnet, messages
 from tests.support.pages import page
 

@@ -18,7 +18,7 @@ from sqlqueue_spark.messages.outgoing import format_time_span, parse_time_span
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import FrameColumns, MessageBuilder, builder_of
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver import error_and_audit_rows
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
 from sqlqueue_spark.send.deliver.error_and_audit_rows import ErrorAndAuditRows

@@ -49,7 +49,7 @@ def test_send_is_the_function_though_a_room_has_its_name():
     program = """
 import sys
 sys.modules["pyspark"] = None
-import sqlqueue_spark.send.compose.places
+import sqlqueue_spark.send.compose.database_of_address
 from sqlqueue_spark import send
 print(send.__module__, sqlqueue_spark.send is send)
 print(sys.modules["sqlqueue_spark.send"].__name__, "psycopg" in sys.modules)"""

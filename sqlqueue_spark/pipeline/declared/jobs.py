@@ -36,7 +36,7 @@ from sqlqueue_spark.pipeline.running.program import Flag, Job, Run, Sections
 from sqlqueue_spark.pipeline.running.queue_stream import as_outgoing
 from sqlqueue_spark.pipeline.running.readiness import make_ready
 from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.spark.sink import SqlQueueSink
 
 _ERROR_QUEUE = "Address of the queue where messages go that {}."

@@ -8,7 +8,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import camel, said
 from sqlqueue_spark.receive.claiming.queue_list import of_pattern
-from sqlqueue_spark.send.compose.places import Place, Places
+from sqlqueue_spark.send.compose.database_of_address import Place, Places
 
 #: One of source and sink may say these for both.
 _SHARED = ("transactionMode", "stream", "allowedDestinations")

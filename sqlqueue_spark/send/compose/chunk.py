@@ -9,7 +9,7 @@ from typing import Self
 
 from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.send.compose.composed import Composed
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.received import Received
 
 

@@ -53,11 +53,11 @@ from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.chunk_size import chunks
 from sqlqueue_spark.send.compose.column_values import among, in_order, mapped, mapped_once, told
 from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.events import Events, check_events, parted, typeless
 from sqlqueue_spark.send.compose.frame_columns import TYPES, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, members, poisoned
 from sqlqueue_spark.send.compose.message_ids import ids_of_rows, message_ids
-from sqlqueue_spark.send.compose.places import Places
 
 #: The columns of a frame that are read as they are, each with its type.
 _READ = {

@@ -40,11 +40,11 @@ from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.chunk_size import chunks
 from sqlqueue_spark.send.compose.column_values import among, grouped, moment, told
 from sqlqueue_spark.send.compose.composed import NOTHING, Composed
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, asked_column, poisoned
 from sqlqueue_spark.send.compose.message_builder import Count, MessageBuilder, NewIds
 from sqlqueue_spark.send.compose.message_ids import message_ids
-from sqlqueue_spark.send.compose.places import Places
 from sqlqueue_spark.send.compose.received import TIMES, Received
 from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 

@@ -9,9 +9,9 @@ from typing import Self
 
 from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.send.compose.chunk import Chunk
-from sqlqueue_spark.send.compose.places import Place
-from sqlqueue_spark.send.deliver.destinations import Destination
-from sqlqueue_spark.send.deliver.routes import Addressed
+from sqlqueue_spark.send.compose.database_of_address import Place
+from sqlqueue_spark.send.deliver.destination_tables import Destination
+from sqlqueue_spark.send.deliver.tables_of_chunk import Addressed
 
 
 @dataclass(kw_only=True)

@@ -17,10 +17,10 @@ from sqlqueue_spark.errors import Duplicate, SqlQueueError, StatementTimeout, Tr
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.deliver.addressed_chunk import Decision
-from sqlqueue_spark.send.deliver.destinations import Rows
+from sqlqueue_spark.send.deliver.destination_tables import Rows
 from sqlqueue_spark.send.deliver.outbox_lookups import Lookup
-from sqlqueue_spark.send.deliver.routes import Addressed
-from sqlqueue_spark.send.deliver.work import RolledBack, Work
+from sqlqueue_spark.send.deliver.sends_once import RolledBack, SendsOnce
+from sqlqueue_spark.send.deliver.tables_of_chunk import Addressed
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.allowed_destinations import Barred
 from sqlqueue_spark.tables.insert import Inserter
@@ -34,7 +34,7 @@ class Delivery:
     """A chunk's work on its way into one database: attempted until it is there, or that is not worth it."""
 
     options: SinkOptions
-    work: Work
+    work: SendsOnce
     _committing: bool = False
     #: The keys that the last attempt found in the outbox, and those found by the last one that met a
     #: duplicate.

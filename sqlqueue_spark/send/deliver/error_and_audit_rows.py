@@ -18,8 +18,8 @@ from sqlqueue_spark.messages.waiting_headers import retry_headers, waiting_heade
 from sqlqueue_spark.send.compose.column_values import gathered, moment
 from sqlqueue_spark.send.compose.received import ACKNOWLEDGED, AUDITED, FAILED, TIMES, Received
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
-from sqlqueue_spark.send.deliver.destinations import Rows, nothing_passes_on
-from sqlqueue_spark.send.deliver.routes import Routes
+from sqlqueue_spark.send.deliver.destination_tables import Rows, nothing_passes_on
+from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 
 
 class ErrorAndAuditRows:

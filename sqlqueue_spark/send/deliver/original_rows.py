@@ -13,7 +13,7 @@ from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.send.compose.column_values import among, gathered
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.received import Received
 from sqlqueue_spark.tables import queue_table, queues
 

@@ -10,9 +10,9 @@ from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
 from sqlqueue_spark.plain_text import for_shell, logger
-from sqlqueue_spark.send.deliver.destinations import HAS_IDS, Destinations
-from sqlqueue_spark.send.deliver.routes import Routes
-from sqlqueue_spark.send.deliver.work import Work
+from sqlqueue_spark.send.deliver.destination_tables import HAS_IDS, Destinations
+from sqlqueue_spark.send.deliver.sends_once import SendsOnce
+from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_keys import VERSION_0_1, VERSION_0_2
 
@@ -103,7 +103,7 @@ def _may_hold(destinations: Destinations, connection: Connection, outbox: Outbox
 class Lookup:
     """Asks the outbox of a connection's database what it knows of work. Make it outside of a transaction."""
 
-    def __init__(self, work: Work, connection: Connection) -> None:
+    def __init__(self, work: SendsOnce, connection: Connection) -> None:
         self.outbox = OutboxTable.of_sink(connection, work.routes.places.at(connection.target))
         #: By version, the keys by which it may know the work, each with the present key.
         self._earlier: dict[str, Mapping[str, str]] = {}

@@ -10,7 +10,7 @@ from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
-from sqlqueue_spark.send.deliver.destinations import Destinations, check_one_database, nothing_passes_on
+from sqlqueue_spark.send.deliver.destination_tables import Destinations, check_one_database, nothing_passes_on
 from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, has_sent, look_for_versions
 from sqlqueue_spark.tables.stages.stage import Run, Stage
 from sqlqueue_spark.tables.stages.stage_mark import NO_BATCH, Batch

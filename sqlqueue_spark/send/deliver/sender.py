@@ -30,17 +30,17 @@ from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import ATOMIC
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
-from sqlqueue_spark.send.compose.places import Place
+from sqlqueue_spark.send.compose.database_of_address import Place
 from sqlqueue_spark.send.compose.received import ACKNOWLEDGED
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
-from sqlqueue_spark.send.deliver.at_home import AtHome
 from sqlqueue_spark.send.deliver.copies import with_copies
 from sqlqueue_spark.send.deliver.delivery import Delivery
-from sqlqueue_spark.send.deliver.destinations import Destination, Destinations
+from sqlqueue_spark.send.deliver.destination_tables import Destination, Destinations
 from sqlqueue_spark.send.deliver.original_rows import with_original_rows
 from sqlqueue_spark.send.deliver.outbox_lookups import Lookup
-from sqlqueue_spark.send.deliver.routes import DatabaseDown, Routes
-from sqlqueue_spark.send.deliver.work import RolledBack, Work
+from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
+from sqlqueue_spark.send.deliver.sends_once import RolledBack, SendsOnce
+from sqlqueue_spark.send.deliver.tables_of_chunk import DatabaseDown, Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.refused_messages import Why
 
@@ -217,7 +217,7 @@ class Sender:
         fails = chunk.rows is not None or self._options.error_queue is not None
         if not self._options.uses_outbox or not fails or (self._first_try and chunk.rows is None):
             return chunk
-        work = AtHome(self._routes, chunk, asks=True)
+        work = OutcomesOnce(self._routes, chunk, asks=True)
 
         def known() -> set[str]:
             connection = self._connected(self._home)
@@ -239,7 +239,7 @@ class Sender:
         while True:
             there = [each for each in chunk.addressed if each.target == target]
             addressed = [replace(each, positions=list(filter(chunk.goes, each.positions))) for each in there]
-            work = Work(self._routes, chunk, addressed)
+            work = SendsOnce(self._routes, chunk, addressed)
             if not work.positions:
                 return chunk, Sent()
             try:
@@ -257,7 +257,7 @@ class Sender:
     def _at_home(self, chunk: AddressedChunk) -> Sent:
         """Write the outcomes, and what goes to home. What is refused fails, and the rest is tried again."""
         while True:
-            work = AtHome(self._routes, self._original(chunk), asks=not self._first_try)
+            work = OutcomesOnce(self._routes, self._original(chunk), asks=not self._first_try)
             if work.has_nothing():
                 return work.counted(work.decide(()))
             self._retried(self._home, work.find_tables)
@@ -329,7 +329,7 @@ class Sender:
             self._connections[target] = connection
         return self._connections[target]
 
-    def _delivered(self, target: Target, work: Work) -> tuple[Decision, Sent]:
+    def _delivered(self, target: Target, work: SendsOnce) -> tuple[Decision, Sent]:
         """Attempt a delivery until it succeeds or another attempt is not worth it."""
         delivery = Delivery(self._places.at(target), work)
         try:

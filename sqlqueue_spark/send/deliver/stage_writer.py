@@ -18,10 +18,10 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.deliver.addressed_chunk import Decision
-from sqlqueue_spark.send.deliver.destinations import Destination, Destinations, Rows
+from sqlqueue_spark.send.deliver.destination_tables import Destination, Destinations, Rows
 from sqlqueue_spark.send.deliver.outbox_lookups import Lookup, has_sent
 from sqlqueue_spark.send.deliver.sender import Sender
-from sqlqueue_spark.send.deliver.work import Work
+from sqlqueue_spark.send.deliver.sends_once import SendsOnce
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.stages.stage import Run, Stage
@@ -126,10 +126,10 @@ class _StageWriter(Sender):
         self._committing = False
         self._retry = Retry(f"staging by {self._options.sender}")
 
-    def _delivered(self, target: Target, work: Work) -> tuple[Decision, Sent]:
+    def _delivered(self, target: Target, work: SendsOnce) -> tuple[Decision, Sent]:
         return self._retried(target, lambda: self._staged(work), lambda _: not self._committing)
 
-    def _staged(self, work: Work) -> tuple[Decision, Sent]:
+    def _staged(self, work: SendsOnce) -> tuple[Decision, Sent]:
         self._committing = False
         connection = self._connected(self._home)
         known = set()

@@ -24,7 +24,7 @@ from sqlqueue_spark.errors import (
 )
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.compose.places import Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.outbox_lookups import try_outbox
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.waiting_rows import awaited, put_back

@@ -11,8 +11,13 @@ from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.column_values import gathered
-from sqlqueue_spark.send.compose.places import Place, Places
-from sqlqueue_spark.send.deliver.destinations import HAS_IDS, Destination, Destinations, check_one_database
+from sqlqueue_spark.send.compose.database_of_address import Place, Places
+from sqlqueue_spark.send.deliver.destination_tables import (
+    HAS_IDS,
+    Destination,
+    Destinations,
+    check_one_database,
+)
 from sqlqueue_spark.tables.subscriptions import LONGEST_ADDRESS
 
 log = logger(__name__)

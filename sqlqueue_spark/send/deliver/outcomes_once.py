@@ -16,10 +16,10 @@ from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.column_values import grouped, in_order
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
-from sqlqueue_spark.send.deliver.destinations import Destination, Rows
+from sqlqueue_spark.send.deliver.destination_tables import Destination, Rows
 from sqlqueue_spark.send.deliver.error_and_audit_rows import ErrorAndAuditRows
-from sqlqueue_spark.send.deliver.routes import Routes
-from sqlqueue_spark.send.deliver.work import Work
+from sqlqueue_spark.send.deliver.sends_once import SendsOnce
+from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.allowed_destinations import Barred
 from sqlqueue_spark.tables.outbox_keys import (
@@ -34,7 +34,7 @@ from sqlqueue_spark.tables.queue_table import QueueTable
 log = logger(__name__)
 
 
-class AtHome(Work):
+class OutcomesOnce(SendsOnce):
     """What a chunk writes in the database in which its rows were received, or in the sink's own one.
 
     :param asks: whether the outbox is asked for the origin of each row. A sink that knows that a batch is

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlqueue_spark.engines.open_connection import Connected, Connection, Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send.compose.places import Place, Places
+from sqlqueue_spark.send.compose.database_of_address import Place, Places
 from sqlqueue_spark.send.deliver.subscribers import Subscribers
 from sqlqueue_spark.tables import delayed, queue_shape, queue_table
 from sqlqueue_spark.tables.database_facts import database

@@ -20,10 +20,10 @@ from sqlqueue_spark.messages.message import (
     without_headers,
 )
 from sqlqueue_spark.messages.outgoing import replaced, waiting
-from sqlqueue_spark.send.compose.places import Place
+from sqlqueue_spark.send.compose.database_of_address import Place
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
-from sqlqueue_spark.send.deliver.destinations import Destination, Rows
-from sqlqueue_spark.send.deliver.routes import Addressed, Routes
+from sqlqueue_spark.send.deliver.destination_tables import Destination, Rows
+from sqlqueue_spark.send.deliver.tables_of_chunk import Addressed, Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, Barred
 from sqlqueue_spark.tables.outbox_keys import earlier_keys, keys
@@ -52,7 +52,7 @@ def send_keys(chunk: AddressedChunk, addressed: Iterable[Addressed]) -> dict[int
     return found
 
 
-class Work:
+class SendsOnce:
     """The messages of a chunk for another database than that of its rows."""
 
     def __init__(self, routes: Routes, chunk: AddressedChunk, addressed: Sequence[Addressed]) -> None:
