@@ -13,7 +13,7 @@ from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
-from sqlqueue_spark.receive.claiming.queue_scanner import take_turns
+from sqlqueue_spark.receive.claiming.shares_of_queues import take_turns
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet

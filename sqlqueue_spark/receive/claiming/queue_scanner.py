@@ -1,11 +1,8 @@
-"""Finds the next rows of one queue: where to look, what is left to neighbours, how long to rest.
-
-The queues of a stream take turns: which comes first, and how many rows of a batch each may have.
-"""
+"""Finds the next rows of one queue: where to look, what is left to neighbours, how long to rest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlqueue_spark.messages.addresses import Table
@@ -18,14 +15,12 @@ from sqlqueue_spark.receive.claiming.index_cleanup import IndexCleanup
 from sqlqueue_spark.receive.claiming.late_rows import Head
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, QueueRows
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
-from sqlqueue_spark.receive.claiming.set_aside import SetAside, setting_aside
+from sqlqueue_spark.receive.claiming.set_aside import SetAside
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Queue
 
 #: Looks for rows of one queue; as :meth:`BatchMaker.find`.
 Find = Callable[[Queue, int, int, BatchLimits], QueueRows | None]
-#: Looks at one queue.
-Look = Callable[["QueueScanner", "Turn"], QueueRows | None]
 
 
 @dataclass(frozen=True)
@@ -174,29 +169,3 @@ class QueueScanner:
         if after == LOWEST:
             self.head.looked_from_start(self._clock(), self._look_seconds)
         return part
-
-
-def take_turns(
-    session: QueueSession, scanners: Sequence[QueueScanner], limits: BatchLimits, look: Look
-) -> Iterator[tuple[QueueScanner, QueueRows | None]]:
-    """Look at each queue in the open transaction. Each may have a fair share of what those before it left.
-
-    :returns: what each queue has, once it is looked at.
-    :raises QueueFails: something is wrong with one of several queues.
-    """
-    session.hurry()
-    # Those first that are likely to have few rows, because what they leave goes to the others. Where a batch
-    # has fewer rows than there are queues, those come first that have waited longest.
-    enough = limits.rows >= len(scanners)
-    scanners = sorted(scanners, key=lambda each: (enough and each.full, each.served))
-    held = False
-    for at, scanner in enumerate(scanners):
-        if limits.rows <= 0 or limits.bytes <= 0:
-            return
-        with setting_aside(session, scanner.name):
-            share = limits.share(len(scanners) - at)
-            part = look(scanner, Turn(session, session.at(scanner.table), share, held))
-        yield scanner, part
-        if part is not None:
-            held |= part.locked
-            limits = limits.less(part.rows.rows, part.rows.bytes)

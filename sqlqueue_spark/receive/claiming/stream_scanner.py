@@ -19,8 +19,9 @@ from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, Queu
 from sqlqueue_spark.receive.claiming.neighbour_watch import NeighbourWatch
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
 from sqlqueue_spark.receive.claiming.poll_backoff import LONGEST_SLEEP
-from sqlqueue_spark.receive.claiming.queue_scanner import Look, QueueScanner, Turn, take_turns
+from sqlqueue_spark.receive.claiming.queue_scanner import QueueScanner, Turn
 from sqlqueue_spark.receive.claiming.set_aside import QueueFails, setting_aside
+from sqlqueue_spark.receive.claiming.shares_of_queues import Look, take_turns
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 
