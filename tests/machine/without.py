@@ -135,7 +135,7 @@ def keys_of_final_addresses() -> Iterator[None]:
     """The outbox knows what goes to the option ``queue`` by its id alone, and what goes elsewhere by id and table."""
 
     def by_id(chunk: AddressedChunk, addressed: Sequence[Addressed]) -> dict[int, str]:
-        own = "" if chunk.rows is None else chunk.places.away.queue or ""
+        own = chunk.places.away.queue or ""
         found = {}
         for each in addressed:
             for at in each.positions:
