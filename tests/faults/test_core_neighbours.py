@@ -107,7 +107,6 @@ def test_no_statement_reads_more_than_its_rows(postgresql, statistics):
         "ids": scattered,
         "read": {"first": 100, "last": 200},
         "highest": {},
-        "ends": {},
         "waiting": {"after": 100},
         "look": {"after": LOWEST, "up_to": HIGHEST, "count": 4000},
         "take": {"first": 100, "last": 200, "count": 50},
