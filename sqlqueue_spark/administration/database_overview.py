@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, QueueError, SqlQueueError
-from sqlqueue_spark.messages.message import since, time_sent
+from sqlqueue_spark.messages.header_json import time_sent
+from sqlqueue_spark.messages.message import since
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import table_kinds
 from sqlqueue_spark.tables.queue_table import left_alone

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlqueue_spark.administration.queue_tables import opened
-from sqlqueue_spark.messages.message import since, time_sent
+from sqlqueue_spark.messages.header_json import time_sent
+from sqlqueue_spark.messages.message import since
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queue_admin import QueueAdmin

@@ -29,7 +29,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from sqlqueue_spark.messages.arrow import pa
-from sqlqueue_spark.messages.message import MESSAGE_ID, format_headers, parse_headers
+from sqlqueue_spark.messages.header_json import format_headers, parse_headers
+from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.messages.outgoing import new_row_ids
 from sqlqueue_spark.plain_text import is_unicode, plain, plain_json
 from sqlqueue_spark.tables.queue_admin import Message

@@ -19,13 +19,13 @@ from sqlqueue_spark.inspection.database_findings import of_database
 from sqlqueue_spark.inspection.queue_findings import Finding, of_rights, of_rows, of_table
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.arrow import pa
+from sqlqueue_spark.messages.header_json import format_headers
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
     MESSAGE_ID,
     ONE_HOP,
-    format_headers,
 )
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS, milliseconds, replaced
 from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE

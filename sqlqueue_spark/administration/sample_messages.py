@@ -9,13 +9,8 @@ import socket
 from datetime import datetime
 
 from sqlqueue_spark.messages.arrow import pa
-from sqlqueue_spark.messages.message import (
-    ENCLOSED_MESSAGE_TYPES,
-    MESSAGE_ID,
-    TIME_SENT,
-    format_headers,
-    format_time,
-)
+from sqlqueue_spark.messages.header_json import format_headers
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, format_time
 from sqlqueue_spark.messages.outgoing import (
     CONTENT_TYPE,
     CONVERSATION_ID,

@@ -12,7 +12,7 @@ from sqlqueue_spark.administration.message_lines import to_json
 from sqlqueue_spark.cli.output import counted, indented, told
 from sqlqueue_spark.cli.text_table import Table
 from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
-from sqlqueue_spark.messages.message import parse_headers
+from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Ingestion, Verdict
 from sqlqueue_spark.plain_text import moment
 from sqlqueue_spark.tables.queue_admin import Message

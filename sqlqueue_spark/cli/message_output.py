@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from sqlqueue_spark.administration.message_lines import message_id
 from sqlqueue_spark.cli.text_table import Table, terminal_width
-from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, TIME_SENT, parse_headers, parse_time
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, TIME_SENT, parse_time
 from sqlqueue_spark.plain_text import moment, plain
 from sqlqueue_spark.tables.queue_admin import Message
 

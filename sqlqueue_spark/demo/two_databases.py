@@ -26,7 +26,8 @@ from sqlqueue_spark.demo.shown_command import activation, child_environment, run
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.handling.answers import RELATED_TO
-from sqlqueue_spark.messages.message import STORED_FOR, parse_headers
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import ConnectionOptions
 
 DEFAULT_FOLDER = Path(".demo/store-and-forward")

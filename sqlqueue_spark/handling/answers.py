@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from sqlqueue_spark.errors import NoReplyAddress, WrongAnswer
 from sqlqueue_spark.handling.received_message import ReceivedMessage
-from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, escaped, format_headers, type_names
+from sqlqueue_spark.messages.header_json import escaped, format_headers
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, type_names
 from sqlqueue_spark.messages.outgoing import (
     CONVERSATION_ID,
     CORRELATION_ID,

@@ -10,13 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sqlqueue_spark.errors import WrongBody
-from sqlqueue_spark.messages.message import (
-    CONTROL_MESSAGE,
-    ENCLOSED_MESSAGE_TYPES,
-    MESSAGE_ID,
-    parse_headers,
-    type_names,
-)
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import CONTROL_MESSAGE, ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, type_names
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS
 from sqlqueue_spark.messages.transit import goes_elsewhere
 

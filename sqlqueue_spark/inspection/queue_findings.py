@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlqueue_spark.engines.open_connection import Connection
-from sqlqueue_spark.messages.message import time_sent
+from sqlqueue_spark.messages.header_json import time_sent
 from sqlqueue_spark.plain_text import age, moment
 from sqlqueue_spark.tables import queue_shape, rights
 from sqlqueue_spark.tables.database_facts import server

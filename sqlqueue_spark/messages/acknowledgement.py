@@ -10,13 +10,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sqlqueue_spark.messages.arrow import pa, pc
-from sqlqueue_spark.messages.message import (
-    CONTROL_MESSAGE,
-    TIME_SENT,
-    format_headers,
-    format_time,
-    parse_headers,
-)
+from sqlqueue_spark.messages.header_json import format_headers, parse_headers
+from sqlqueue_spark.messages.message import CONTROL_MESSAGE, TIME_SENT, format_time
 from sqlqueue_spark.messages.outgoing import lasting
 from sqlqueue_spark.messages.servicecontrol import RETRY_ID, RETRY_SUCCESSFUL
 

@@ -8,14 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from sqlqueue_spark.messages.acknowledgement import ACKNOWLEDGEMENT_SENT
+from sqlqueue_spark.messages.header_json import changed_headers
 from sqlqueue_spark.messages.host import host_headers
-from sqlqueue_spark.messages.message import (
-    FORWARD_DESTINATION,
-    GIVE_UP_AT,
-    ORIGIN,
-    changed_headers,
-    format_time,
-)
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, GIVE_UP_AT, ORIGIN, format_time
 from sqlqueue_spark.messages.outgoing import TIME_TO_BE_RECEIVED
 from sqlqueue_spark.messages.servicecontrol import PROCESSING_ENDPOINT
 

@@ -9,7 +9,8 @@ from typing import Self
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Naming
-from sqlqueue_spark.messages.message import CONTROL_MESSAGE, MESSAGE_ID, parse_headers, parse_time
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import CONTROL_MESSAGE, MESSAGE_ID, parse_time
 from sqlqueue_spark.messages.servicecontrol import (
     EXCEPTION_INFO,
     FAILED_QUEUE,

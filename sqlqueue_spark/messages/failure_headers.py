@@ -18,6 +18,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from sqlqueue_spark.errors import UnreadableHeaders, type_name
+from sqlqueue_spark.messages.header_json import (
+    changed_headers,
+    format_headers,
+    parse_headers,
+    without_headers,
+)
 from sqlqueue_spark.messages.host import host_headers
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
@@ -27,11 +33,7 @@ from sqlqueue_spark.messages.message import (
     RETRIES,
     STORED,
     WAITS_FOR,
-    changed_headers,
-    format_headers,
     format_time,
-    parse_headers,
-    without_headers,
 )
 from sqlqueue_spark.messages.outgoing import TIME_TO_BE_RECEIVED
 from sqlqueue_spark.messages.servicecontrol import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, parse_headers, type_names
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, type_names
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from sqlqueue_spark.messages.message import MESSAGE_ID, TIME_SENT, holds_half, parse_time
+from sqlqueue_spark.messages.header_json import holds_half
+from sqlqueue_spark.messages.message import MESSAGE_ID, TIME_SENT, parse_time
 from sqlqueue_spark.messages.outgoing import CONVERSATION_ID
 
 FAILED_QUEUE = "NServiceBus.FailedQ"

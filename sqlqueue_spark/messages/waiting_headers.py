@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
+from sqlqueue_spark.messages.header_json import changed_headers, format_member, parse_headers
 from sqlqueue_spark.messages.message import (
     DELIVER_AT,
     FORWARD_DESTINATION,
@@ -22,10 +23,7 @@ from sqlqueue_spark.messages.message import (
     RETRIES,
     RETRIES_TIMESTAMP,
     WAITS_FOR,
-    changed_headers,
-    format_member,
     format_time,
-    parse_headers,
     parse_time,
 )
 

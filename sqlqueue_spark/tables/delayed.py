@@ -18,7 +18,7 @@ from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.arrow import pa, pc
-from sqlqueue_spark.messages.message import ascii_json
+from sqlqueue_spark.messages.header_json import ascii_json
 from sqlqueue_spark.messages.outgoing import replaced
 from sqlqueue_spark.messages.waiting_headers import begin_of, waits_for
 from sqlqueue_spark.plain_text import for_shell

@@ -13,7 +13,7 @@ from sqlqueue_spark.engines.driver_errors import Doing
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.body import empty_for_null
-from sqlqueue_spark.messages.message import ascii_json, parse_headers
+from sqlqueue_spark.messages.header_json import ascii_json, parse_headers
 from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.delayed import stored_dues

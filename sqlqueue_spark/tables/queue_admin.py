@@ -9,7 +9,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.message import since, time_sent
+from sqlqueue_spark.messages.header_json import time_sent
+from sqlqueue_spark.messages.message import since
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, bounded
 from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.queues import Queue

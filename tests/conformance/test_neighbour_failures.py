@@ -9,7 +9,8 @@ import pytest
 
 from sqlqueue_spark.administration import failed_retry, outbox_tables
 from sqlqueue_spark.messages.error_row import Selection
-from sqlqueue_spark.messages.message import RETRIES, parse_headers
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import RETRIES
 from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict, ingestion
 from sqlqueue_spark.messages.waiting_headers import retries_of
 from sqlqueue_spark.options import ConnectionOptions

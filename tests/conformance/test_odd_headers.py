@@ -7,7 +7,8 @@ import pytest
 from sqlqueue_spark.administration import error_queue, failed_retry
 from sqlqueue_spark.administration.queue_peek import look
 from sqlqueue_spark.messages.error_row import Selection
-from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import RECEIVE_ONLY, ConnectionOptions
 from tests.support.delayed import DelayedRows, move

@@ -9,7 +9,8 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import QueueError, SqlQueueError
-from sqlqueue_spark.messages.message import RETRIES, parse_headers
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import RETRIES
 from sqlqueue_spark.messages.waiting_headers import retries_of
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send.compose import message_builder

@@ -23,7 +23,8 @@ import stamina
 
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
-from sqlqueue_spark.messages.message import RETRIES, STORED_FOR, parse_headers
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import RETRIES, STORED_FOR
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.receive import (
     Receiver,

@@ -22,7 +22,8 @@ from pyspark.sql.types import (
 
 from sqlqueue_spark import functions
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.pipeline.running.queue_stream import _id_beside_headers, _without_hops
 from tests.support.messages import HEADERS, MESSAGE_TYPE
 from tests.support.session_settings import SETTINGS, session_settings

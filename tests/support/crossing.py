@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from sqlqueue_spark.messages.message import parse_headers
+from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.messages.transit import goes_elsewhere
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of

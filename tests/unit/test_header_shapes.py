@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqlqueue_spark.messages.message import ONE_HOP, format_headers, parse_headers, without_headers
+from sqlqueue_spark.messages.header_json import format_headers, parse_headers, without_headers
+from sqlqueue_spark.messages.message import ONE_HOP
 from sqlqueue_spark.send.compose.header_shapes import _HOPS, alike
 
 NAMES = ["NServiceBus.MessageId", "a", "b", ",", "$.store-and-forward", *sorted(ONE_HOP)]

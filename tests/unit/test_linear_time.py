@@ -22,16 +22,8 @@ from sqlqueue_spark.messages.addresses import Address, Naming, Table
 from sqlqueue_spark.messages.audit import audit_headers
 from sqlqueue_spark.messages.error_row import ErrorRow
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers, put_back_headers
-from sqlqueue_spark.messages.message import (
-    FORWARD_DESTINATION,
-    ONE_HOP,
-    ascii_json,
-    changed_headers,
-    parse_headers,
-    parse_time,
-    type_names,
-    without_headers,
-)
+from sqlqueue_spark.messages.header_json import ascii_json, changed_headers, parse_headers, without_headers
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ONE_HOP, parse_time, type_names
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import parse_time_span

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from sqlqueue_spark.messages.message import format_headers, format_time, parse_headers, parse_time
+from sqlqueue_spark.messages.header_json import format_headers, parse_headers
+from sqlqueue_spark.messages.message import format_time, parse_time
 from sqlqueue_spark.spark.readers import SCHEMA
 
 

@@ -15,7 +15,7 @@ from sqlqueue_spark.administration import queue_tables, sample_messages
 from sqlqueue_spark.engines.engine_of_url import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.body import content_types
-from sqlqueue_spark.messages.message import ascii_json
+from sqlqueue_spark.messages.header_json import ascii_json
 from sqlqueue_spark.messages.outgoing import (
     derived_ids,
     expiring,

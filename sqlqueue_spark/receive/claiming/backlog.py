@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from sqlqueue_spark.messages.message import time_sent
+from sqlqueue_spark.messages.header_json import time_sent
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import HIGHEST, LOWEST

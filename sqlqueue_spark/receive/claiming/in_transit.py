@@ -15,7 +15,8 @@ from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, RowsHeld, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
-from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers, without_headers
+from sqlqueue_spark.messages.header_json import parse_headers, without_headers
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pa
-from sqlqueue_spark.messages.message import MESSAGE_ID, parse_headers
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
 from sqlqueue_spark.options.did_you_mean import did_you_mean
 from sqlqueue_spark.plain_text import holds_password

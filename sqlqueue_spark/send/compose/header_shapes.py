@@ -23,6 +23,13 @@ from typing import Any
 import pyarrow as pa
 
 from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.messages.header_json import (
+    format_headers,
+    format_member,
+    is_object_of_texts,
+    parse_headers,
+    without_headers,
+)
 from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
@@ -32,11 +39,6 @@ from sqlqueue_spark.messages.message import (
     STORED,
     STORED_EVENT,
     STORED_FOR,
-    format_headers,
-    format_member,
-    is_object_of_texts,
-    parse_headers,
-    without_headers,
 )
 from sqlqueue_spark.messages.outgoing import COMPLETED, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED
 from sqlqueue_spark.send.compose.column_values import in_order, mapped_once, told

@@ -17,6 +17,7 @@ from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import content_types
 from sqlqueue_spark.messages.failure_headers import Failure, poison
+from sqlqueue_spark.messages.header_json import format_member
 from sqlqueue_spark.messages.host import machine
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
@@ -28,7 +29,6 @@ from sqlqueue_spark.messages.message import (
     STORED_EVENT,
     STORED_FOR,
     TIME_SENT,
-    format_member,
     format_time,
 )
 from sqlqueue_spark.messages.outgoing import (

@@ -25,14 +25,8 @@ from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.failure_headers import Failure, poison
-from sqlqueue_spark.messages.message import (
-    FORWARD_DESTINATION,
-    ORIGIN,
-    STORED,
-    STORED_EVENT,
-    STORED_FOR,
-    parse_headers,
-)
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ORIGIN, STORED, STORED_EVENT, STORED_FOR
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.messages.transit import in_transit_to

@@ -11,7 +11,8 @@ import pyarrow as pa
 from sqlqueue_spark.messages.acknowledgement import acknowledgements
 from sqlqueue_spark.messages.audit import audit_headers
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
-from sqlqueue_spark.messages.message import STORED, STORED_EVENT, STORED_FOR, changed_headers
+from sqlqueue_spark.messages.header_json import changed_headers
+from sqlqueue_spark.messages.message import STORED, STORED_EVENT, STORED_FOR
 from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, uuid_text
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.messages.waiting_headers import retry_headers, waiting_headers

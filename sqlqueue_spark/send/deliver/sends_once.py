@@ -11,14 +11,8 @@ from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.acknowledgement import OF_RETRY
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.message import (
-    FORWARD_DESTINATION,
-    STORED,
-    STORED_FOR,
-    changed_headers,
-    parse_headers,
-    without_headers,
-)
+from sqlqueue_spark.messages.header_json import changed_headers, parse_headers, without_headers
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, STORED, STORED_FOR
 from sqlqueue_spark.messages.outgoing import replaced, waiting
 from sqlqueue_spark.send.compose.database_of_address import Place
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision

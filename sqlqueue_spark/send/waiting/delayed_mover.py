@@ -32,13 +32,8 @@ from sqlqueue_spark.errors import (
 )
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
-from sqlqueue_spark.messages.message import (
-    FORWARD_DESTINATION,
-    TEXT,
-    ascii_json,
-    parse_headers,
-    without_headers,
-)
+from sqlqueue_spark.messages.header_json import TEXT, ascii_json, parse_headers, without_headers
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.sent import Sent
