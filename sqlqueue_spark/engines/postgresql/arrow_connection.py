@@ -60,6 +60,9 @@ class ArrowConnection:
         """To switch it on commits what is open."""
         self._connection.set_autocommit(on)
 
+    def rollback(self) -> None:
+        self._connection.rollback()
+
     def close(self) -> None:
         """Close it and each result that is not read to its end. Nothing of these may be read any more."""
         while self._reading:

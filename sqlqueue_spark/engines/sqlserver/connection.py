@@ -223,7 +223,7 @@ def open_reader(target: Target) -> Reader:
 
 
 def _batch(rows: list[pyodbc.Row], schema: pa.Schema) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
