@@ -31,8 +31,8 @@ _ELSEWHERE = {
 def dialect_of(url: str) -> Dialect:
     """The dialect that a URL or connection string belongs to.
 
-    :raises ConfigurationError: the text has none of the known forms. The message repeats only what is one
-        word: any other text may hold a secret.
+    :raises ConfigurationError: the text has none of the known forms. The message does not repeat it: it may
+        hold a secret.
     """
     for dialect in DIALECTS.values():
         if dialect.speaks(url):
@@ -40,9 +40,7 @@ def dialect_of(url: str) -> Dialect:
     for form, told in _ELSEWHERE.items():
         if re.match(form, url, re.IGNORECASE | re.DOTALL):
             raise ConfigurationError(f"The option url has the form of {told}.")
-    shown = f"{url!r}, " if re.fullmatch(r"[\w./-]+", url) else ""
     raise ConfigurationError(
-        f"The option url is {shown}none of postgresql://user@host:port/database, "
-        "mssql://user@host:port/database and an ODBC connection string such as "
-        "Server=host;Database=name;Encrypt=yes; correct it."
+        "The option url is none of postgresql://user@host:port/database, mssql://user@host:port/database and "
+        "an ODBC connection string such as Server=host;Database=name;Encrypt=yes; correct it."
     )

@@ -124,31 +124,3 @@ def test_who_brings_a_url_from_elsewhere_is_told_what_to_write(url):
     with pytest.raises(ConfigurationError) as caught:
         dialect_of(url)
     assert str(caught.value) == ELSEWHERE[url]
-
-
-@pytest.mark.parametrize("url", ["5", "foo", "db.example/shop", "it_is-none"])
-def test_a_word_that_is_no_url_is_shown(url):
-    with pytest.raises(ConfigurationError) as caught:
-        dialect_of(url)
-    assert str(caught.value) == (
-        f"The option url is '{url}', none of postgresql://user@host:port/database, "
-        "mssql://user@host:port/database and an ODBC connection string such as "
-        "Server=host;Database=name;Encrypt=yes; correct it."
-    )
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"mysql://me:{SECRET}@host",
-        f"me:{SECRET}",
-        f"me@{SECRET}",
-        f"x;{SECRET}",
-        f"key={SECRET}",
-        f"a {SECRET}",
-    ],
-)
-def test_what_may_hold_a_secret_and_is_no_url_is_not_repeated(url):
-    with pytest.raises(ConfigurationError, match=r"^The option url is none of postgresql://") as caught:
-        dialect_of(url)
-    assert SECRET not in str(caught.value)
