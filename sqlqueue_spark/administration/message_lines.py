@@ -42,8 +42,10 @@ _SENT = (
     *("headers", "headersText", "body", "bodyBase64"),
 )
 _KNOWN = frozenset((*_TOLD, *_SENT))
-#: Maximum characters of a wrong value in an error, and what lines may be instead.
-_SHOWN, _BODY = 40, "with --type a line is a body"
+#: Maximum characters of a wrong value in an error.
+_SHOWN = 40
+#: What lines may be instead.
+_BODY = "with --type a line is a body"
 
 
 class NoMessage(ValueError):

@@ -70,8 +70,7 @@ class Summary:
 
 
 def row_json(row: ErrorRow) -> dict[str, Any]:
-    fields = {**vars(row)}
-    del fields["ingestion"]
+    fields = {name: value for name, value in vars(row).items() if name != "ingestion"}
     return {**told(fields), **_of_servicecontrol(row.ingestion)}
 
 

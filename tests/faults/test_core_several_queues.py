@@ -462,8 +462,8 @@ def test_a_run_that_begins_while_a_queue_is_locked_does_not_end_without_it(postg
     queues = Queues(postgresql, *FIVE)
     ids = fill(queues)
     with streaming(postgresql, queues, queues=queues.listed, **SMALL) as stream:
-        with queues["c"].session() as somebody:
-            cursor = somebody.connection.cursor()  # type: ignore[attr-defined] # a PostgreSQL session's own
+        with queues["c"].session() as other:
+            cursor = other.connection.cursor()  # type: ignore[attr-defined] # a PostgreSQL session's own
             cursor.execute("LOCK TABLE c IN ACCESS EXCLUSIVE MODE")
             stream.receiver.stop_at_present_end()
             with pytest.raises(TryAgain, match="locked by someone else while looking at c@"):

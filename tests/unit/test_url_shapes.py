@@ -124,3 +124,14 @@ def test_who_brings_a_url_from_elsewhere_is_told_what_to_write(url):
     with pytest.raises(ConfigurationError) as caught:
         dialect_of(url)
     assert str(caught.value) == ELSEWHERE[url]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [SECRET, f"mysql://me:{SECRET}@host", f"me:{SECRET}", f"me@{SECRET}", f"key={SECRET}", f"a {SECRET}"],
+)
+def test_what_is_no_url_is_not_repeated(url):
+    """It may be a password or a token in the wrong option."""
+    with pytest.raises(ConfigurationError, match=r"^The option url ") as caught:
+        dialect_of(url)
+    assert SECRET not in str(caught.value)
