@@ -3,15 +3,11 @@
 When the message goes back into a queue, those are taken off that ServiceControl takes off. The headers that
 name the host and the endpoint in which it failed stay, until it is processed again.
 
-Format: the failure headers of NServiceBus, FailedQ among them. ServiceControl refuses some rows, and others
-stop its reading of an error queue. Observed on its error instance 6.19: a value that is no string, a lone
-surrogate, an id that does not fit, a time in another form, a NUL in the message of the exception, the id of a
-retry that is no GUID.
+Format: the failure headers of NServiceBus, FailedQ among them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -39,12 +35,12 @@ from sqlqueue_spark.messages.outgoing import TIME_TO_BE_RECEIVED
 from sqlqueue_spark.messages.servicecontrol import (
     EXCEPTION_INFO,
     FAILED_QUEUE,
-    LONGEST_ID,
     LONGEST_MESSAGE,
     LONGEST_NAME,
     PROCESSING_ENDPOINT,
     TIME_OF_FAILURE,
-    refused,
+    cleaned,
+    readable,
 )
 
 #: The headers as they were, where they could not go to an error queue so.
@@ -124,9 +120,9 @@ def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: 
     if not headers.get(MESSAGE_ID):
         lost.add(MESSAGE_ID)
     kept = {name: value for name, value in headers.items() if name not in lost}
-    readable = _readable(kept)
-    if readable != kept:
-        return format_headers({MESSAGE_ID: row_id, **readable, **added, RAW_HEADERS: text or ""})
+    taken = readable(kept)
+    if taken != kept:
+        return format_headers({MESSAGE_ID: row_id, **taken, **added, RAW_HEADERS: text or ""})
     return changed_headers(text, lost, added, row_id=row_id)
 
 
@@ -154,13 +150,6 @@ def poison(text: str | None) -> Failure:
     )
 
 
-def _readable(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those of the headers that ServiceControl can read, as it can read them."""
-    made = {_clean(name): _clean(value) for name, value in headers.items()}
-    lost = {*refused(made), *([MESSAGE_ID] if len(made.get(MESSAGE_ID, "")) > LONGEST_ID else [])}
-    return {name: value for name, value in made.items() if name not in lost}
-
-
 def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
     """The headers that say why, where and when."""
     told = {
@@ -173,15 +162,15 @@ def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
     }
     data = {f"Data.{name}": value for name, value in list(failure.data.items())[:_MOST_DATA]}
     exception = {
-        EXCEPTION_INFO + _clean(name): _clean(_cut(value, _LONGEST_TEXT))
+        EXCEPTION_INFO + cleaned(name): cleaned(_cut(value, _LONGEST_TEXT))
         for name, value in {**told, **data}.items()
         if value is not None
     }
-    endpoint = _clean(_cut(endpoint, LONGEST_NAME))
+    endpoint = cleaned(_cut(endpoint, LONGEST_NAME))
     return {
         **host_headers(endpoint),
         PROCESSING_ENDPOINT: endpoint,
-        FAILED_QUEUE: _clean(_cut(queue, LONGEST_NAME)),
+        FAILED_QUEUE: cleaned(_cut(queue, LONGEST_NAME)),
         **exception,
         TIME_OF_FAILURE: format_time(failure.time or datetime.now(UTC)),
     }
@@ -203,11 +192,6 @@ def cut_stack_trace(text: str) -> str:
         line, end, text = text.partition("\n")
         first = _cut(line, _LONGEST_TEXT // 2) + end
     return first + _cut(text, _LONGEST_TEXT - len(first.encode("utf-16-le", "surrogatepass")) // 2, end=True)
-
-
-def _clean(text: str) -> str:
-    """The text without NUL and halves of astral characters, which not every reader can take."""
-    return re.sub("[\0\ud800-\udfff]", "", text)
 
 
 def said_by(error: BaseException) -> str:

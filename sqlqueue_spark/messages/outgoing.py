@@ -168,10 +168,8 @@ def expiring(messages: pa.RecordBatch, now: datetime) -> pa.RecordBatch:
 
 def replaced(messages: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:
     """The messages with these columns in the place of their own."""
-    from sqlqueue_spark.messages.outgoing_schema import OUTGOING
-
-    arrays = [columns.get(field.name, messages[field.name]) for field in OUTGOING]
-    return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING)
+    arrays = [columns.get(name, messages[name]) for name in messages.schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=messages.schema)
 
 
 def body_of(

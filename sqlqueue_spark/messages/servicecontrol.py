@@ -1,4 +1,4 @@
-"""The verdict of ServiceControl on a row of its error queue: taken, refused, dropped, or its reading stops.
+"""What ServiceControl can read: its verdict on a row of its error queue, and headers as it can take them.
 
 The rules were observed on its error instance 6.19 with PostgreSQL. It reads headers more strictly than a .NET
 endpoint does: a JSON object whose values are strings or ``null``, with nothing before or behind it. An id
@@ -11,6 +11,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import NamedTuple
 
@@ -96,17 +97,27 @@ def refused(headers: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def readable(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of the headers that it can read, as it can read them."""
+    made = {cleaned(name): cleaned(value) for name, value in headers.items()}
+    lost = {*refused(made), *([MESSAGE_ID] if len(made.get(MESSAGE_ID, "")) > LONGEST_ID else [])}
+    return {name: value for name, value in made.items() if name not in lost}
+
+
+def cleaned(text: str) -> str:
+    """The text without NUL and halves of astral characters, which not every reader can take."""
+    return re.sub("[\0\ud800-\udfff]", "", text)
+
+
 def is_wire_time(text: str) -> bool:
     """Whether a time has exactly the form in which .NET endpoints write it; another one is refused."""
     return _TIME.fullmatch(text) is not None and parse_time(text) is not None
 
 
 def _is_guid(text: str) -> bool:
-    try:
-        uuid.UUID(text)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return bool(uuid.UUID(text))
+    return False
 
 
 def _read(text: str | None) -> dict[str, str] | str:

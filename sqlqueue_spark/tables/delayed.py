@@ -26,7 +26,7 @@ from sqlqueue_spark.tables import queue_shape, queue_table
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.queue_table import QueueTable
-from sqlqueue_spark.tables.refused_messages import check_went_in
+from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
 _SUFFIX = ".Delayed"
 #: No message is due before this: it is the earliest time of the type datetime.

@@ -19,7 +19,7 @@ from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.delayed import stored_dues
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit
-from sqlqueue_spark.tables.refused_messages import check_went_in
+from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
 #: Most messages that go out in one transaction.
 CHUNK = 4_000
@@ -99,8 +99,7 @@ def _in_ascii(messages: pa.RecordBatch) -> pa.RecordBatch:
         text if text is None or parse_headers(text) is None else ascii_json(text)
         for text in messages["headers"].to_pylist()
     ]
-    at = messages.schema.get_field_index("headers")
-    return messages.set_column(at, messages.schema.field(at), pa.array(headers, pa.string()))
+    return replaced(messages, headers=pa.array(headers, pa.string()))
 
 
 def moved(rows: Sequence[InTransit]) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Finds out which messages a table refuses, so that these fail alone, and whether it swallows rows."""
+"""Finds out which messages a table refuses, so that these fail alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, StatementTimeout, TryAgain
+from sqlqueue_spark.tables.swallowed_rows import Swallowed
 
 #: An attempt that took longer, and failed, is not made again with half of its messages.
 _LONG_SECONDS = 1.0
@@ -42,26 +43,3 @@ def refused(
             each for part in (messages[:half], messages[half:]) for each in refused(connection, insert, part)
         ]
     return []
-
-
-class Swallowed(QueueError):
-    """A table took fewer rows than were inserted, and reported no error."""
-
-    def __init__(self, text: str, *, took: int = 0) -> None:
-        super().__init__(text)
-        #: How many rows it took. With 0 it may take none at all.
-        self.took = took
-
-
-def check_went_in(took: int, wanted: int, table: object) -> int:
-    """How many rows a table took, which is as many as it should have.
-
-    :raises Swallowed: it is not. The transaction is to be rolled back, or the part of it that inserted.
-    """
-    if took != wanted:
-        raise Swallowed(
-            f"{table} took {took} of the {wanted} rows that were inserted into it, and reported no error: a "
-            "trigger or a rule drops them; take it away, or let it raise an error.",
-            took=took,
-        )
-    return took

@@ -38,6 +38,13 @@ def test_a_connection_does_not_import_what_only_readers_need():
     assert imported & {"pandas", "pyarrow", "adbc_driver_manager.dbapi"} == set()
 
 
+def test_the_data_source_imports_no_pandas():
+    """Each stream starts a process that imports it. Pandas would take half of the time."""
+    imported = imported_by("import pyspark_sqlqueue")
+    assert "sqlqueue_spark.spark.datasource" in imported
+    assert "pandas" not in imported
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_its_script(shell):
     result = CliRunner().invoke(main, ["completion", shell])

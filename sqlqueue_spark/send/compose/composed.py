@@ -123,9 +123,10 @@ class Composed:
         return columns if len(positions) == len(self) else columns.take(pa.array(positions, pa.int32()))
 
 
-#: No messages.
-NOTHING = Composed(
-    id_column=pa.array([], pa.string()),
-    addresses=pa.array([], pa.string()),
-    make=functools.partial(pa.RecordBatch.from_pylist, [], OUTGOING),
-)
+@functools.cache
+def nothing() -> Composed:
+    """No messages. Made when first asked for, because the first array of Arrow imports pandas."""
+    empty = pa.array([], pa.string())
+    return Composed(
+        id_column=empty, addresses=empty, make=functools.partial(pa.RecordBatch.from_pylist, [], OUTGOING)
+    )

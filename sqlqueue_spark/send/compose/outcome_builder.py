@@ -33,7 +33,7 @@ from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.chunk_size import chunks
 from sqlqueue_spark.send.compose.column_values import among, grouped, moment, told
-from sqlqueue_spark.send.compose.composed import NOTHING, Composed
+from sqlqueue_spark.send.compose.composed import Composed, nothing
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, asked_column, poisoned
@@ -124,7 +124,7 @@ class OutcomeBuilder:
             received = self._received(rows, groups)
             chunk = Chunk(
                 places=self.answers if self.columns.outcomes else self.places,
-                sends=NOTHING,
+                sends=nothing(),
                 rows=received,
                 owners=(),
                 failed=self._failing(rows, groups, received),
@@ -323,7 +323,7 @@ class _Sends:
     def composed(self) -> Composed:
         """:raises Unsendable: a message cannot be made."""
         if not self.rows.num_rows:
-            return NOTHING
+            return nothing()
         made = self.builder.composed(self.rows, self.new_ids, self.groups).sends
         if self.eager or made.delayed:
             made.rows(range(len(made)))

@@ -16,7 +16,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.chunk_size import CHUNK_BYTES
-from sqlqueue_spark.send.compose.composed import NOTHING
+from sqlqueue_spark.send.compose.composed import nothing
 from sqlqueue_spark.send.compose.events import Events
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import CHUNK
@@ -43,7 +43,9 @@ def with_copies(chunk: Chunk, subscribers: Subscribers, written: int) -> tuple[S
         return [chunk], Sent()
     groups, unsubscribed = _groups(chunk, sends.events, subscribers)
     fail_points.step(fail_points.SUBSCRIBERS_FOUND)
-    copied = _copied(chunk, pa.concat_batches(groups)) if groups else replace(chunk, sends=NOTHING, owners=())
+    copied = (
+        _copied(chunk, pa.concat_batches(groups)) if groups else replace(chunk, sends=nothing(), owners=())
+    )
     most = max(1, min(CHUNK, written, CHUNK_BYTES * len(sends) // max(1, sends.size)))
     number = Counter(copied.owners)
     parts = list(_portions([number[at] for at in range(len(copied))], most))

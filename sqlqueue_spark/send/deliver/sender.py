@@ -34,10 +34,10 @@ from sqlqueue_spark.send.compose.database_of_address import Place
 from sqlqueue_spark.send.compose.received import ACKNOWLEDGED
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.copies import with_copies
-from sqlqueue_spark.send.deliver.delivery import Delivery
 from sqlqueue_spark.send.deliver.destination_tables import Destination, Destinations
 from sqlqueue_spark.send.deliver.original_rows import with_original_rows
 from sqlqueue_spark.send.deliver.outbox_lookups import Lookup
+from sqlqueue_spark.send.deliver.outbox_transaction import Delivery
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
 from sqlqueue_spark.send.deliver.sends_once import RolledBack, SendsOnce
 from sqlqueue_spark.send.deliver.tables_of_chunk import DatabaseDown, Routes

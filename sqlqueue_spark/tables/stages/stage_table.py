@@ -29,8 +29,8 @@ from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotA
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.insert import Inserter, filled
 from sqlqueue_spark.tables.queue_table import QueueTable
-from sqlqueue_spark.tables.refused_messages import check_went_in
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
+from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
 log = logger(__name__)
 
