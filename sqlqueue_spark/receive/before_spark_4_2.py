@@ -2,14 +2,13 @@
 
 A batch that fails ends the query. So when Spark asks again, the batch that was planned last is done. A new
 process learns only from its first plan which batch was the last one. Before that plan it may claim rows that
-the last batch has processed and its process did not live to delete. It then gives its claim back, deletes
-these rows, and locks again what is left of the claim, as in a replay. Before that plan it also leaves alone
+the last batch has processed and its process did not live to delete. It then gives its claim back, settles
+that batch, and locks again what is left of the claim, as in a replay. Before that plan it also leaves alone
 what is on a stage.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 
 from sqlqueue_spark.receive.offset import Offset
@@ -39,11 +38,7 @@ class ReceiverBeforeSpark42:
             returns the offset before the first batch: Spark then runs an empty batch.
         """
         self._done = self._planned
-        newest = self._source.latest(self._done, self._max_rows, sure=self._known)
-        if not self._known and newest is not None:
-            # The claim may have just the rows that the last batch left: its offset would be no news to Spark.
-            return newest.saying(process=secrets.token_hex(8))
-        return newest
+        return self._source.latest(self._done, self._max_rows, sure=self._known)
 
     def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
         if not self._known or start != self._done:

@@ -13,6 +13,7 @@ is None. In mode ``none`` no claim is made: see :mod:`sqlqueue_spark.receive.cla
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -171,13 +172,16 @@ class Receiver:
             self._staging.tidy(start)
         self._staging.hold()
         claimed = self._scanner.next(start, max_rows)
+        end = self._staging.named_after(start) if claimed is None else claimed.end
+        if not sure and end is not None:  # the claim may equal the last batch, and must not pass for it
+            end = end.saying(process=secrets.token_hex(8))
         if claimed is None:
-            return self._staging.named_after(start)
-        self._held = OpenClaim(claimed.start, claimed.end, claimed.parts, claimed.session)
+            return end
+        self._held = OpenClaim(claimed.start, end, claimed.parts, claimed.session)
         if claimed.session is not None:
             fail_points.step(fail_points.ROWS_LOCKED)
         self._scanner.batch_runs(claimed)
-        return claimed.end
+        return end
 
     def _finish(self, start: Offset | None) -> None:
         """Settle what is held if ``start`` is its offset; else give it back, and settle ``start``."""

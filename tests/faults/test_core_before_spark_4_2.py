@@ -142,6 +142,19 @@ def test_a_claim_of_old_and_new_rows_delivers_the_new(queue, followed, caplog):
     assert (stream.ids(), queue.count()) == (row_ids(range(40)), 0)
 
 
+@pytest.mark.parametrize("more", [0, 10], ids=["nothing new", "new rows"])
+def test_what_the_outbox_has_forgotten_comes_again(engine, queue, followed, more):
+    """The new process claims the rows of the last batch before it hears of that batch."""
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Shop")
+    queue.insert(10)
+    stream = followed(outboxEndpoint="Shop", **BATCHES)
+    assert stream.trigger()
+    stream.crash()  # after the batch was logged as done, before it was deleted
+    queue.insert(more, start=10)
+    assert stream.trigger()
+    assert stream.batches() == [list(range(1, 11)), list(range(1, 11 + more))]
+
+
 def test_a_new_process_runs_one_batch_on_an_empty_queue(queue, followed):
     """An empty one, and no other."""
     queue.insert(10)

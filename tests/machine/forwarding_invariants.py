@@ -33,7 +33,7 @@ def finish(world: World, query: ForwardingQuery) -> None:
     world.tell("(at last) all databases and queues are there")
     _deliver(world, query)
     if set(world.in_table(ERROR)) - _failing(world, query):
-        world.tell(f"(at last) {retry_errors(world)}")
+        world.tell(f"(at last) {retry_errors(world, query)}")
         _deliver(world, query)
     say(query, "in error though nothing is in their way", set(world.in_table(ERROR)) - _failing(world, query))
 

@@ -147,6 +147,8 @@ def check_results(world: World, query: Query, done: set[int], failed: Counter[in
     told = world.acknowledged()
     # An atomic batch asks no outbox, so what an operator puts back is handled once more, and told of once more.
     again = ledger.may_double if ATOMIC in query.modes else set()
+    # What had arrived, and then failed because its outbox was down, is the next attempt to ServiceControl.
+    again = again | (query.in_doubt & query.put_back)
     say(query, "acknowledged twice", {n for n, count in told.items() if count > 1} - again)
     say(query, "acknowledged and failed", {n for n in failed if told[n]} - ledger.may_double - query.in_doubt)
     say(

@@ -329,15 +329,13 @@ class RetryErrors(Step):
         if not waited or not (query.setup.handles or query.setup.forwards):
             return None
         world.faults["errors retried"] += 1
-        said = retry_errors(world, self.dies)
+        said = retry_errors(world, query, self.dies)
         if query.setup.handles:
-            back = waited - set(world.in_table(ERROR))
-            world.ledger.moved_back |= back
-            query.put_back |= back
+            world.ledger.moved_back |= waited - set(world.in_table(ERROR))
         return said
 
 
-def retry_errors(world: World, dies: str | None = None) -> str:
+def retry_errors(world: World, query: Query, dies: str | None = None) -> str:
     """Let an operator put back all that is in the error queue; returns in words what came of it."""
     network = world.network
     before, network.process = network.process, f"operator of scenario {world.scenarios}"
@@ -352,6 +350,7 @@ def retry_errors(world: World, dies: str | None = None) -> str:
         network.cut(network.process)
         network.process = before
         world.note_numbers()
+        query.put_back |= set(waited) - set(world.in_table(ERROR))
     return f"an operator puts back {listed((waited - world.in_table(ERROR)).elements())}, which had failed"
 
 

@@ -495,6 +495,7 @@ class World:
                 to = value if numbers_again else max(value, self._last_number(name))
                 cursor.execute("SELECT setval(%s, greatest(%s, 1), %s)", [f'public."{name}"', to, to > 0])
         self.ledger.sent &= snapshot.sent
+        self.ledger.retried &= snapshot.sent  # what has arrived elsewhere is forgotten here, with its answer
         for source in SOURCES:
             for seq, n in self.row_versions(source):
                 self.ledger.numbers[source, seq] = n
