@@ -175,7 +175,7 @@ class Receiver:
         end = self._staging.named_after(start) if claimed is None else claimed.end
         if not sure and end is not None:  # the claim may equal the last batch, and must not pass for it
             end = end.saying(process=secrets.token_hex(8))
-        if claimed is None:
+        if claimed is None or end is None:
             return end
         self._held = OpenClaim(claimed.start, end, claimed.parts, claimed.session)
         if claimed.session is not None:
