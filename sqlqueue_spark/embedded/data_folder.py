@@ -14,12 +14,15 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlqueue_spark.embedded.programs import binary, server_user
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.own_file import changed_by_others, opened, replace
 from sqlqueue_spark.plain_text import shell_word
 
+#: The default folders of root: one for each HOME, by its name.
+OF_ROOT = Path("/var/lib/sqlqueue")
 #: Most bytes that are read of a file: the server's user may make one without an end.
 _MOST = 1 << 20
 
@@ -91,6 +94,28 @@ class DataFolder:
             yield folder
         finally:
             os.close(folder)
+
+
+def default_folder() -> Path:
+    """A folder for each HOME: sqlqueue/server below ``XDG_DATA_HOME``, else below ~/.local/share.
+
+    Root's is below /var/lib: the user that PostgreSQL runs as must be let through to the folder. There each
+    other HOME than root's own has a folder with its name.
+    https://specifications.freedesktop.org/basedir-spec/latest/
+    """
+    named = os.environ.get("XDG_DATA_HOME", "")
+    if Path(named).is_absolute():
+        return Path(named, "sqlqueue", "server")
+    try:
+        home = Path.home().absolute()
+    except RuntimeError as error:
+        raise ConfigurationError(
+            "This user has no home, where a server's data would be kept; name a folder with --folder."
+        ) from error
+    if os.geteuid() == 0:
+        own = home == Path(pwd.getpwuid(0).pw_dir)
+        return Path(OF_ROOT, "" if own else quote(str(home), safe=""), "server")
+    return home / ".local" / "share" / "sqlqueue" / "server"
 
 
 def check_way(folder: Path) -> None:

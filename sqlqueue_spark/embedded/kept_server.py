@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import quote
 
-from sqlqueue_spark.embedded.data_folder import check_way, make_way
+from sqlqueue_spark.embedded.data_folder import OF_ROOT, check_way, default_folder, make_way
 from sqlqueue_spark.embedded.programs import binary, one_at_a_time
 from sqlqueue_spark.embedded.server import EmbeddedServer
 from sqlqueue_spark.embedded.server_processes import Client, connected_to, started_at
@@ -27,8 +26,6 @@ from sqlqueue_spark.options.own_file import OwnFile
 from sqlqueue_spark.plain_text import shell_word
 
 _DATABASE = "database"
-#: The default folders of root: one for each HOME, by its name.
-_OF_ROOT = Path("/var/lib/sqlqueue")
 _URL, _LOCK, _STARTED, _MARK = "url", "lock", "started", "sqlqueue-server.txt"
 _BESIDE = tuple(f"{_DATABASE}.{each}" for each in ("password", "port", "lock"))
 #: All that may be ours in the folder; the mark goes last, so that a removal that was cut off can be done
@@ -136,7 +133,7 @@ class KeptServer:
             left = sorted(each.name for each in self.folder.iterdir())
             if not left:
                 self.folder.rmdir()
-                if self.folder.parent.parent == _OF_ROOT:
+                if self.folder.parent.parent == OF_ROOT:
                     with suppress(OSError):  # it holds other things
                         self.folder.parent.rmdir()
         return left
@@ -181,28 +178,6 @@ class KeptServer:
                 check_way(self.folder)
                 stack.enter_context(one_at_a_time(self.folder / _LOCK))
             yield
-
-
-def default_folder() -> Path:
-    """A folder for each HOME: sqlqueue/server below ``XDG_DATA_HOME``, else below ~/.local/share.
-
-    Root's is below /var/lib: the user that PostgreSQL runs as must be let through to the folder. There each
-    other HOME than root's own has a folder with its name.
-    https://specifications.freedesktop.org/basedir-spec/latest/
-    """
-    named = os.environ.get("XDG_DATA_HOME", "")
-    if Path(named).is_absolute():
-        return Path(named, "sqlqueue", "server")
-    try:
-        home = Path.home().absolute()
-    except RuntimeError as error:
-        raise ConfigurationError(
-            "This user has no home, where a server's data would be kept; name a folder with --folder."
-        ) from error
-    if os.geteuid() == 0:
-        own = home == Path(pwd.getpwuid(0).pw_dir)
-        return Path(_OF_ROOT, "" if own else quote(str(home), safe=""), "server")
-    return home / ".local" / "share" / "sqlqueue" / "server"
 
 
 def _here() -> str:

@@ -66,12 +66,7 @@ def waiting_headers(
     known = (parse_headers(text) or {}).get(GIVE_UP_AT)
     told = parse_time(known)
     end = told if told is not None and now < told <= latest else latest  # we never write a later one
-    added = {
-        GIVE_UP_AT: format_time(end),
-        ORIGIN: origin,
-        WAITS_FOR: database,
-        FORWARD_DESTINATION: queue,
-    }
+    added = {GIVE_UP_AT: format_time(end), ORIGIN: origin, WAITS_FOR: database, FORWARD_DESTINATION: queue}
     return changed_headers(text, [DELIVER_AT], added, row_id=row_id), end
 
 

@@ -22,15 +22,16 @@ from pathlib import Path
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY, SourceOptions
+from sqlqueue_spark.receive.claiming.checkpoint_owner import check_belongs
 from sqlqueue_spark.receive.claiming.claimed_batch import Claims
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
 from sqlqueue_spark.receive.claiming.destructive_look import Looks
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, QueueRows
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding.done_file import DoneFile
-from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling, may_go_away
 from sqlqueue_spark.receive.holding.relock import locked_again
 from sqlqueue_spark.receive.holding.settled_after_loss import known_to_the_sink
+from sqlqueue_spark.receive.holding.settling import OpenClaim, Settling, may_go_away
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.receive.reading.first_reading import FirstReadings
@@ -264,7 +265,7 @@ class Receiver:
             they are others.
         """
         with self._pool.lent() as session:
-            self._pool.check_belongs(end, session)
+            check_belongs(end, session, self._options)
             parts = locked_again(session, wanted)
             if logged and self._options.outbox_endpoint is not None and end.mode == RECEIVE_ONLY:
                 parts = [known_to_the_sink(each, self._options) for each in parts]

@@ -231,10 +231,7 @@ class SqlQueueSink:
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
         staged = [
             Staged(
-                task=each.task,
-                destinations=tuple(each.destinations),
-                named=tuple(each.named),
-                rows=each.rows,
+                task=each.task, destinations=tuple(each.destinations), named=tuple(each.named), rows=each.rows
             )
             for each in done
         ]

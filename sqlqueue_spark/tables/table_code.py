@@ -59,12 +59,7 @@ def keep_out(connection: Connection, table: Table, *, looking: bool = False) -> 
 
 
 def found(
-    connection: Connection,
-    table: Table,
-    event: int,
-    *,
-    shaped: bool = False,
-    trusted: Sequence[int] = (),
+    connection: Connection, table: Table, event: int, *, shaped: bool = False, trusted: Sequence[int] = ()
 ) -> Found:
     """What would run there, and whose table it is.
 

@@ -20,7 +20,7 @@ from sqlqueue_spark.receive.claiming.in_transit import Forwarder
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding import relock
-from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling
+from sqlqueue_spark.receive.holding.settling import OpenClaim, Settling
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.receiver import Receiver

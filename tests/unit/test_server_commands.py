@@ -23,7 +23,8 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.embedded import programs
-from sqlqueue_spark.embedded.kept_server import KeptServer, default_folder
+from sqlqueue_spark.embedded.data_folder import default_folder
+from sqlqueue_spark.embedded.kept_server import KeptServer
 from sqlqueue_spark.embedded.server_processes import Client, connected_to
 from tests.support.installing import OF_DEMO
 from tests.support.other_user import STRANGER, as_root

@@ -17,7 +17,8 @@ from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.pipeline.running import delta_lake, spark_defaults
 from sqlqueue_spark.pipeline.running import session as module
 from sqlqueue_spark.pipeline.running.delta_lake import fetched, remember
-from sqlqueue_spark.pipeline.running.session import check_machine, session
+from sqlqueue_spark.pipeline.running.machine_readiness import check_folder, check_machine
+from sqlqueue_spark.pipeline.running.session import session
 from tests.support.installing import OF_SPARK
 from tests.support.jobs import ROOT
 from tests.support.other_user import as_root, as_user
@@ -365,7 +366,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_spark_starts(builder, mo
 def test_a_folder_of_another_user_is_said_before_spark_starts(tmp_path):
     def work():
         with pytest.raises(ConfigurationError) as caught:
-            module.check_folder("The option path", "/root/lake/orders")
+            check_folder("The option path", "/root/lake/orders")
         assert str(caught.value) == (
             "The option path is '/root/lake/orders', and this user may not write into /root; name another "
             "folder, or have that allowed."

@@ -120,6 +120,11 @@ def _delta_version() -> str | None:
     return None
 
 
+def fetches_delta(ours: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
+    """Whether Spark fetches Delta's package and no other, by our settings and the user's."""
+    return PACKAGES in ours and not {PACKAGES, JARS} & theirs.keys()
+
+
 def fetched(package: str) -> str | None:
     """The urls of a package's jars, as in the setting spark.jars; None where they must be fetched.
 

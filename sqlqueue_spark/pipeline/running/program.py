@@ -24,7 +24,8 @@ from sqlqueue_spark.errors import SqlQueueError, why
 from sqlqueue_spark.options.environment import check_url
 from sqlqueue_spark.options.fields import Options, said
 from sqlqueue_spark.pipeline.running.configuration import configuration
-from sqlqueue_spark.pipeline.running.session import check_machine, session
+from sqlqueue_spark.pipeline.running.machine_readiness import check_machine
+from sqlqueue_spark.pipeline.running.session import session
 from sqlqueue_spark.pipeline.running.spark_defaults import CONF
 
 #: The options of each section of a configuration.

@@ -18,6 +18,7 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.inspection.queue_findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.receive.claiming.checkpoint_owner import check_belongs
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.claiming.queue_list import opened, shown, tables_of
 from sqlqueue_spark.receive.offset import Offset
@@ -98,7 +99,7 @@ def check_checkpoint(source: SourceOptions, folder: str | None) -> None:
         return
     with contextlib.closing(ConnectionPool(source, None)) as pool, pool.transaction() as session:
         try:
-            pool.check_belongs(end, session)
+            check_belongs(end, session, source)
         except ConfigurationError as error:
             raise ConfigurationError(f"{error} The folder of the checkpoint is {folder!r}.") from error
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 
 import click
 from pyspark import SparkContext
@@ -16,9 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.pipeline.running import delta_lake
-from sqlqueue_spark.pipeline.running.delta_lake import JARS, LISTS, PACKAGES, fetched, remember
+from sqlqueue_spark.pipeline.running.delta_lake import JARS, LISTS, PACKAGES, fetches_delta
 from sqlqueue_spark.pipeline.running.java_output import start_java
 from sqlqueue_spark.pipeline.running.spark_defaults import CONF, settings_in, users_folder
 
@@ -32,58 +28,13 @@ _TUNES = re.compile(r"-XX:(?!SharedArchiveFile|ArchiveClassesAtExit)")
 _LOG = "log4j2.configurationFile"
 #: The ends of the names of the files in which Log4j finds its configuration.
 _LOG_FILES = ("properties", "xml", "json", "jsn", "yaml", "yml")
+_DAEMON = "spark.python.daemon.module"
+_ONE_MACHINE = (_DAEMON, "spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions", _JAVA)
 #: What may be in the way of a Spark that fetches a package.
 _NOT_FETCHED = (
     " The first time it fetches {} from Maven's repository; where there is no way to that, name a mirror in "
     "the file of the setting spark.jars.ivySettings, or bring the jars with spark.jars."
 )
-_DAEMON = "spark.python.daemon.module"
-_ONE_MACHINE = (_DAEMON, "spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions", _JAVA)
-
-
-def check_machine(*, delta: bool = True, folders: Mapping[str, str] | None = None) -> None:
-    """Look whether this machine has what Spark needs, where this process starts it.
-
-    :param folders: those into which a job writes, by their options.
-    :raises SqlQueueError: Java is missing, or Delta Lake's package; the text says how to install it. Or a
-        folder cannot be written.
-    """
-    try:
-        os.getcwd()  # noqa: PTH109 -- Java needs one too
-    except OSError as error:
-        raise ConfigurationError(
-            f"The working folder cannot be used ({error.strerror}); change into another one."
-        ) from error
-    for name, path in (folders or {}).items():
-        if path.startswith("file:") or (_files_are_local() and ":" not in path):
-            check_folder(f"The option {name}", path)
-    if not _runs():
-        java()
-    if delta and _is_ours():
-        theirs = settings_in(users_folder())
-        if _fetches_delta_alone(missing_settings(theirs, delta=True), theirs):
-            # That of Java's user.home, which does not follow HOME.
-            with suppress(KeyError):
-                jars = theirs.get("spark.jars.ivy") or f"{pwd.getpwuid(os.getuid()).pw_dir}/.ivy2.5.2"
-                check_folder("Spark's setting spark.jars.ivy", jars)
-
-
-def check_folder(name: str, path: str) -> None:
-    """Refuse a folder of this machine that cannot be written. One that is missing is made later.
-
-    :param name: what names the folder.
-    :raises ConfigurationError: a file is in its place or on the way there, or its rights forbid to write.
-    """
-    folder = Path(path.removeprefix("file:")).absolute()
-    # It is False for what this user may not see, where Path.exists() fails.
-    there = next(each for each in (folder, *folder.parents) if os.path.exists(each))  # noqa: PTH110
-    if not there.is_dir():
-        raise ConfigurationError(f"{name} is {path!r}, and {there} is a file; name a folder.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ConfigurationError(
-            f"{name} is {path!r}, and this user may not write into {there}; name another folder, or have "
-            "that allowed."
-        )
 
 
 def session(name: str, *, delta: bool = True, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -94,14 +45,14 @@ def session(name: str, *, delta: bool = True, settings: Mapping[str, str] | None
     :raises ConfigurationError: Spark does not start, or it has no Delta Lake.
     """
     theirs, ours = dict[str, str](), dict[str, str]()
-    if _is_ours():
+    if is_ours():
         theirs = settings_in(users_folder())
         _set_environment(theirs)
         ours = missing_settings(theirs, delta=delta) | dict(settings or {})
-        if _fetches_delta_alone(ours, theirs):
+        if fetches_delta(ours, theirs):
             click.echo(f"Spark fetches {ours[PACKAGES]} from Maven's repository, once.", err=True)
     try:
-        if _is_ours():
+        if is_ours():
             start_java({**ours, "spark.app.name": name})
         spark = SparkSession.builder.appName(name).config(map={**ours}).getOrCreate()
     except PySparkException as error:
@@ -111,8 +62,8 @@ def session(name: str, *, delta: bool = True, settings: Mapping[str, str] | None
         raise ConfigurationError(f"Spark did not start; what it said stands above.{hint}") from error
     if delta:
         delta_lake.check_delta(spark)
-        if _fetches_delta_alone(ours, theirs):
-            remember(ours[PACKAGES], spark.conf.get(JARS, None) or "")
+        if fetches_delta(ours, theirs):
+            delta_lake.remember(ours[PACKAGES], spark.conf.get(JARS, None) or "")
     return spark
 
 
@@ -140,37 +91,21 @@ def missing_settings(theirs: Mapping[str, str], *, delta: bool) -> dict[str, str
     }
     ours = {key: value for key, value in ours.items() if value and key not in theirs} | added
     # Delta's jars that were fetched before are not asked for again.
-    if _fetches_delta_alone(ours, theirs) and (jars := fetched(ours[PACKAGES])) is not None:
+    if fetches_delta(ours, theirs) and (jars := delta_lake.fetched(ours[PACKAGES])) is not None:
         del ours[PACKAGES]
         ours[JARS] = jars
     return ours
 
 
-def _runs() -> bool:
+def runs() -> bool:
     """Whether a Spark runs already for this process, or elsewhere."""
     there = SparkContext._gateway is not None  # noqa: SLF001 -- Spark has no other word for it
     return there or SparkSession.getActiveSession() is not None or any(each in os.environ for each in _RUNS)
 
 
-def _files_are_local() -> bool:
-    """Whether a path without a scheme surely means a file of this machine."""
-    folder, theirs = users_folder(), settings_in(users_folder())
-    elsewhere = (
-        not theirs.get("spark.master", "local").startswith("local"),
-        "spark.hadoop.fs.defaultFS" in theirs,
-        "HADOOP_CONF_DIR" in os.environ,
-        *((folder / each).exists() for each in ("core-site.xml", "spark-env.sh")),
-    )
-    return _is_ours() and not any(elsewhere)
-
-
-def _is_ours() -> bool:
+def is_ours() -> bool:
     """Whether this process starts Spark, and the environment does not say with which arguments."""
-    return not _runs() and "PYSPARK_SUBMIT_ARGS" not in os.environ
-
-
-def _fetches_delta_alone(ours: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
-    return PACKAGES in ours and not {PACKAGES, JARS} & theirs.keys()
+    return not runs() and "PYSPARK_SUBMIT_ARGS" not in os.environ
 
 
 def _set_environment(theirs: Mapping[str, str]) -> None:

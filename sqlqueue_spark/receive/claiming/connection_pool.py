@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -11,12 +10,10 @@ from typing import TypeVar
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld, TryAgain
-from sqlqueue_spark.messages.addresses import Address, Table
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.claiming.queue_list import LOCKED_MS, opened, shown
-from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.tables import queue_table, queues
-from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.queues import Queue
 
 T = TypeVar("T")
@@ -178,40 +175,6 @@ class ConnectionPool:
                 f"The database of {queue.table.name} is read-only here, so nothing can be received; let the "
                 "url lead to the primary server (the listener of an availability group, without "
                 "applicationIntent=ReadOnly)."
-            )
-
-    def check_belongs(self, offset: Offset, session: QueueSession) -> None:
-        """Refuse a checkpoint that does not belong to this stream.
-
-        A batch over several queues is finished in all its queues, also in those that the stream no longer
-        reads.
-
-        :raises ConfigurationError: the offset was written for another queue or database.
-        """
-        if not self.several:
-            if offset.joint:
-                raise ConfigurationError(
-                    f"The checkpoint belongs to a stream over several queues, not to {session.name} alone; "
-                    "give the option queues, which may also list one, such as "
-                    f"{json.dumps([self._options.queue])}."
-                )
-            if offset.queue != session.name:
-                raise ConfigurationError(
-                    f"The checkpoint belongs to the queue {offset.queue}, not to {session.name}; "
-                    "give every queue a checkpoint of its own, or correct the option queue."
-                )
-            return
-        own = database(session.connection)
-        elsewhere = {Address.parse(part.queue).catalog for part in offset.parts} - {own}
-        if elsewhere and not session.connection.dialect.reaches_other_databases:
-            raise ConfigurationError(
-                f"The checkpoint belongs to queues of the database {elsewhere.pop()}, and the url leads to "
-                f"{own}; correct the option url, or give a new checkpoint folder."
-            )
-        if not (offset.joint or session.reads(offset.queue) or session.named(offset.queue) is None):
-            raise ConfigurationError(
-                f"The checkpoint belongs to the queue {offset.queue}, which is not among those of this "
-                f"stream ({self.title}); add it for the first start, or give a new checkpoint folder."
             )
 
     def give_back(self, session: QueueSession) -> None:

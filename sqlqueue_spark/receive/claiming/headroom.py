@@ -69,11 +69,7 @@ class Headroom:
     """
 
     def __init__(
-        self,
-        wanted: int | None,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-        size: BatchSize,
+        self, wanted: int | None, clock: Callable[[], float], sleep: Callable[[float], None], size: BatchSize
     ) -> None:
         self._wanted = wanted
         self._clock = clock

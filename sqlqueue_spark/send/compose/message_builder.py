@@ -6,7 +6,7 @@ Formats: the headers of NServiceBus. A header that is there is never overwritten
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -57,7 +57,7 @@ from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.events import Events, check_events, parted, typeless
 from sqlqueue_spark.send.compose.frame_columns import TYPES, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, members, poisoned
-from sqlqueue_spark.send.compose.message_ids import ids_of_rows, message_ids
+from sqlqueue_spark.send.compose.message_ids import NewIds, completed, ids_of_rows, message_ids
 
 #: The columns of a frame that are read as they are, each with its type.
 _READ = {
@@ -75,8 +75,6 @@ SUBSCRIBERS = ""
 #: How many characters of headers an error shows.
 _SHOWN = 80
 _PUBLISH = format_member(MESSAGE_INTENT, "Publish")
-#: Makes the ids of the messages at some positions, in their order.
-NewIds = Callable[[Sequence[int]], pa.Array]
 
 
 @dataclass
@@ -119,10 +117,7 @@ class MessageBuilder:
             yield replace(made, sends=replace(made.sends, make=make))
 
     def composed(
-        self,
-        batch: pa.RecordBatch,
-        new_ids: NewIds | None = None,
-        groups: Sequence[Alike] | None = None,
+        self, batch: pa.RecordBatch, new_ids: NewIds | None = None, groups: Sequence[Alike] | None = None
     ) -> Chunk:
         """Make the messages of one chunk.
 
@@ -147,7 +142,7 @@ class MessageBuilder:
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
         ids = message_ids(told(given["MessageId"]), groups, received)
         if ids.null_count:
-            ids = self._completed_ids(ids, new_ids)
+            ids = completed(ids, new_ids, needed=self.options.uses_outbox)
         row_ids = ids_of_rows(to_send)
         delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
         destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
@@ -266,11 +261,7 @@ class MessageBuilder:
         return pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:])
 
     def _events(
-        self,
-        given: pa.RecordBatch,
-        groups: Sequence[Alike],
-        delayed: pa.Array,
-        failed: Collection[int],
+        self, given: pa.RecordBatch, groups: Sequence[Alike], delayed: pa.Array, failed: Collection[int]
     ) -> Events | None:
         """Which of the messages are published, and as what; None where no message is.
 
@@ -350,23 +341,6 @@ class MessageBuilder:
         if self.options.message_type is not None:
             standard[ENCLOSED_MESSAGE_TYPES] = self.options.message_type
         return {name: format_member(name, value) for name, value in standard.items()}
-
-    def _completed_ids(self, ids: pa.Array, new_ids: NewIds | None) -> pa.Array:
-        """The message ids, with a new one for each row that has none.
-
-        :raises Unsendable: nothing makes ids, and an outbox needs them.
-        """
-        lacking = ids.is_null()
-        if new_ids is not None:
-            return pc.replace_with_mask(ids, lacking, new_ids(pc.indices_nonzero(lacking).to_pylist()))
-        if self.options.uses_outbox:
-            raise Unsendable(
-                pc.index(lacking, True).as_py(),
-                f"A row has no message id, neither in the column MessageId nor in the header {MESSAGE_ID}, "
-                "so an outbox cannot tell whether it was sent; make ids of key columns with "
-                "functions.deterministic_id('order', 'line'), or set outbox to none.",
-            )
-        return pc.coalesce(ids, new_id_texts(len(ids)))
 
 
 def _unreadable(position: int, headers: str, *, received: bool) -> Unsendable:

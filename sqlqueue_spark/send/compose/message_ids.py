@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from sqlqueue_spark.errors import Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import MESSAGE_ID
-from sqlqueue_spark.messages.outgoing import new_row_ids
+from sqlqueue_spark.messages.outgoing import new_id_texts, new_row_ids
 from sqlqueue_spark.send.compose.column_values import mapped
 from sqlqueue_spark.send.compose.header_shapes import Alike, asked_column
+
+#: Makes the ids of the messages at some positions, in their order.
+NewIds = Callable[[Sequence[int]], pa.Array]
 
 _UUID = r"\A[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\z"
 
@@ -32,6 +35,25 @@ def message_ids(own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> p
             "or take the header out of Headers where this is a new message.",
         )
     return pc.coalesce(own, header, received)
+
+
+def completed(ids: pa.Array, new_ids: NewIds | None, *, needed: bool) -> pa.Array:
+    """The message ids, with a new one for each row that has none.
+
+    :param needed: whether an outbox goes by them.
+    :raises Unsendable: nothing makes ids, and an outbox needs them.
+    """
+    lacking = ids.is_null()
+    if new_ids is not None:
+        return pc.replace_with_mask(ids, lacking, new_ids(pc.indices_nonzero(lacking).to_pylist()))
+    if needed:
+        raise Unsendable(
+            pc.index(lacking, True).as_py(),
+            f"A row has no message id, neither in the column MessageId nor in the header {MESSAGE_ID}, "
+            "so an outbox cannot tell whether it was sent; make ids of key columns with "
+            "functions.deterministic_id('order', 'line'), or set outbox to none.",
+        )
+    return pc.coalesce(ids, new_id_texts(len(ids)))
 
 
 def ids_of_rows(given: pa.Array) -> pa.Array:

@@ -37,8 +37,8 @@ from sqlqueue_spark.send.compose.composed import Composed, nothing
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, asked_column, poisoned
-from sqlqueue_spark.send.compose.message_builder import Count, MessageBuilder, NewIds
-from sqlqueue_spark.send.compose.message_ids import message_ids
+from sqlqueue_spark.send.compose.message_builder import Count, MessageBuilder
+from sqlqueue_spark.send.compose.message_ids import NewIds, message_ids
 from sqlqueue_spark.send.compose.received import TIMES, Received
 from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 

@@ -22,13 +22,7 @@ from sqlqueue_spark.send.deliver.sends_once import SendsOnce
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.allowed_destinations import Barred
-from sqlqueue_spark.tables.outbox_keys import (
-    OF_ACKNOWLEDGED,
-    OF_FAILED,
-    OF_HANDLED,
-    OF_ORIGIN,
-    keys,
-)
+from sqlqueue_spark.tables.outbox_keys import OF_ACKNOWLEDGED, OF_FAILED, OF_HANDLED, OF_ORIGIN, keys
 from sqlqueue_spark.tables.queue_table import QueueTable
 
 log = logger(__name__)
