@@ -87,11 +87,9 @@ class Receiver:
         self._scanner.rest()
         if max_rows is None and not self._told_of_everything:
             self._told_of_everything = True
-            log.warning(
-                "everything_at_once queue=%s: the trigger ignores every limit, and its rows stay in the "
-                "queue until the stream is started again; take trigger(availableNow=True)",
-                self._options.title,
-            )
+            log.warning("everything_at_once queue=%s: the trigger ignores every limit, and its rows stay "
+                        "in the queue until the stream is started again; take trigger(availableNow=True)",
+                        self._options.title)  # fmt: skip
         with self._one_at_a_time:
             return self._pool.retried(lambda: self._latest(start, max_rows, sure=sure))
 
@@ -100,6 +98,8 @@ class Receiver:
 
         :raises ConfigurationError: workers take the rows, and Spark has the tasks already.
         """
+        if end is None and start is not None:  # an empty batch of Spark before 4.2
+            self.finish(start, rows=False)
         if end is None or start == end:
             return []
         with self._one_at_a_time:
@@ -123,7 +123,9 @@ class Receiver:
         :param rows: whether the batch that follows has rows of this queue.
         """
         with self._one_at_a_time:
+            look = self._held if self._held is not None and self._held.session is None else None
             self._pool.retried(lambda: self._finish(start))
+            self._held = look  # what it found is still to be taken
             if not rows:
                 self._pool.retried(lambda: self._staging.take(start))
 
@@ -242,6 +244,9 @@ class Receiver:
     def _replay(self, start: Offset | None, end: Offset) -> OpenClaim:
         """Lock what is left of an unfinished batch again, and hold it."""
         self._release()
+        if self._staging.keeps(start):
+            self._settled = None  # a fail-over has taken it back
+            self._finish(start)
         session, parts = self._lock(end, end.parts, logged=False)
         self._held = held = OpenClaim(start, end, parts, session)
         if end.taken:

@@ -13,7 +13,16 @@ from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY, ConnectionOptions
 from sqlqueue_spark.receive import Receiver, ReceiverBeforeSpark42
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
-from tests.support.driver import BATCH_WRITTEN, STEPS, Crash, Stream, at_step, crash, watched_connections
+from tests.support.driver import (
+    BATCH_WRITTEN,
+    STEPS,
+    Crash,
+    Stream,
+    at_step,
+    crash,
+    streaming,
+    watched_connections,
+)
 from tests.support.forwarding import Forward, staged
 from tests.support.messages import message_id, message_ids, row_ids
 from tests.support.sending import ids_in
@@ -318,3 +327,44 @@ def test_a_stage_that_a_dead_session_holds_is_not_forgotten(engine, queue):
             stream.drain()
             stream.stop()
     assert (ids_in(billing), staged(engine)) == (message_ids([100]), 0)
+
+
+def test_each_run_takes_rows_in_mode_none(queue, followed):
+    """A look holds nothing, so it need not be given back when the process hears of the last batch."""
+    stream = followed(transactionMode=NO_TRANSACTION, **BATCHES)
+    for run in range(4):
+        queue.insert(10, start=10 * run)
+        assert stream.construct()  # with AvailableNow Spark asks once, and each run is a new process
+        assert stream.run()
+        stream.crash()
+    assert (stream.ids(), queue.count()) == (row_ids(range(40)), 0)
+
+
+def test_a_look_that_is_taken_is_no_lost_claim(queue, followed, caplog):
+    stream = followed(transactionMode=NO_TRANSACTION, **BATCHES)
+    for run in range(3):
+        queue.insert(10, start=10 * run)
+        stream.trigger()
+        stream.trigger()
+        stream.crash()
+    assert [each for each in ("settled_after_loss", "not_taken_again") if each in caplog.text] == []
+    assert (stream.ids(), queue.count()) == (row_ids(range(30)), 0)
+
+
+def test_spark_4_2_finishes_what_an_empty_batch_of_an_older_one_had_to_settle(engine, queue, followed):
+    if engine.name != "postgresql":
+        pytest.skip("a session that holds rows for update is one of PostgreSQL's here")
+    queue.insert(10)
+    old = followed(**BATCHES)
+    assert old.trigger()  # logged, and not settled
+    old.crash()
+    with queue.session() as neighbour:
+        neighbour.lock(*range(1, 11))
+        assert (
+            old.construct()
+        )  # nothing is free: an empty batch, whose end is the offset before the first one
+        old.crash()
+    with streaming(engine, queue, maxMessagesPerTrigger="30") as new:
+        new.offsets, new.done, new.sink = old.offsets, old.done, old.sink
+        new.drain()
+        assert (new.ids(), queue.count()) == (row_ids(range(10)), 0)

@@ -9,15 +9,19 @@ from datetime import timedelta
 import pytest
 
 from sqlqueue_spark import fail_points
-from tests.support.crossing import Crossing, crossing, drained, drained_twice, number_of
+from sqlqueue_spark.messages.message import MESSAGE_ID
+from tests.support.crossing import crossing, drained, drained_twice, number_of
 from tests.support.delayed import DelayedRows
-from tests.support.driver import at_step
-from tests.support.messages import body, row_id
+from tests.support.driver import Stream, at_step
+from tests.support.forwarding import forwarding, staged
+from tests.support.messages import body, message_id, message_ids, row_id
 from tests.support.outcomes import failure, outgoing
-from tests.support.sending import OUTBOXES
+from tests.support.sending import OUTBOXES, ids_in
 from tests.support.stored import create_home, create_outbox, numbers_in
 
 MANY = 8
+#: A message of another source.
+MESSAGE_100 = {"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}
 
 
 @pytest.fixture
@@ -60,7 +64,7 @@ class Replica:
         for name in self._tables:
             self._engine.execute(f'CREATE TABLE kept."{name}" AS TABLE public."{name}"')
 
-    def take_over(self, job: Crossing):
+    def take_over(self, job: Stream):
         """The job's process loses its connections too."""
         job.crash()
         for name in self._tables:
@@ -179,3 +183,24 @@ def test_rows_that_were_passed_on_come_again_and_nothing_is_doubled_if_the_proce
         assert drained(job).repeated == 2 * MANY
     every = [*range(MANY)]
     assert where(home, orders, billing) == ([every, every, [99], []], 0)
+
+
+@pytest.mark.parametrize("planned", [False, True], ids=["logged", "planned"])
+def test_what_an_atomic_batch_had_staged_for_another_source_goes_out_again(home, planned):
+    """The replica knows the batch as sealed and not as settled. Spark has logged the next offset."""
+    queue, billing = home.create_queue("orders"), home.create_queue("billing")
+    queue.insert(10)
+    with forwarding(home, queue, maxMessagesPerTrigger="10", claimAhead="false") as stream:
+        stream.others[0] = [MESSAGE_100]
+        assert stream.trigger()
+        queue.insert(10, start=10)
+        replica = Replica(home)
+        replica.catch_up()
+        assert stream.construct()  # it settles the first batch
+        if planned:
+            stream.plan()
+        replica.take_over(stream)
+        assert (ids_in(billing), queue.count()) == ([], 20)
+        stream.drain()
+        assert sorted(ids_in(billing)) == sorted(message_ids([*range(20), 100]))
+        assert (queue.count(), staged(home)) == (0, 0)

@@ -483,3 +483,24 @@ def test_a_pattern_may_match_nothing_at_first(engine, monkeypatch):
         engine.create_queue("Sales").insert(3)
         assert [stream.trigger() for _ in range(10)].count(True) == 1
         assert by_queue(stream.messages()) == {"Sales": [1, 2, 3]}
+
+
+@pytest.mark.parametrize("when", ["at the start", "mid-run"])
+def test_a_run_does_not_end_as_if_all_its_locked_queues_were_empty(postgresql, monkeypatch, when):
+    monkeypatch.setattr(database_retry, "RETRY_SECONDS", 1.0)
+    queues = Queues(postgresql, "a", "b")
+    for queue in queues:
+        queue.insert(10)
+    with streaming(postgresql, queues, queues=queues.listed) as stream:
+        if when == "mid-run":
+            stream.receiver.stop_at_present_end()
+        with queues["a"].session() as other:
+            cursor = other.connection.cursor()  # type: ignore[attr-defined] # a PostgreSQL session's own
+            cursor.execute("LOCK TABLE a, b IN ACCESS EXCLUSIVE MODE")
+            if when == "at the start":
+                stream.receiver.stop_at_present_end()
+            with pytest.raises(TryAgain, match="locked by someone else"):
+                stream.trigger()
+        while stream.trigger():
+            pass
+        assert queues.count() == 0

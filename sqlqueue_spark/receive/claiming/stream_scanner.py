@@ -106,7 +106,7 @@ class Scanner:
             self._give_back_ahead()
             return None
         self._list()
-        if not self.due:
+        if not (self.due or self._maker.bounded):  # a run must not end while it does without a queue
             return None
         asked = self._clock()
         if max_rows is None:
@@ -350,14 +350,14 @@ class Scanner:
             return None
         limits = limits.at_most(self._maker.bearable.rows)
         looked: dict[QueueScanner, QueueRows | None] = {}
+        failed: set[QueueScanner] = set()  # their time is over before many others have failed
 
         def turn() -> list[QueueRows]:
             if looked:
                 self._forget_claims()
                 looked.clear()
-            now = self._clock()
-            due = [member for member in members if now >= member.aside.until]
-            looked.update(take_turns(session, due, limits, look))  # as far as it comes before an error
+            left = [member for member in members if member not in failed]
+            looked.update(take_turns(session, left, limits, look))  # as far as it comes before an error
             parts = [part for part in looked.values() if part is not None]
             self._learn(looked, rests=counts and not (ahead and not parts))
             return parts
@@ -372,6 +372,7 @@ class Scanner:
                 except QueueFails as error:
                     session.connection.rollback()
                     failing = next(each for each in members if each.name == error.name)
+                    failed.add(failing)
                     self._set_aside(session, failing, error.cause)
 
         session = self._pool.borrow()

@@ -38,11 +38,7 @@ def known_to_the_sink(part: QueueRows, options: SourceOptions) -> QueueRows:
                 left.live.append(version)
                 left.sizes.append(size)
     if given_back := len(part.rows.live) - len(left.live):
-        log.warning(
-            "given_back queue=%s rows=%d: the outbox of %s does not know an outcome of them, so they come "
-            "again, and what was sent of them is not sent twice",
-            part.name,
-            given_back,
-            options.outbox_endpoint,
-        )
+        log.warning("given_back queue=%s rows=%d: the outbox of %s does not know an outcome of them, so they "
+                    "come again, and what was sent of them is not sent twice",
+                    part.name, given_back, options.outbox_endpoint)  # fmt: skip
     return QueueRows(part.queue, left, part.witnesses)

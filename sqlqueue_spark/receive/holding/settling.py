@@ -110,7 +110,7 @@ class OpenClaim(NextBatch):
 
     def release(self) -> None:
         """Give the rows back to everybody. Never raises."""
-        self.lost = True
+        self.lost = self.session is not None
         super().release()
 
 

@@ -163,6 +163,14 @@ class StageDispatch:
             if sent is not None or given_up is not None or not self._empty:
                 self._empty = self._cleared(stage)
 
+    def keeps(self, start: Offset | None) -> bool:
+        """Whether what the last batch has sealed is here still: a fail-over has taken its settling back."""
+        if self._own is None or start is None:
+            return False
+        with self._at_home() as stage, stage.connection.transaction():
+            mark = stage.mark()
+            return mark is not None and mark.sealed and _opened_for(start, mark)
+
     def hold(self) -> None:
         """Hold the stage before an offset names it: while another source holds it, no batch opens it."""
         if self._own is not None:
