@@ -143,7 +143,8 @@ def lateness(server: Server, seconds: int = 10, rate: int = 1_000, waiting: int 
 
 def mover(server: Server) -> DelayedMover:
     own = ConnectionOptions.parse({"url": server.url})
-    return DelayedMover(options=own, owner=Table(table=ENDPOINT, schema="public"), error_queue=ERROR)
+    owner = Table(table=ENDPOINT, schema="public")
+    return DelayedMover(options=own, owner=owner, error_queue=ERROR, chosen=[owner])
 
 
 def fill(server: Server, count: int, *, first: str, step: str) -> None:

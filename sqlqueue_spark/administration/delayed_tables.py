@@ -87,7 +87,8 @@ def deliver(
     """
     from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 
-    mover = DelayedMover(options=options, owner=_owner_at(options, owner), error_queue=error_queue)
+    named = _owner_at(options, owner)
+    mover = DelayedMover(options=options, owner=named, error_queue=error_queue, chosen=[named])
     with contextlib.closing(mover):
         return mover.move_due(moved) if pause is None else mover.run(pause, moved)
 

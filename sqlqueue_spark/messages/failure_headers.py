@@ -54,7 +54,7 @@ _MOST_DATA = 50
 #: Headers with which a message would expire, or be moved on, in the error queue; and those of hops before.
 _LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, WAITS_FOR, GIVE_UP_AT, ORIGIN, STORED}
 #: The beginnings of the names of headers that are taken off when a message goes back.
-_TAKEN_OFF = (RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, EXCEPTION_INFO, "ServiceControl.EditOf")
+_TAKEN_OFF = (RETRIES, GIVE_UP_AT, FAILED_QUEUE, TIME_OF_FAILURE, EXCEPTION_INFO, "ServiceControl.EditOf")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ def retry_headers(
         DELIVER_AT: format_time(due),
         FORWARD_DESTINATION: queue,
     }
-    return changed_headers(text, (), added, row_id=row_id)
+    return changed_headers(text, (WAITS_FOR, GIVE_UP_AT), added, row_id=row_id)
 
 
 def retries_of(header: str | None) -> int:

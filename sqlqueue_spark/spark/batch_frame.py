@@ -93,9 +93,6 @@ def warn_if_computed_again(outcomes: DataFrame, batch: Batch) -> None:
         return
     plan = outcomes._jdf.queryExecution().withCachedData()  # noqa: SLF001 -- PySpark tells it nowhere else
     if "InMemoryRelation" not in plan.toString():
-        log.warning(
-            "outcomes_computed_again batch=%d: Spark calls the function again for each frame of outcomes of "
-            "a batch, and a message may be in none of them; call persist() on the outcomes before they are "
-            "used twice",
-            batch.number,
-        )
+        log.warning("outcomes_computed_again batch=%d: Spark calls the function again for each frame of "
+                    "outcomes of a batch, and a message may be in none of them; call persist() on the "
+                    "outcomes before they are used twice", batch.number)  # fmt: skip

@@ -147,12 +147,9 @@ def _look_round(queue: Queue) -> None:
         log.warning("not_inspected queue=%s: %s", queue.table.name, error)
         return
     if shared:
-        log.warning(
-            "queue_shared queue=%s: another query of this Spark program reads it too, and each message goes "
-            "to one of them; to have all messages in both places, let one query write to both in its "
-            "foreachBatch",
-            queue.name,
-        )
+        log.warning("queue_shared queue=%s: another query of this Spark program reads it too, and each "
+                    "message goes to one of them; to have all messages in both places, let one query write "
+                    "to both in its foreachBatch", queue.name)  # fmt: skip
     for finding in found:
         log.warning(
             "finding queue=%s: %s %s", queue.table.name, finding.message, " ".join(finding.remedy_sql.split())

@@ -89,9 +89,6 @@ def log_sent(which: str, sent: Sent, done: str = "sent") -> None:
 
 
 def log_untyped(count: int) -> None:
-    log.warning(
-        "without_type messages=%d: a .NET endpoint cannot handle a message without a type, and moves it to "
-        "its error queue; set the option messageType, or give the header %s",
-        count,
-        ENCLOSED_MESSAGE_TYPES,
-    )
+    log.warning("without_type messages=%d: a .NET endpoint cannot handle a message without a type, and moves "
+                "it to its error queue; set the option messageType, or give the header %s",
+                count, ENCLOSED_MESSAGE_TYPES)  # fmt: skip

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from sqlqueue_spark import errors
 from sqlqueue_spark.engines.open_connection import Connection
-from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, StatementTimeout, TryAgain
+from sqlqueue_spark.errors import SqlQueueError, TryAgain
 from sqlqueue_spark.tables.swallowed_rows import Swallowed
 
 #: An attempt that took longer, and failed, is not made again with half of its messages.
@@ -19,12 +20,17 @@ Why = tuple[Sequence[T], SqlQueueError]
 
 
 def refused(
-    connection: Connection, insert: Callable[[Sequence[T]], object], messages: Sequence[T]
+    connection: Connection,
+    insert: Callable[[Sequence[T]], object],
+    messages: Sequence[T],
+    own_ids: bool = False,
 ) -> list[Why[T]]:
     """Insert messages in the open transaction; halve them while the table refuses some, and return these.
 
     What refuses all of them is not halved: no table, no right, or a table that keeps none of its rows, or
     takes long in a hurry (:meth:`Connection.hurried`).
+
+    :param own_ids: whether a twin may have written these Ids. Else a unique index refuses a duplicate.
     """
     began = time.monotonic()
     try:
@@ -32,14 +38,15 @@ def refused(
             insert(messages)
     except SqlQueueError as error:
         slow = connection.is_hurried and time.monotonic() - began > _LONG_SECONDS
-        slow = slow or isinstance(error, StatementTimeout)
-        if isinstance(error, TryAgain) and not slow:
+        slow = slow or isinstance(error, errors.StatementTimeout)
+        by_index = isinstance(error, errors.Duplicate) and not own_ids
+        if isinstance(error, TryAgain) and not (slow or by_index):
             raise
         some = isinstance(error, Swallowed) and error.took
-        if len(messages) == 1 or slow or (isinstance(error, QueueError | ConfigurationError) and not some):
+        every = isinstance(error, errors.QueueError | errors.ConfigurationError) and not some
+        if len(messages) == 1 or slow or every:
             return [(messages, error)]
         half = len(messages) // 2
-        return [
-            each for part in (messages[:half], messages[half:]) for each in refused(connection, insert, part)
-        ]
+        parts = messages[:half], messages[half:]
+        return [each for part in parts for each in refused(connection, insert, part, own_ids)]
     return []

@@ -360,7 +360,8 @@ def test_a_check_that_takes_long_holds_up_no_mover(scene, slow):
     for number in (1, 2, 3):
         scene.wait(number, slow)
     given = ConnectionOptions.parse({"url": scene.job.url, "commandTimeout": QUICK["commandTimeout"]})
-    moving = DelayedMover(options=given, owner=Table(table="Sales", schema="public"), error_queue="error")
+    owner = Table(table="Sales", schema="public")
+    moving = DelayedMover(options=given, owner=owner, error_queue="error", chosen=[owner])
     try:
         assert moving.move_due() == Sent(sent=2, failed=1)
     finally:

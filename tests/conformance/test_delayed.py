@@ -311,3 +311,15 @@ def test_a_table_is_created_once(engine):
         delayed_tables.create(own, "Odd")
     with pytest.raises(QueueError, match="sqlqueue delayed create"):
         delayed_tables.length(own, "Other")
+
+
+def test_a_message_that_an_index_of_its_queue_refuses_fails_alone(engine, queue, billing, error, waiting):
+    if engine.name != "postgresql":
+        pytest.skip("there no index may be on bodies")
+    given, ids = options(engine), ["a", "b", "c"]
+    billing.execute("CREATE UNIQUE INDEX one_body ON {table} (body)")
+    send(given, batch([1, 1, 2], Destination="billing", MessageId=ids, DeliverAt=in_an_hour()))
+    send(given, batch([7], Destination="orders", DeliverAt=in_an_hour()))
+    waiting.make_due("3 hours")
+    assert move(engine, "Sales") == (3, 1)
+    assert (billing.count(), queue.count(), error.count(), waiting.count()) == (2, 1, 1, 0)

@@ -8,9 +8,18 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ORIGIN
+from sqlqueue_spark.engines.open_connection import Target, connect
+from sqlqueue_spark.messages.message import (
+    ENCLOSED_MESSAGE_TYPES,
+    FORWARD_DESTINATION,
+    MESSAGE_ID,
+    ORIGIN,
+    WAITS_FOR,
+)
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Sent
+from sqlqueue_spark.send.waiting.waiting_rows import put_back
+from sqlqueue_spark.tables import queues
 from tests.support import dotnet, messages
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import Crash, at_step, crash
@@ -262,3 +271,23 @@ def test_a_message_out_that_no_table_can_hold_fails_the_one_that_sends_it(
     (failed,) = failed_in(error)
     assert "a time of delivery that no table can hold" in failed["NServiceBus.ExceptionInfo.Message"]
     assert sent_to(billing) == [5]
+
+
+def test_a_retry_goes_back_whatever_destinations_are_allowed(engine, given, orders, error, waiting):
+    """No message names its queue: a person or the job does."""
+    assert settled_all(given, frame([outcome(1, fails=LATER)])) == Sent(retried=1)
+    waiting.make_due()
+    assert move(engine, "orders", allowedDestinations="billing") == (1, 0)
+    assert (orders.count(), error.count()) == (1, 0)
+
+
+def test_a_retry_of_a_row_that_has_waited_waits_for_no_database(engine, given, waiting):
+    """Else it would be put back before it is due, without the headers behind the one that says so."""
+    waited = {MESSAGE_ID: message_id(1), WAITS_FOR: "endpoint.billing.url", ENCLOSED_MESSAGE_TYPES: "A"}
+    rows = frame([outcome(1, fails=LATER, Headers=json.dumps(waited, separators=(",", ":")))])
+    assert settled_all(given, rows) == Sent(retried=1)
+    with connect(Target.of(given)) as connection:
+        with connection.transaction():
+            table = queues.get(connection, "orders", given.naming(connection.dialect)).table
+        assert put_back(connection, table, "endpoint.billing.url")[0] == 0
+    assert waiting.count() == 1

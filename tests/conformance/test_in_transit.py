@@ -306,3 +306,13 @@ def test_a_batch_knows_nothing_of_them_when_it_runs_again(engine, queue, billing
         stream.drain()
         assert stream.end(0) == INITIAL
     assert (received(stream), queue.count(), billing.count()) == (row_ids(range(3)), 0, 1)
+
+
+def test_one_that_an_index_of_its_destination_refuses_goes_to_the_error_queue(postgresql, queue, billing):
+    error = postgresql.create_queue("error")
+    billing.execute("CREATE UNIQUE INDEX one_body ON {table} (body)")
+    send(postgresql, queue, 1, 2, body=b"same")
+    send(postgresql, queue, 3, body=b"other")
+    with streaming(postgresql, queue, errorQueue="error") as stream:
+        stream.drain()
+    assert (billing.count(), error.count(), queue.count()) == (2, 1, 0)

@@ -13,18 +13,22 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
+from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import waiting_for
 from sqlqueue_spark.send import Destinations, RemoteDatabases, Sent, database_came_back, prepare
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.waiting.waiting_rows import put_back
 from sqlqueue_spark.spark.send_task import SendTask
 from sqlqueue_spark.spark.sink import SqlQueueSink
+from sqlqueue_spark.tables import queues
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.delayed import DelayedRows
 from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, watched_connections
 from tests.support.gate import gated
-from tests.support.messages import body
+from tests.support.messages import body, row_id
 from tests.support.sending import batch, columns_of, options, send, steps
 from tests.support.stored import create_home, create_outbox, numbers_in
 from tests.support.waiting import eventually
@@ -321,3 +325,42 @@ def test_a_task_of_plain_messages_fails_while_their_database_is_down(far, gate, 
     gate.open()
     assert task.sent(iter([batch(range(3))]))[0] == Sent(sent=3)
     assert numbers_in(far) == [0, 1, 2]
+
+
+class Rewriting(Copies):
+    """Gives each message new headers, as a transform may."""
+
+    def read(self, task):
+        new = json.dumps({MESSAGE_ID: "m1"})
+        return [{**each, "Headers": new} for each in super().read(task)]
+
+
+@pytest.mark.parametrize("kind", [Copies, Rewriting])
+def test_a_message_is_given_up_though_its_headers_are_new_each_time(engine, orders, far, gate, kind):
+    orders.insert(1)
+    gate.shut()
+    stream = kind(engine, orders, ("far",), **{"endpoint.far.url": gate.url, "giveUpAfter": "100ms"})
+    with watched_connections(stream.opened):
+        try:
+            assert drained(stream) == Sent(waiting=1)
+            due = datetime.now(UTC) + timedelta(milliseconds=100)
+            eventually(lambda: datetime.now(UTC) > due)
+            with connect(Target.of(stream.given)) as connection:
+                with connection.transaction():
+                    table = queues.get(connection, "orders", stream.given.naming(connection.dialect)).table
+                assert put_back(connection, table, "endpoint.far.url")[0] == 1
+            assert drained(stream) == Sent(failed=1)
+        finally:
+            stream.stop()
+
+
+def test_a_message_that_an_index_elsewhere_refuses_fails_alone(engine, orders, far, gate):
+    """Its database is not down: the other messages arrive."""
+    if engine.name != "postgresql":
+        pytest.skip("there no index may be on bodies")
+    far.execute("CREATE UNIQUE INDEX one_body ON {table} (body)")
+    far.insert_row(id=row_id(99), headers="{}", body=b'{"order":2}')
+    orders.insert(3)
+    with copying(engine, orders, gate, "far") as stream:
+        assert drained(stream) == Sent(sent=2, failed=1)
+    assert (far.count(), DelayedRows(engine, "orders").count()) == (3, 0)

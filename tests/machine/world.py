@@ -355,11 +355,9 @@ class World:
         waited = self.in_table(DELAYED)
         self._run(self.admin, _TIME_COMES, DELAYED)
         process, self.network.process = self.network.process, f"mover {self.now}"
-        mover = DelayedMover(
-            options=ConnectionOptions.parse({"url": self.url, "lockTimeout": "20ms"}),
-            owner=Table(table=SOURCES[0], schema="public"),
-            error_queue=ERROR,
-        )
+        given = ConnectionOptions.parse({"url": self.url, "lockTimeout": "20ms"})
+        owner = Table(table=SOURCES[0], schema="public")
+        mover = DelayedMover(options=given, owner=owner, error_queue=ERROR, chosen=[owner])
         try:
             mover.move_due()
         finally:

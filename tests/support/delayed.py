@@ -61,17 +61,14 @@ def options(engine: Engine, **more: str) -> ConnectionOptions:
     return ConnectionOptions.parse({"url": engine.url, **more})
 
 
-def mover(engine: Engine, name: str, error_queue: str = "error") -> DelayedMover:
-    return DelayedMover(
-        options=options(engine),
-        owner=Table(table=name, schema=engine.default_schema),
-        error_queue=error_queue,
-    )
+def mover(engine: Engine, name: str, error_queue: str = "error", **more: str) -> DelayedMover:
+    owner = Table(table=name, schema=engine.default_schema)
+    return DelayedMover(options=options(engine, **more), owner=owner, error_queue=error_queue, chosen=[owner])
 
 
-def move(engine: Engine, name: str, error_queue: str = "error") -> tuple[int, int]:
+def move(engine: Engine, name: str, error_queue: str = "error", **more: str) -> tuple[int, int]:
     """Move what is due now, as one mover does; returns how many messages it sent, and how many went to the error queue."""
-    moving = mover(engine, name, error_queue)
+    moving = mover(engine, name, error_queue, **more)
     try:
         done: Sent = moving.move_due()
     finally:

@@ -30,6 +30,14 @@ def test_why_and_when_it_failed_is_taken_off_and_nothing_else():
     assert put_back_headers(kept) == kept
 
 
+def test_a_message_that_was_given_up_waits_anew_also_where_its_headers_were_kept_aside():
+    """An id this long goes to no error queue as it is, so the headers stand there as they were."""
+    text = json.dumps(
+        {"NServiceBus.MessageId": "x" * 300, "sqlqueue.GiveUpAt": "2020-01-01 00:00:00:000000 Z"}
+    )
+    assert json.loads(put_back_headers(as_failed(text))) == {"NServiceBus.MessageId": "x" * 300}
+
+
 def test_servicecontrol_takes_off_the_same():
     """Beside them it puts on the two headers of its acknowledgement."""
     (failed, *_) = (json.loads(row.headers) for row in dotnet.rows("servicecontrol/failedagain"))

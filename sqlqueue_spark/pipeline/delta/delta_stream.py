@@ -61,12 +61,8 @@ def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append)
     if is_reachable(spark):
         writer = writer.foreachBatch(DeltaWriter(spark, delta.path, delta.checkpoint, write))
     else:
-        log.warning(
-            "checkpoint_not_checked checkpoint=%s table=%s: if it is older than the table, new messages are "
-            "lost",
-            delta.checkpoint,
-            delta.path,
-        )
+        log.warning("checkpoint_not_checked checkpoint=%s table=%s: if it is older than the table, new "
+                    "messages are lost", delta.checkpoint, delta.path)  # fmt: skip
         if write is append:
             writer = writer.format("delta").option("path", delta.path)
         else:

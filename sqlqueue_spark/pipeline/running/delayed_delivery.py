@@ -77,9 +77,11 @@ class DelayedDelivery:
 
     def _run(self, owner: Place) -> None:
         """Deliver what is due until the job ends. An error is logged, and the mover begins again."""
-        mover = DelayedMover(
-            options=self._places.at(owner.target), owner=owner.table, error_queue=self._error_queue or ""
-        )
+        options, queue = self._places.at(owner.target), self._error_queue or ""
+        chosen = {each.table for each in self._places.chosen if each.target == owner.target}
+        if self._source.queue_pattern is None or owner == self._places.sends_later(owner.target):
+            chosen.add(owner.table)  # else a pattern has found it, and it may be a stranger's
+        mover = DelayedMover(options=options, owner=owner.table, error_queue=queue, chosen=chosen)
         while True:
             try:
                 mover.run(self.stopping.wait, self._count)
@@ -133,12 +135,9 @@ def waiting_for(source: SourceOptions, places: Places) -> RemoteDatabases | None
         owner = source.naming(connection.dialect).table(source.queue)
         if delayed.find(connection, owner) is not None:
             return RemoteDatabases(places, str(owner))
-    log.warning(
-        "rows_do_not_wait queue=%s: while a database is down a batch waits for it; rows could wait instead "
-        "and hold no others up, after: sqlqueue delayed create %s",
-        source.queue,
-        for_shell(str(owner)),
-    )
+    log.warning("rows_do_not_wait queue=%s: while a database is down a batch waits for it; rows could wait "
+                "instead and hold no others up, after: sqlqueue delayed create %s",
+                source.queue, for_shell(str(owner)))  # fmt: skip
     return None
 
 

@@ -78,13 +78,9 @@ def try_outbox(options: SinkOptions, connection: Connection) -> None:
 @cache
 def _warn_of_sharing(outbox: str, endpoint: str) -> None:
     """Say once in a process that two endpoints share a table."""
-    log.warning(
-        "shared_outbox outbox=%s endpoint=%s: another endpoint, whose name means the same table (as "
-        "Shop.Spark and Shop_Spark do), has written into it, and what one has sent counts as sent for the "
-        "other; give one of them another name",
-        outbox,
-        endpoint,
-    )
+    log.warning("shared_outbox outbox=%s endpoint=%s: another endpoint, whose name means the same table (as "
+                "Shop.Spark and Shop_Spark do), has written into it, and what one has sent counts as sent "
+                "for the other; give one of them another name", outbox, endpoint)  # fmt: skip
 
 
 def look_for_versions(options: SinkOptions, destinations: Destinations, connection: Connection) -> None:

@@ -7,7 +7,7 @@ learns of it where it fails, waits, or owes an acknowledgement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -31,7 +31,7 @@ from sqlqueue_spark.options import ATOMIC
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.database_of_address import Place
-from sqlqueue_spark.send.compose.received import ACKNOWLEDGED
+from sqlqueue_spark.send.compose.received import ACKNOWLEDGED, Received
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.copies import with_copies
 from sqlqueue_spark.send.deliver.destination_tables import Destination, Destinations
@@ -114,12 +114,14 @@ class Sender:
                 raise
             if isinstance(error, DatabaseDown):
                 self._routes.note_down(target, error)
-            now = datetime.now(UTC)
+            now, its = datetime.now(UTC), {chunk.owners[at] for _, its in events.by_topics() for at in its}
+            rows = self._original(chunk.rows, its if isinstance(error, DatabaseDown) else ())
+            assert rows is not None, "as above"
             lost = {
-                row: self._down(target, given_up=chunk.rows.given_up(row, now))
+                row: self._down(target, given_up=rows.given_up(row, now))
                 if isinstance(error, DatabaseDown)
                 else Failure.of(error)
-                for row in sorted({chunk.owners[at] for _, its in events.by_topics() for at in its})
+                for row in sorted(its)
             }
             left = [at for at, owner in enumerate(chunk.owners) if owner not in lost]
             owners = [chunk.owners[at] for at in left]
@@ -257,7 +259,9 @@ class Sender:
     def _at_home(self, chunk: AddressedChunk) -> Sent:
         """Write the outcomes, and what goes to home. What is refused fails, and the rest is tried again."""
         while True:
-            work = OutcomesOnce(self._routes, self._original(chunk), asks=not self._first_try)
+            rows = self._original(chunk.rows, {*chunk.failed, *(chunk.owners[at] for at in chunk.refused)})
+            chunk = chunk if rows is chunk.rows else replace(chunk, rows=rows)
+            work = OutcomesOnce(self._routes, chunk, asks=not self._first_try)
             if work.has_nothing():
                 return work.counted(work.decide(()))
             self._retried(self._home, work.find_tables)
@@ -266,16 +270,11 @@ class Sender:
             except RolledBack as error:
                 chunk = self._refusing(chunk, error.refused)
 
-    def _original(self, chunk: AddressedChunk) -> AddressedChunk:
-        """The chunk with its failed and waiting rows as they were received: a frame may have changed them."""
-        rows = chunk.rows
-        if rows is None or rows.as_received:
-            return chunk
-        wanted = sorted({*chunk.failed, *(chunk.owners[at] for at in chunk.refused)})
-        if not wanted:
-            return chunk
-        connection = self._connected(self._home)
-        return replace(chunk, rows=with_original_rows(connection, self._places, rows, wanted))
+    def _original(self, rows: Received | None, wanted: Collection[int]) -> Received | None:
+        """The rows, of which these are as they were received: a frame may have changed them."""
+        if rows is None or rows.as_received or not wanted:
+            return rows
+        return with_original_rows(self._connected(self._home), self._places, rows, sorted(wanted))
 
     # -- Databases that are down ----------------------------------------------------------------------------
 
@@ -291,21 +290,21 @@ class Sender:
 
     def _waiting_for(self, chunk: AddressedChunk, targets: Sequence[Target]) -> AddressedChunk:
         """The chunk, of which the rows for these databases wait, or are given up after too long a wait."""
-        now = datetime.now(UTC)
-        failures: dict[int, Failure] = {}
-        for each in chunk.addressed:
-            for at in each.positions if each.target in targets else ():
-                row = chunk.owners[at]
-                if not chunk.goes(at) or row in failures:
-                    continue
-                assert chunk.rows is not None, "only received rows wait for a database"
-                # A message that poses as a result of another row waits for as long as one, and no longer.
-                given_up, result = chunk.rows.given_up(row, now), chunk.rows.result(row)
-                if given_up and result == ACKNOWLEDGED:
-                    log.warning("not_acknowledged destination=%s: its database is down", each.known_as)
-                    chunk = replace(chunk, sent={**chunk.sent, at: False})
-                else:  # a result of another row waits for ever
-                    failures[row] = self._down(each.target, given_up=given_up and not result)
+        now, failures = datetime.now(UTC), dict[int, Failure]()
+        its = [(each, at) for each in chunk.addressed if each.target in targets for at in each.positions]
+        rows = self._original(chunk.rows, {chunk.owners[at] for _, at in its if chunk.goes(at)})
+        for each, at in its:
+            row = chunk.owners[at]
+            if not chunk.goes(at) or row in failures:
+                continue
+            assert rows is not None, "only received rows wait for a database"
+            # A message that poses as a result of another row waits for as long as one, and no longer.
+            given_up, result = rows.given_up(row, now), rows.result(row)
+            if given_up and result == ACKNOWLEDGED:
+                log.warning("not_acknowledged destination=%s: its database is down", each.known_as)
+                chunk = replace(chunk, sent={**chunk.sent, at: False})
+            else:  # a result of another row waits for ever
+                failures[row] = self._down(each.target, given_up=given_up and not result)
         return replace(chunk, failed={**failures, **chunk.failed})
 
     # -- Connections -----------------------------------------------------------------------------------

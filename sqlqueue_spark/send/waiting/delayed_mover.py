@@ -13,23 +13,14 @@ import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from sqlqueue_spark import fail_points
+from sqlqueue_spark import errors, fail_points
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
-from sqlqueue_spark.errors import (
-    ConfigurationError,
-    ConnectionLost,
-    Duplicate,
-    LockTimeout,
-    RowsHeld,
-    SqlQueueError,
-    StatementTimeout,
-    TryAgain,
-)
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, LockTimeout, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.header_json import TEXT, ascii_json, parse_headers, without_headers
@@ -77,13 +68,17 @@ class DelayedMover:
     :param owner: the queue of that name; its messages without a header that says where they go are delivered
         there.
     :param error_queue: where a message goes that cannot be delivered.
+    :param chosen: the queues that an option or a person names, and so no message alone.
     """
 
     options: ConnectionOptions
     owner: Table
     error_queue: str
+    chosen: Collection[Table]
     _table: DelayedTable | None = None
     _allowed: AllowedDestinations = field(init=False)
+    #: The addresses of the chosen queues that were there.
+    _chosen: Collection[str] = ()
     #: The tables that addresses mean. Emptied when one of them refuses messages.
     _found: dict[str, QueueTable] = field(default_factory=dict)
     #: What the ends of headers say: the address, and what is left of them. Most messages end in one of a few
@@ -152,7 +147,7 @@ class DelayedMover:
                 fail_points.step(fail_points.DUE_LOCKED)
                 done = Sent(sent=alike) + self._sent(table, due)
                 fail_points.step(fail_points.DUE_SENT)
-        except RowsHeld as error:
+        except errors.RowsHeld as error:
             log.warning("moving_waits table=%s: %s", table.table, error)
             return _QUIET_SECONDS, Sent()
         fail_points.step(fail_points.DUE_MOVED)
@@ -175,11 +170,11 @@ class DelayedMover:
         try:
             with table.connection.attempt():
                 to = self._destination(table.connection, address)
-                with self._allowed.into(table.connection, to):
+                with self._into(table, to):
                     sent = table.forward(table.connection.dialect.table(to.table), way, most)
         except SqlQueueError as error:
             if isinstance(error, TryAgain) and not isinstance(
-                error, LockTimeout | Duplicate | StatementTimeout
+                error, LockTimeout | errors.Duplicate | errors.StatementTimeout
             ):
                 raise
             self._found.pop(address, None)
@@ -238,13 +233,8 @@ class DelayedMover:
         except LockTimeout as held:
             log.warning("moving_waits table=%s error_queue=%s: %s", table.table, self.error_queue, held)
             return Sent()
-        log.warning(
-            "not_delivered table=%s rows=%d error_queue=%s: %s",
-            table.table,
-            len(due),
-            self.error_queue,
-            error,
-        )
+        log.warning("not_delivered table=%s rows=%d error_queue=%s: %s",
+                    table.table, len(due), self.error_queue, error)  # fmt: skip
         return Sent(failed=len(due))
 
     def _by_destination(self, due: Sequence[Due]) -> dict[_To, list[Forwarded]]:
@@ -269,8 +259,7 @@ class DelayedMover:
         try:
             with table.connection.attempt():
                 to = self._destination(table.connection, address)
-            named = address is not None
-            with self._allowed.into(table.connection, to) if named else contextlib.nullcontext():
+            with self._into(table, to):
                 refusals = refused(table.connection, partial(_send, table, to), messages)
         except SqlQueueError as error:
             self._found.pop(address or "", None)
@@ -280,6 +269,11 @@ class DelayedMover:
         if refusals:
             self._found.pop(address or "", None)
         return refusals
+
+    def _into(self, table: DelayedTable, to: QueueTable) -> contextlib.AbstractContextManager[None]:
+        """A block that inserts into a queue. An address out of a message leads only where it may."""
+        chosen = to.address in self._chosen
+        return contextlib.nullcontext() if chosen else self._allowed.into(table.connection, to)
 
     def _destination(self, connection: Connection, address: str | None) -> QueueTable:
         """The queue at an address; that of the owner where there is none.
@@ -305,6 +299,8 @@ class DelayedMover:
                 with connection.transaction():
                     found = delayed.get(connection, self.owner)
                     trusted = self._destination(connection, self.error_queue)
+                    there = (queue_shape.find_queue(connection, each) for each in self.chosen)
+                    self._chosen = {each.address for each in there if each is not None}
             except BaseException:
                 connection.close()
                 raise
@@ -321,7 +317,7 @@ def _send(table: DelayedTable, to: QueueTable, messages: Sequence[Forwarded]) ->
     try:
         with table.connection.attempt():
             _move(table, to, messages)
-    except Duplicate:  # a row has the Id already that a message would keep
+    except errors.Duplicate:  # a row has the Id already that a message would keep
         _move(table, to, messages, anew=True)
 
 
