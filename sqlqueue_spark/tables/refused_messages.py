@@ -23,6 +23,7 @@ def refused(
     connection: Connection,
     insert: Callable[[Sequence[T]], object],
     messages: Sequence[T],
+    *,
     own_ids: bool = False,
 ) -> list[Why[T]]:
     """Insert messages in the open transaction; halve them while the table refuses some, and return these.
@@ -48,5 +49,5 @@ def refused(
             return [(messages, error)]
         half = len(messages) // 2
         parts = messages[:half], messages[half:]
-        return [each for part in parts for each in refused(connection, insert, part, own_ids)]
+        return [each for part in parts for each in refused(connection, insert, part, own_ids=own_ids)]
     return []

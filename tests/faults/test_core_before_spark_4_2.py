@@ -1,7 +1,6 @@
 """A Spark that does not say how far it is, as before 4.2: every message arrives once all the same."""
 
 import dataclasses
-import json
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY, ConnectionOptions
 from sqlqueue_spark.receive import Receiver, ReceiverBeforeSpark42
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
@@ -23,15 +21,13 @@ from tests.support.driver import (
     streaming,
     watched_connections,
 )
-from tests.support.forwarding import Forward, staged
-from tests.support.messages import message_id, message_ids, row_ids
+from tests.support.forwarding import MESSAGE_100, Forward, staged
+from tests.support.messages import message_ids, row_ids
 from tests.support.sending import ids_in
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.tier("all")
 
-#: A message that does not come from the queue.
-MESSAGE_100 = {"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}
 BATCHES = {"maxMessagesPerTrigger": "30", "minMessagesPerPartition": "10"}
 
 
@@ -360,9 +356,7 @@ def test_spark_4_2_finishes_what_an_empty_batch_of_an_older_one_had_to_settle(en
     old.crash()
     with queue.session() as neighbour:
         neighbour.lock(*range(1, 11))
-        assert (
-            old.construct()
-        )  # nothing is free: an empty batch, whose end is the offset before the first one
+        assert old.construct()  # nothing is free: an empty batch, which ends with the first offset
         old.crash()
     with streaming(engine, queue, maxMessagesPerTrigger="30") as new:
         new.offsets, new.done, new.sink = old.offsets, old.done, old.sink

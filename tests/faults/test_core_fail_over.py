@@ -9,19 +9,16 @@ from datetime import timedelta
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.messages.message import MESSAGE_ID
 from tests.support.crossing import crossing, drained, drained_twice, number_of
 from tests.support.delayed import DelayedRows
 from tests.support.driver import Stream, at_step
-from tests.support.forwarding import forwarding, staged
-from tests.support.messages import body, message_id, message_ids, row_id
+from tests.support.forwarding import MESSAGE_100, forwarding, staged
+from tests.support.messages import body, message_ids, row_id
 from tests.support.outcomes import failure, outgoing
 from tests.support.sending import OUTBOXES, ids_in
 from tests.support.stored import create_home, create_outbox, numbers_in
 
 MANY = 8
-#: A message of another source.
-MESSAGE_100 = {"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}
 
 
 @pytest.fixture

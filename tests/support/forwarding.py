@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.receive import Slice, Task
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
@@ -14,11 +15,18 @@ from sqlqueue_spark.tables.stages.stage import Run
 from sqlqueue_spark.tables.stages.stage_mark import Batch, Mark
 from tests.support.driver import Message, Read, Stream, watched_connections
 from tests.support.engines import Engine
+from tests.support.messages import message_id
 from tests.support.sending import PLAIN, composed
 
 #: The name of the pipelines, and their stage.
 NAME = "Forward"
 STAGE = "Forward.Outgoing"
+#: A message that does not come from the queue.
+MESSAGE_100: Message = {
+    "Headers": json.dumps({MESSAGE_ID: message_id(100)}),
+    "Body": b"x",
+    "RowVersion": 100,
+}
 
 
 class Forward(Stream):

@@ -77,11 +77,11 @@ class DelayedDelivery:
 
     def _run(self, owner: Place) -> None:
         """Deliver what is due until the job ends. An error is logged, and the mover begins again."""
-        options, queue = self._places.at(owner.target), self._error_queue or ""
+        options, error_queue = self._places.at(owner.target), self._error_queue or ""
         chosen = {each.table for each in self._places.chosen if each.target == owner.target}
         if self._source.queue_pattern is None or owner == self._places.sends_later(owner.target):
             chosen.add(owner.table)  # else a pattern has found it, and it may be a stranger's
-        mover = DelayedMover(options=options, owner=owner.table, error_queue=queue, chosen=chosen)
+        mover = DelayedMover(options=options, owner=owner.table, error_queue=error_queue, chosen=chosen)
         while True:
             try:
                 mover.run(self.stopping.wait, self._count)

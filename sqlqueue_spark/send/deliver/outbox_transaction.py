@@ -93,7 +93,7 @@ class Delivery:
             if not may_fail or (to.to is not None and to.to.table in error_queues):  # which must take it
                 insert(positions)
             else:
-                why += refused(connection, insert, positions, self.work.chunk.sends.own_ids)
+                why += refused(connection, insert, positions, own_ids=self.work.chunk.sends.own_ids)
         if why:
             raise RolledBack(why)
         for rows in self.work.beside(decision):

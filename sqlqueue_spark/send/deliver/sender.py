@@ -112,17 +112,14 @@ class Sender:
         except (QueueError, DatabaseDown) as error:
             if events is None or chunk.rows is None or chunk.handled or self._options.error_queue is None:
                 raise
+            publishing = sorted({chunk.owners[at] for _, its in events.by_topics() for at in its})
             if isinstance(error, DatabaseDown):
                 self._routes.note_down(target, error)
-            now, its = datetime.now(UTC), {chunk.owners[at] for _, its in events.by_topics() for at in its}
-            rows = self._original(chunk.rows, its if isinstance(error, DatabaseDown) else ())
-            assert rows is not None, "as above"
-            lost = {
-                row: self._down(target, given_up=rows.given_up(row, now))
-                if isinstance(error, DatabaseDown)
-                else Failure.of(error)
-                for row in sorted(its)
-            }
+                now, rows = datetime.now(UTC), self._original(chunk.rows, publishing)
+                assert rows is not None, "as above"
+                lost = {row: self._down(target, given_up=rows.given_up(row, now)) for row in publishing}
+            else:
+                lost = dict.fromkeys(publishing, Failure.of(error))
             left = [at for at, owner in enumerate(chunk.owners) if owner not in lost]
             owners = [chunk.owners[at] for at in left]
             return [replace(chunk.failing(lost), sends=chunk.sends.only(left), owners=owners)], Sent()

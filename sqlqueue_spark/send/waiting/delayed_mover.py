@@ -299,7 +299,7 @@ class DelayedMover:
                 with connection.transaction():
                     found = delayed.get(connection, self.owner)
                     trusted = self._destination(connection, self.error_queue)
-                    there = (queue_shape.find_queue(connection, each) for each in self.chosen)
+                    there = (queue_table.find(connection, each) for each in self.chosen)
                     self._chosen = {each.address for each in there if each is not None}
             except BaseException:
                 connection.close()
