@@ -27,8 +27,8 @@ _LOGIN = re.compile(r"[a-z][a-z0-9+.:-]*://[^@/:]*:.*@", re.IGNORECASE | re.DOTA
 _GIVEN = re.compile(r"(?:^|[;?&])\s*+(?P<name>\w[\w ]*+)=(?=\s*+[^;&\s])")
 _SECRET = re.compile(r"pwd|pass|secret|(?:client|server)_key|token", re.IGNORECASE)
 _FILES = {"sslkey", "passfile"}
-#: Characters that are escaped together, and the most characters of a line of a log.
-_PART, _LONGEST_LINE = 1 << 16, 8_000
+#: The most characters of a line of a log.
+_LONGEST_LINE = 8_000
 
 
 def plain(text: str) -> str:
@@ -105,12 +105,8 @@ def _one_line(record: logging.LogRecord) -> bool:
 
 
 def escaped(text: str, escape: Callable[[str], str]) -> str:
-    """The text with an escape for each character that shows nothing by itself; in parts, to save memory."""
-    parts = (text[at : at + _PART] for at in range(0, len(text), _PART))
-    return "".join(
-        part if part.isprintable() else "".join(c if c.isprintable() else escape(c) for c in part)
-        for part in parts
-    )
+    """The text with an escape for each character that shows nothing by itself."""
+    return text.translate({ord(each): escape(each) for each in set(text) if not each.isprintable()})
 
 
 def _escape(character: str) -> str:

@@ -6,13 +6,14 @@ What is expected stands beside the step, as a value, and for SQL Server with the
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.tables.stages.stage import Stage
-from tests.support.driver import Stream, at_step, streaming
+from tests.support.driver import at_step, streaming
 from tests.support.forwarding import STAGE, forwarding
 from tests.support.waiting import eventually
 from tests.verdict.places import Place
@@ -36,6 +37,8 @@ STEPS = (
 #: The locks of all sessions of a program, as a report says them: ``{"orders: RowShareLock": 1}``.
 Locks = Mapping[str, object]
 Snapshot = Callable[[str], Locks]
+#: What is held at a step (its name) by a program.
+Still = Callable[[str, str], Locks]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,14 @@ class Expected:
 
 def verdicts(place: Place, look: Snapshot, expected: Mapping[str, Expected]) -> list[Verdict]:
     """Drive pipelines through all steps and judge what is held at each."""
-    seen = dict(_receiving(place, look)) | dict(_forwarding(place, look))
+
+    def still(step: str, program: str) -> Locks:
+        """What is held while the pipeline stands: a session that has just closed may take a moment to end."""
+        with suppress(AssertionError):
+            eventually(lambda: look(program) in expected[step].locks, within=timedelta(seconds=5))
+        return look(program)
+
+    seen = dict(_receiving(place, still)) | dict(_forwarding(place, still))
     return [each.verdict(seen, place.where) for each in probes(expected)]
 
 
@@ -68,50 +78,52 @@ def probes(expected: Mapping[str, Expected]) -> Iterator[Probe[Mapping[str, Lock
         )
 
 
-def _receiving(place: Place, look: Snapshot) -> Iterator[tuple[str, Locks]]:
+def _receiving(place: Place, still: Still) -> Iterator[tuple[str, Locks]]:
     queue = place.new_queue("orders")
     options = {"claimAhead": "false", "maxBytesPerTrigger": "1g", "maxConcurrency": "1", **place.login}
     with streaming(place.engine, queue, commit=True, **options) as stream:
+
+        def held(step: str) -> tuple[str, Locks]:
+            return step, still(step, stream.name)
+
         assert not stream.trigger()
-        yield "idle", _still(look, stream)
+        yield held("idle")
         queue.insert(ROWS, size=LARGE)
         assert stream.construct()
-        yield "claimed", look(stream.name)
+        yield held("claimed")
         reader = SliceReader(Target.of(stream.options))
         (task,) = stream.tasks()
         batches = reader.rows(task)
         next(batches)
-        yield "slice being read", look(stream.name)
+        yield held("slice being read")
         for _ in batches:
             pass
         stream.done += 1
-        held: list[Locks] = []
-        with at_step(fail_points.DELETED, lambda: held.append(look(stream.name))):
+        seen: list[tuple[str, Locks]] = []
+        with at_step(fail_points.DELETED, lambda: seen.append(held("settling"))):
             assert not stream.trigger()
-        yield "settling", held[0]
-        yield "settled", _still(look, stream)
+        yield from seen
+        yield held("settled")
 
 
-def _forwarding(place: Place, look: Snapshot) -> Iterator[tuple[str, Locks]]:
+def _forwarding(place: Place, still: Still) -> Iterator[tuple[str, Locks]]:
     source, _ = place.new_queue("source"), place.new_queue("billing")
     with connect(place.target()) as connection, connection.transaction():
         Stage(connection, Table(table=STAGE, schema=place.engine.default_schema)).create()
     source.insert(ROWS)
     with forwarding(place.engine, source, claimAhead="false", **place.login) as stream:
+
+        def held(step: str) -> tuple[str, Locks]:
+            return step, still(step, stream.name)
+
         stream.sink_says = place.login
-        held: list[Locks] = []
+        seen: list[tuple[str, Locks]] = []
         assert stream.construct()
-        with at_step(fail_points.ROWS_STAGED, lambda: held.append(look(stream.name))):
+        with at_step(fail_points.ROWS_STAGED, lambda: seen.append(held("staging"))):
             stream.run()
-        yield "staging", held[0]
-        yield "sealed", look(stream.name)
-        with at_step(fail_points.DELETED, lambda: held.append(look(stream.name))):
+        yield from seen
+        yield held("sealed")
+        seen.clear()
+        with at_step(fail_points.DELETED, lambda: seen.append(held("settling a stage"))):
             assert not stream.trigger()
-        yield "settling a stage", held[1]
-
-
-def _still(look: Snapshot, stream: Stream) -> Locks:
-    """What is held for good: a session that has just closed may take a moment to end."""
-    with suppress(AssertionError):
-        eventually(lambda: not look(stream.name))
-    return look(stream.name)
+        yield from seen
