@@ -32,7 +32,7 @@ def create(options: ConnectionOptions, queue: str) -> None:
 
 @delayed.command()
 @parameters.queue
-@parameters.delayed_schema
+@parameters.schema
 @parameters.debug
 @parameters.engine(DIALECTS)
 def script(*, queue: str, engine: str, default_schema: str | None) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,7 +15,6 @@ from sqlqueue_spark.cli.exit_codes import DEBUG
 from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.engines.hosts import hosts
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import duration
 from sqlqueue_spark.plain_text import plain
@@ -64,33 +61,12 @@ def time_span(value: str) -> timedelta:
         raise click.BadParameter(f"{value!r} is no duration such as 500ms, 30s, 10m or 7d.") from None
 
 
-def header(value: str) -> tuple[str, str]:
-    name, equals, text = value.partition("=")
-    if not name or not equals:
-        raise click.BadParameter(f"{value!r} is no header; write NAME=VALUE.")
-    if name in COMPLETED and not text.strip():
-        raise click.BadParameter(
-            f"{name} cannot be empty; leave it out to have it filled in, or give a value."
-        )
-    return name, text
-
-
 def wanted_header(value: str) -> tuple[str, str | None]:
     """Parse a header to filter by. Without a value any value fits."""
     name, equals, text = value.partition("=")
     if not name:
         raise click.BadParameter(f"{value!r} is no header; write NAME or NAME=VALUE.")
     return name, text if equals else None
-
-
-def body(value: str) -> bytes:
-    """Return a text as the body, or the content of ``@file``; ``@-`` is standard input."""
-    if not value.startswith("@"):
-        return value.encode()
-    try:
-        return sys.stdin.buffer.read() if value == "@-" else Path(value[1:]).read_bytes()
-    except OSError as error:
-        raise click.BadParameter(f"{value[1:]!r} cannot be read: {error.strerror}.") from None
 
 
 def place(options: ConnectionOptions) -> str:
@@ -165,10 +141,7 @@ role = click.option(
     type=click.Choice((RECEIVER, SENDER)),
     help="The role of the login: a missing right of this role is a finding.",
 )
-schema = option("--schema NAME", some_text, "Schema of the outbox table.", name="default_schema")
-delayed_schema = option(
-    "--schema NAME", some_text, "Schema of the table of delayed messages.", name="default_schema"
-)
+schema = option("--schema NAME", some_text, "Schema of the table.", name="default_schema")
 #: How addresses are read.
 naming = together(
     option("--default-schema NAME", some_text, "Schema of queues that name none."),

@@ -17,7 +17,29 @@ from sqlqueue_spark.administration import queue_restore, queue_tables
 from sqlqueue_spark.administration.queue_restore import Input, Sent
 from sqlqueue_spark.cli import login_prompt, output, parameters, progress
 from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
+
+
+def _header(value: str) -> tuple[str, str]:
+    name, equals, text = value.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"{value!r} is no header; write NAME=VALUE.")
+    if name in COMPLETED and not text.strip():
+        raise click.BadParameter(
+            f"{name} cannot be empty; leave it out to have it filled in, or give a value."
+        )
+    return name, text
+
+
+def _body(value: str) -> bytes:
+    """Return a text as the body, or the content of ``@file``; ``@-`` is standard input."""
+    if not value.startswith("@"):
+        return value.encode()
+    try:
+        return sys.stdin.buffer.read() if value == "@-" else Path(value[1:]).read_bytes()
+    except OSError as error:
+        raise click.BadParameter(f"{value[1:]!r} cannot be read: {error.strerror}.") from None
 
 
 @click.command()
@@ -29,10 +51,10 @@ from sqlqueue_spark.options import ConnectionOptions
     "Type of the message, for example Sales.OrderPlaced.",
     name="message_type",
 )
-@parameters.option("--body TEXT|@FILE", parameters.body, "Body: text, @file, or @- for standard input.")
+@parameters.option("--body TEXT|@FILE", _body, "Body: text, @file, or @- for standard input.")
 @parameters.option(
     "--header NAME=VALUE",
-    parameters.header,
+    _header,
     "A header of the message. May be repeated.",
     name="headers",
     multiple=True,

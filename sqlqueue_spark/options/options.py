@@ -204,11 +204,6 @@ class ConnectionOptions(Options):
             )
 
 
-#: A slice has a fixed cost. More than four are cut only where each is large, unless options ask for more than
-#: by default. A lower ``maxConcurrency``, such as the number of cores, never leads to more slices.
-_FEW_SLICES, _LARGE_SLICE = 4, 125_000
-
-
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(ConnectionOptions):
     """The options of ``spark.readStream.format("sqlqueue")`` and ``spark.read``."""
@@ -319,14 +314,6 @@ class SourceOptions(ConnectionOptions):
     def most_locked_rows(self) -> int:
         """The most rows of a batch where one-row receivers have to step over each row that is claimed."""
         return self.max_messages_per_trigger or MOST_LOCKED_BATCH_ROWS
-
-    def slices(self, rows: int) -> int:
-        """The most slices that a batch of this many rows is cut into."""
-        most = min(self.max_concurrency, rows // self.min_messages_per_partition)
-        by_default = self.min_messages_per_partition == SourceOptions.min_messages_per_partition
-        if by_default and self.max_concurrency <= SourceOptions.max_concurrency:
-            most = min(most, max(_FEW_SLICES, rows // _LARGE_SLICE))
-        return max(1, most)
 
     def check(self) -> None:
         super().check()

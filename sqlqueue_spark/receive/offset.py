@@ -15,7 +15,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY, SourceOptions
 from sqlqueue_spark.row_set import RowSet
-from sqlqueue_spark.tables.stages.stage_table import table_of
+from sqlqueue_spark.tables.stages.stage_name import table_of
 
 #: An offset as Spark knows it.
 Json = dict[str, Any]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, dataclass, fields
 from typing import Self
+
+from sqlqueue_spark.plain_text import logger
+
+log = logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +39,15 @@ class Sent:
         """What a line says of messages that neither went out nor were repeated, each with a blank before."""
         named = {name: number for name, number in asdict(self).items() if name not in ("sent", "repeated")}
         return "".join(f" {name}={number}" for name, number in named.items() if number)
+
+    def log(self, batch: str, done: str = "sent") -> None:
+        """Log one line a batch, as a warning where messages were repeated, or have failed.
+
+        After a failure repeats are right. Else they are a sign that ids are not as unique as they should be.
+        The one line of a batch job, which has no number, is always a warning, so that it is seen.
+        """
+        level = logging.WARNING if self.repeated or self.failed or not batch else logging.INFO
+        log.log(level, "%s %s%s=%d repeated=%d%s", done, batch, done, self.sent, self.repeated, self.others)
 
     def __add__(self, other: Self) -> Self:
         names = [each.name for each in fields(self)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 
@@ -76,16 +75,6 @@ def counted(rows: Iterable[object]) -> Sent:
     return sum(
         (Sent(**{each.name: getattr(row, each.name) for each in fields(Sent)}) for row in rows), Sent()
     )
-
-
-def log_sent(which: str, sent: Sent, done: str = "sent") -> None:
-    """Log one line a batch, as a warning where messages were repeated, or have failed.
-
-    After a failure repeats are right. Else they are a sign that ids are not as unique as they should be. The
-    one line of a batch job, which has no number, is always a warning, so that it is seen.
-    """
-    level = logging.WARNING if sent.repeated or sent.failed or not which else logging.INFO
-    log.log(level, "%s %s%s=%d repeated=%d%s", done, which, done, sent.sent, sent.repeated, sent.others)
 
 
 def log_untyped(count: int) -> None:

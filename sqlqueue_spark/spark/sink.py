@@ -32,7 +32,6 @@ from sqlqueue_spark.spark.send_task import (
     STAGED_COLUMNS,
     SendTask,
     counted,
-    log_sent,
     log_untyped,
 )
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
@@ -245,7 +244,7 @@ class SqlQueueSink:
         self._counts[batch_id] = sent
         if len(self._counts) > _REMEMBERED:
             del self._counts[next(iter(self._counts))]
-        log_sent(f"batch={batch_id} ", sent, what)
+        sent.log(f"batch={batch_id} ", what)
         if (untyped := sum(each.untyped for each in done)) and not self._said_untyped:
             self._said_untyped = True
             log_untyped(untyped)

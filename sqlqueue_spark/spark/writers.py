@@ -14,7 +14,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
 from sqlqueue_spark.spark.error_boundary import sentence_first
-from sqlqueue_spark.spark.send_task import SendTask, log_sent, log_untyped
+from sqlqueue_spark.spark.send_task import SendTask, log_untyped
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 
 try:
@@ -67,7 +67,7 @@ class _Writer:
         :param which: the batch, in front of the figures in the line.
         """
         done = [each for each in messages if isinstance(each, _Committed)]
-        log_sent(which, sum((each.sent for each in done), Sent()))
+        sum((each.sent for each in done), Sent()).log(which)
         if untyped := sum(each.untyped for each in done):
             log_untyped(untyped)
         cleaner.clean_when_due(self._task.destinations.having_outboxes())

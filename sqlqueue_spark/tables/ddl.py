@@ -15,7 +15,8 @@ from sqlqueue_spark.tables import queue_shape, queue_table
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.database_facts import database, schema_exists
 from sqlqueue_spark.tables.stages.stage import Stage
-from sqlqueue_spark.tables.stages.stage_table import StageTable, table_named
+from sqlqueue_spark.tables.stages.stage_name import table_named
+from sqlqueue_spark.tables.stages.stage_table import StageTable
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
 
 log = logger(__name__)

@@ -22,7 +22,7 @@ from sqlqueue_spark.receive.offset import INITIAL, to_json
 from sqlqueue_spark.send import Destinations, prepare, seal, stage
 from sqlqueue_spark.tables.stages.stage import Run, Stage
 from sqlqueue_spark.tables.stages.stage_mark import Mark
-from sqlqueue_spark.tables.stages.stage_table import table_of
+from sqlqueue_spark.tables.stages.stage_name import table_of
 from tests.support import tampering
 from tests.support.driver import STEPS, at_step, crash
 from tests.support.forwarding import NAME, STAGE, forwarding, staged

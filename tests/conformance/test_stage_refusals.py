@@ -12,7 +12,7 @@ from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.send import Destinations, seal, stage
 from sqlqueue_spark.tables.stages.stage import Run, Stage
-from sqlqueue_spark.tables.stages.stage_table import table_named
+from sqlqueue_spark.tables.stages.stage_name import table_named
 from tests.support import tampering
 from tests.support.driver import at_step
 from tests.support.forwarding import NAME, forwarding, staged

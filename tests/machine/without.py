@@ -19,7 +19,7 @@ from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
-from sqlqueue_spark.receive.holding import relock
+from sqlqueue_spark.receive.holding import unfinished_batch
 from sqlqueue_spark.receive.holding.settling import OpenClaim, Settling
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
@@ -238,7 +238,7 @@ def neighbours_that_go() -> Iterator[None]:
 @contextlib.contextmanager
 def every_queue_of_a_batch() -> Iterator[None]:
     """What is left of a batch over several queues is looked for in the first of them."""
-    again = relock.locked_again
+    again = unfinished_batch.locked_again
 
     def of_the_first(session: QueueSession, wanted: Sequence[Offset]) -> list[QueueRows]:
         return again(session, wanted[:1])

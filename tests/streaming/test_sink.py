@@ -64,7 +64,7 @@ def refusal(action):
 
 @pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
 def test_a_batch_called_again_sends_nothing_and_says_so(spark, engine, queue, sent, outbox, caplog):
-    caplog.set_level("INFO", "sqlqueue_spark.spark.send_task")
+    caplog.set_level("INFO", "sqlqueue_spark.send.sent")
     sink = SqlQueueSink(
         url=engine.url, queue="orders", endpoint="Sales", outbox=outbox, messageType="Sales.Placed"
     )

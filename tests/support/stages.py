@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.tables.stages.stage import Stage
-from sqlqueue_spark.tables.stages.stage_table import table_of
+from sqlqueue_spark.tables.stages.stage_name import table_of
 from tests.support.engines import Engine
 from tests.support.forwarding import NAME
 from tests.support.sending import options

@@ -408,38 +408,3 @@ def test_where_one_queue_is_wanted_several_are_refused():
         ConfigurationError, match=r"one queue can be named, and not several \(a, b\); give its address"
     ):
         _ = SourceOptions.parse({**URL, "queues": '["a", "b"]'}).one_queue
-
-
-@pytest.mark.parametrize(
-    "rows, slices",
-    [
-        (10, 1),
-        (39_999, 1),
-        (79_999, 3),
-        (100_000, 4),
-        (624_999, 4),
-        (625_000, 5),
-        (1_000_000, 8),
-        (5_000_000, 8),
-    ],
-)
-def test_a_batch_has_more_than_four_slices_only_where_they_are_large(rows, slices):
-    assert SourceOptions.parse({"url": "postgresql://h/d", "queue": "q"}).slices(rows) == slices
-
-
-@pytest.mark.parametrize("cores", range(1, 9))
-def test_fewer_cores_never_mean_more_slices(cores):
-    """The jobs say the number of cores by maxConcurrency."""
-    given = {"url": "postgresql://h/d", "queue": "q"}
-    by_default = SourceOptions.parse(given)
-    on_few = SourceOptions.parse({**given, "maxConcurrency": str(cores)})
-    for rows in (10, 79_999, 100_000, 140_000, 624_999, 625_000, 1_000_000):
-        assert on_few.slices(rows) == min(cores, by_default.slices(rows))
-
-
-def test_who_sets_the_slices_has_them():
-    at = {"url": "postgresql://h/d", "queue": "q"}
-    few = SourceOptions.parse({**at, "minMessagesPerPartition": "50"})
-    assert [few.slices(rows) for rows in (99, 300, 1_000_000)] == [1, 6, 8]
-    many = SourceOptions.parse({**at, "maxConcurrency": "64"})
-    assert [many.slices(rows) for rows in (39_999, 500_000, 5_000_000)] == [1, 25, 64]

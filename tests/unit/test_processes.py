@@ -12,7 +12,7 @@ if sys.argv[1:]:
 from sqlqueue_spark.spark.processes import log_to_stderr
 log_to_stderr()
 log_to_stderr()
-logging.getLogger("sqlqueue_spark.spark.send_task").info("sent batch=7 sent=90 repeated=10")
+logging.getLogger("sqlqueue_spark.send.sent").info("sent batch=7 sent=90 repeated=10")
 logging.getLogger("py4j").info("not ours")
 """
 
@@ -32,7 +32,7 @@ def said(level, *arguments):
 @pytest.mark.parametrize("level", ["INFO", "info", "debug"])
 def test_a_level_is_followed_and_each_line_comes_once(level):
     (line,) = said(level).splitlines()
-    assert line.endswith(" INFO sqlqueue_spark.spark.send_task: sent batch=7 sent=90 repeated=10")
+    assert line.endswith(" INFO sqlqueue_spark.send.sent: sent batch=7 sent=90 repeated=10")
 
 
 @pytest.mark.parametrize("level", [None, "", "warning"])

@@ -15,10 +15,11 @@ from sqlqueue_spark.engines.open_connection import Reader, Target
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, LockTimeout
 from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.reading import slice_reader
 from sqlqueue_spark.receive.reading.slice_reader import SliceReader
-from sqlqueue_spark.receive.reading.slices import Slice, plan
+from sqlqueue_spark.receive.reading.slices import Slice, plan, slice_count
 from sqlqueue_spark.row_set import RowSet
 
 MEGABYTE = 1 << 20
@@ -344,3 +345,38 @@ def test_slices_over_several_queues_are_taken_as_those_of_one_are():
 
 def test_without_live_rows_there_are_no_slices():
     assert plan(several([], []), 4) == []
+
+
+@pytest.mark.parametrize(
+    "rows, slices",
+    [
+        (10, 1),
+        (39_999, 1),
+        (79_999, 3),
+        (100_000, 4),
+        (624_999, 4),
+        (625_000, 5),
+        (1_000_000, 8),
+        (5_000_000, 8),
+    ],
+)
+def test_a_batch_has_more_than_four_slices_only_where_they_are_large(rows, slices):
+    assert slice_count(rows, SourceOptions.parse({"url": "postgresql://h/d", "queue": "q"})) == slices
+
+
+@pytest.mark.parametrize("cores", range(1, 9))
+def test_fewer_cores_never_mean_more_slices(cores):
+    """The jobs say the number of cores by maxConcurrency."""
+    given = {"url": "postgresql://h/d", "queue": "q"}
+    by_default = SourceOptions.parse(given)
+    on_few = SourceOptions.parse({**given, "maxConcurrency": str(cores)})
+    for rows in (10, 79_999, 100_000, 140_000, 624_999, 625_000, 1_000_000):
+        assert slice_count(rows, on_few) == min(cores, slice_count(rows, by_default))
+
+
+def test_who_sets_the_slices_has_them():
+    at = {"url": "postgresql://h/d", "queue": "q"}
+    few = SourceOptions.parse({**at, "minMessagesPerPartition": "50"})
+    assert [slice_count(rows, few) for rows in (99, 300, 1_000_000)] == [1, 6, 8]
+    many = SourceOptions.parse({**at, "maxConcurrency": "64"})
+    assert [slice_count(rows, many) for rows in (39_999, 500_000, 5_000_000)] == [1, 25, 64]

@@ -22,7 +22,7 @@ from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage
 from sqlqueue_spark.tables.stages.stage import Incomplete, Stage, Unsealed
 from sqlqueue_spark.tables.stages.stage_mark import Batch, Mark
-from sqlqueue_spark.tables.stages.stage_table import table_of
+from sqlqueue_spark.tables.stages.stage_name import table_of
 
 log = plain_text.logger(__name__)
 

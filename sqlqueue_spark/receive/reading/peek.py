@@ -13,7 +13,7 @@ from sqlqueue_spark.errors import NoRight, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.receive.claiming.queue_list import opened, shown
-from sqlqueue_spark.receive.reading.slices import Slice, Task
+from sqlqueue_spark.receive.reading.slices import Slice, Task, slice_count
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queue_table import QueueTable
@@ -101,10 +101,9 @@ def plan_rows(options: SourceOptions, rows: RowSet) -> list[Task]:
 
     table = Retry(f"looking at {options.one_queue}").retried(found)
     statement = queues.read_statement(dialect, table, "read_unexpired")
-    pieces = options.slices(len(rows))
     return [
         (Slice(statement=statement, queue=table.name, rows=piece),)
-        for piece in rows.chunks(max(1, -(-len(rows) // pieces)))
+        for piece in rows.chunks(max(1, -(-len(rows) // slice_count(len(rows), options))))
     ]
 
 
@@ -122,7 +121,7 @@ def _ranges(queue: Queue, options: SourceOptions) -> list[Task]:
         return []
     lowest, highest = ends
     width = max(1, highest - lowest + 1)
-    pieces = max(options.slices(width), -(-width // _WIDEST))
+    pieces = max(slice_count(width, options), -(-width // _WIDEST))
     firsts = [lowest + width * piece // pieces for piece in range(pieces + 1)]
     statement = queues.read_statement(queue.connection.dialect, queue.table, "read_unexpired")
     address = shown(queue.connection, queue.table.table) if options.several else ""

@@ -37,6 +37,9 @@ JOINT_SCHEMA = SCHEMA.append(pa.field("Queue", pa.string()))
 _GAP = 200
 #: A run of at least this many small rows is worth a statement of its own, and more for the rows around.
 _RUN = 1_000
+#: A slice has a fixed cost. More than four are cut only where each is large, unless options ask for more than
+#: by default. A lower ``maxConcurrency``, such as the number of cores, never leads to more slices.
+_FEW_SLICES, _LARGE_SLICE = 4, 125_000
 #: If more than one row in 500 is large, the slice has no small rows: hardly a run would be worth it.
 _FEW = 500
 
@@ -74,6 +77,15 @@ class Slice:
                 yield span.between(begin, span.last), False
 
 
+def slice_count(rows: int, options: SourceOptions) -> int:
+    """The most slices that a batch of this many rows is cut into."""
+    most = min(options.max_concurrency, rows // options.min_messages_per_partition)
+    by_default = options.min_messages_per_partition == SourceOptions.min_messages_per_partition
+    if by_default and options.max_concurrency <= SourceOptions.max_concurrency:
+        most = min(most, max(_FEW_SLICES, rows // _LARGE_SLICE))
+    return max(1, most)
+
+
 #: What one task reads, or takes: slices of one queue or of several, one after the other.
 Task = tuple[Slice, ...]
 
@@ -99,7 +111,7 @@ def tasks_of(
             witnesses=part.witnesses,
         )
         whole.append((its, part.rows.sizes))
-    pieces = options.slices(sum(len(part.rows.live) for part in parts))
+    pieces = slice_count(sum(len(part.rows.live) for part in parts), options)
     if take is None:
         return plan(whole, pieces, dialect.small_row)
     numbers = itertools.count()

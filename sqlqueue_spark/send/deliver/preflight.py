@@ -14,7 +14,7 @@ from sqlqueue_spark.send.deliver.destination_tables import Destinations, check_o
 from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, has_sent, look_for_versions
 from sqlqueue_spark.tables.stages.stage import Run, Stage
 from sqlqueue_spark.tables.stages.stage_mark import NO_BATCH, Batch
-from sqlqueue_spark.tables.stages.stage_table import table_of
+from sqlqueue_spark.tables.stages.stage_name import table_of
 
 log = logger(__name__)
 

@@ -25,7 +25,7 @@ from sqlqueue_spark.send.deliver.sends_once import SendsOnce
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.stages.stage import Run, Stage
-from sqlqueue_spark.tables.stages.stage_table import table_of
+from sqlqueue_spark.tables.stages.stage_name import table_of
 
 log = logger(__name__)
 

@@ -1,4 +1,4 @@
-"""The table of a stage, ``<stream>.Outgoing``: its name, its creation, and how its rows reach their
+"""The table of a stage, ``<stream>.Outgoing``: its creation, and how its rows reach their
 destinations.
 
 Rows go out when a batch is settled, or as a rehearsal. The sink rehearses before it seals the stage, in a
@@ -14,7 +14,6 @@ from dataclasses import replace
 from sqlqueue_spark.engines.connection import Connection
 from sqlqueue_spark.engines.dialect import Load
 from sqlqueue_spark.engines.driver_errors import Doing
-from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
@@ -30,32 +29,10 @@ from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.insert import Inserter, filled
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
+from sqlqueue_spark.tables.stages.stage_name import SUFFIX
 from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
 log = logger(__name__)
-
-#: A stage's name is its stream's and this. A name has at most 63 bytes on PostgreSQL, the index's too.
-_SUFFIX = ".Outgoing"
-_LONGEST_STREAM = 40
-
-
-def table_of(options: SourceOptions | SinkOptions) -> Table:
-    """The table of a stream's stage, by the options of an atomic pipeline. Errors as :func:`table_named`."""
-    assert options.stream is not None, "the options were checked"
-    return table_named(options.stream, options.default_schema or dialect_of(options.url).default_schema)
-
-
-def table_named(stream: str, schema: str) -> Table:
-    """The table of a stream's stage.
-
-    :raises ConfigurationError: the name is too long for a table's.
-    """
-    if len(stream.encode()) > _LONGEST_STREAM:
-        raise ConfigurationError(
-            f"The option stream is {stream!r}, which is longer than the {_LONGEST_STREAM} bytes that leave "
-            f"room for the name of the table {stream}{_SUFFIX}; shorten it."
-        )
-    return Table(table=stream + _SUFFIX, schema=schema)
 
 
 class Gone(QueueError):
@@ -88,7 +65,7 @@ class StageTable(BaseTable):
         return self.connection.dialect.table(replace(table, catalog=None))
 
     def needed(self, *, writing: bool) -> str:  # noqa: ARG002 -- who uses a stage does both
-        stream = self.table.table.removesuffix(_SUFFIX)
+        stream = self.table.table.removesuffix(SUFFIX)
         return (
             "a stage needs SELECT, INSERT and UPDATE on its table, and TRUNCATE (on SQL Server ALTER) to "
             f"be emptied; {remedy_command(self.connection.dialect, RECEIVER, '--stream', stream)} writes "
