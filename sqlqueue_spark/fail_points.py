@@ -5,8 +5,6 @@ variable ``SQLQUEUE_AT_STEP``. Each process that reaches a step then calls this 
 and the function may kill the process.
 """
 
-from __future__ import annotations
-
 import os
 import pkgutil
 

@@ -6,8 +6,6 @@ leniently as .NET endpoints read them: a value that is no string comes as its JS
 ``null``, empty text and NULL are no headers. The columns come with names, such as ``MessageId``.
 """
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from pyspark.sql import Column, DataFrame

@@ -5,8 +5,6 @@ line of a log, an escape sequence or an 8-bit control steers a terminal, and a b
 in another order. A url in the wrong place is known by its looks, and refused without being repeated.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The version of this package: what it writes into outbox tables as well. And what it needs of others."""
 
-from __future__ import annotations
-
 __version__ = "0.3.0"
 
 

@@ -4,8 +4,6 @@ The url comes from the command line or from the environment. The shell waits for
 within a second or is empty. Errors are not shown.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Lists the tables of this package in a database, with their rows and the age of the oldest message."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta

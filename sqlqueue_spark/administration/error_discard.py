@@ -4,8 +4,6 @@ A batch is written to the file, and the file is synced, in the transaction that 
 interruption each message is in the file, in the queue, or in both.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

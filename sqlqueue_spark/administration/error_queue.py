@@ -4,8 +4,6 @@
 :meth:`ErrorQueue.take_out`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Administers subscriptions: subscribes a queue to events, unsubscribes it, and lists subscriptions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -5,8 +5,6 @@ destination that takes nothing (a table that is missing, in another database, wi
 rows in the error queue; the others go.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ Counting stops at the first row too many. The age of a message comes from its he
 tables have no column that tells when a row was inserted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 

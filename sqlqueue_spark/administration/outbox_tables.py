@@ -1,7 +1,5 @@
 """Administers outbox tables: creates, cleans and measures them, without blocking senders."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass

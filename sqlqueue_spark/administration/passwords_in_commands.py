@@ -3,8 +3,6 @@
 All users of a machine can read the command lines there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

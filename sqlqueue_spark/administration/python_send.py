@@ -1,7 +1,5 @@
 """``sqlqueue_spark.send``: sends messages from a Python program, as the command ``sqlqueue send`` does."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from datetime import timedelta

@@ -5,8 +5,6 @@ numbers are remembered for a while and looked for again (:class:`Gaps`). Late ro
 appear. A row that was received before the follower saw it is not yielded.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta

@@ -4,8 +4,6 @@ Headers are not indexed, so a filter reads the headers of a few hundred rows a s
 the selected rows only. At most one page is held in memory.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The commands of ``sqlqueue``, each a few lines over :mod:`sqlqueue_spark.administration.queue_tables`."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any

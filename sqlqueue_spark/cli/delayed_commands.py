@@ -1,7 +1,5 @@
 """The commands of ``sqlqueue delayed``, over :mod:`sqlqueue_spark.administration.delayed_tables`."""
 
-from __future__ import annotations
-
 import signal
 import threading
 

@@ -1,7 +1,5 @@
 """The commands of ``sqlqueue errors``: list, show, retry and discard."""
 
-from __future__ import annotations
-
 import functools
 from collections import deque
 from collections.abc import Iterable, Iterator

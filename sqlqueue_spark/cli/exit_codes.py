@@ -1,7 +1,5 @@
 """How commands begin and end: shell completion, errors as one sentence, exit codes, and a missing Spark."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

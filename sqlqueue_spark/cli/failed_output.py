@@ -1,7 +1,5 @@
 """What ``sqlqueue errors`` prints: rows of an error queue and what was done with them, as text or JSON."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any

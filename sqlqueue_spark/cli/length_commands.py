@@ -1,7 +1,5 @@
 """The command ``sqlqueue length``: how much a queue holds, or, as a probe, whether that is too much."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import click

@@ -1,7 +1,5 @@
 """The options that lead to a database, and the question for a password that is lacking."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A body that is UTF-8 text is printed as text, any other in hexadecimal digits. T
 escaped. On a terminal, table lines are no wider than it is.
 """
 
-from __future__ import annotations
-
 import codecs
 import enum
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The commands of ``sqlqueue outbox``, over :mod:`sqlqueue_spark.administration.outbox_tables`."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import click

@@ -3,8 +3,6 @@
 Only this module writes to stdout and stderr for a command.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta

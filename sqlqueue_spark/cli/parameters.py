@@ -1,7 +1,5 @@
 """The arguments and options that several commands share, and questions to the user."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The command ``sqlqueue peek``: shows the messages that are in a queue, or those that arrive."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from itertools import islice

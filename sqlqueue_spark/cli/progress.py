@@ -1,7 +1,5 @@
 """Shows the progress of work: a bar while it lasts, and how much was done in a line if it ends early."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The command ``sqlqueue send``: sends one message, a load, or the lines of a file or of standard input."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

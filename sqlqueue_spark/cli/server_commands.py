@@ -1,7 +1,5 @@
 """The commands of ``sqlqueue server``, over :mod:`sqlqueue_spark.embedded.kept_server`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path

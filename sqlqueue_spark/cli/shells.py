@@ -5,8 +5,6 @@ it passes the whole line instead. It replaces only the last piece, which is the 
 https://www.gnu.org/software/bash/manual/html_node/Programmable-Completion.html
 """
 
-from __future__ import annotations
-
 import os
 
 import click

@@ -1,7 +1,5 @@
 """The commands about subscriptions, over :mod:`sqlqueue_spark.administration.event_subscriptions`."""
 
-from __future__ import annotations
-
 import click
 
 from sqlqueue_spark.administration import event_subscriptions

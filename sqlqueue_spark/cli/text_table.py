@@ -4,8 +4,6 @@ Where a terminal is too narrow, the last columns stand below, as many beside one
 texts are wrapped.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import textwrap

@@ -4,8 +4,6 @@ Every step is a command that the reader could type, shown before it runs. The se
 checkpoint stay in one folder, so that a second run goes on where the first one ended.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

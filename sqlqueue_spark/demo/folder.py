@@ -1,7 +1,5 @@
 """The folder of a demo: one demo at a time runs in it, and only its owner can read the urls in it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """A command of a demo is shown as a reader could type it, then run with the Spark of this installation."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

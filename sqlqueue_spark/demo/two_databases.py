@@ -5,8 +5,6 @@ billing's and the answers back. Meanwhile billing's server is killed and started
 servers run on, for the reader to look; a demo that fails or is interrupted leaves none.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

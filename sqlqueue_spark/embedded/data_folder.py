@@ -6,8 +6,6 @@ it is the server's. Another user could also lead us on the way to the folder. So
 alone may write.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import stat

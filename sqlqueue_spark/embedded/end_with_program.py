@@ -1,7 +1,5 @@
 """A server that a program has started ends with it, also by kill -9: a shell waits for the program's end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

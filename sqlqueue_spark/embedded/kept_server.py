@@ -5,8 +5,6 @@ which its owner alone reads, and a file that says whose folder this is. Nothing 
 other things, and nothing else is removed.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

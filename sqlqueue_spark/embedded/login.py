@@ -4,8 +4,6 @@ Without that, every user of the machine could be the server's superuser, and run
 user.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -3,8 +3,6 @@
 ``SQLQUEUE_POSTGRESQL_BIN`` names the folder of another version's programs, 13 or later, for the tests.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import os

@@ -6,8 +6,6 @@ JDBC nor a worker on TCP can reach. For root the server runs as the user ``pgser
 It asks for a password (:mod:`sqlqueue_spark.embedded.login`). It runs on Linux and macOS.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import re

@@ -1,7 +1,5 @@
 """The processes of a server and those connected to it, as the machine shows them: no login is needed."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

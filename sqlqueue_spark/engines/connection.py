@@ -15,7 +15,7 @@ from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.engines.tokens import token_of
 from sqlqueue_spark.errors import ConnectionLost, LockTimeout, RowsHeld, SqlQueueError
-from sqlqueue_spark.messages.arrow import pa
+from sqlqueue_spark.messages.arrow import pa, pc
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 
@@ -355,7 +355,8 @@ def _column(batch: pa.RecordBatch, wanted: pa.Field) -> pa.Array:
     if wanted.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, wanted.type)
     column = batch.column(wanted.name)
-    return column if column.type == wanted.type else column.cast(wanted.type)
+    cut = pc.CastOptions(wanted.type, allow_time_truncate=True)  # datetime2 has seven decimals
+    return column if column.type == wanted.type else column.cast(options=cut)
 
 
 def _milliseconds(time: timedelta) -> int:

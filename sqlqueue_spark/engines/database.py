@@ -1,7 +1,5 @@
 """What every engine answers, even one that only keeps outboxes: quoted names, statements, outbox tables."""
 
-from __future__ import annotations
-
 import functools
 import json
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """How long we wait for a database that gives way, and when the log says so."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

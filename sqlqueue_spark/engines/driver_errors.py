@@ -1,7 +1,5 @@
 """Translates driver errors: each becomes a sentence with the remedy, in which passwords are masked."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from enum import Enum

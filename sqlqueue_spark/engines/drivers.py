@@ -4,8 +4,6 @@ Each function that looks says in a few words what it found. It raises an :class:
 is not there or cannot be loaded.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """Where a url leads: the hosts and ports that a connection would try, found without any driver."""
 
-from __future__ import annotations
-
 import re
 from urllib.parse import parse_qs, unquote
 

@@ -1,7 +1,5 @@
 """Opens connections to databases; it imports an engine's driver only when a connection needs it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module

@@ -10,8 +10,6 @@ numbers, or NULL.
 What several statements of an engine say alike stands below ``-- shared: message``, and in them ``{message}``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Microsoft Entra tokens for a login: a provider gives one for each new connection, as tokens expire."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

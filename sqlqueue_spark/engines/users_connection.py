@@ -3,8 +3,6 @@
 Its driver is recognised, and the driver's errors pass through. We never commit, roll back or close it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping

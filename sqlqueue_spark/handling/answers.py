@@ -3,8 +3,6 @@
 Formats: the headers of NServiceBus, as its replies and sends from a handler have them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring as _quoted

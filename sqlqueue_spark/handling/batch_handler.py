@@ -1,7 +1,5 @@
 """Handles the messages of a record batch one after the other, in this process."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 

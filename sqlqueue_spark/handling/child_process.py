@@ -5,8 +5,6 @@ child sends the outcomes back in the same way. A few bytes of shared memory tell
 child handles, and until when.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

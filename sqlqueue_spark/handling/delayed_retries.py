@@ -4,8 +4,6 @@ Format: the delayed retries of NServiceBus, whose header ``NServiceBus.Retries``
 message was tried again stands in the message, so the answer is the same whenever its batch runs again.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from pyspark.sql import DataFrame

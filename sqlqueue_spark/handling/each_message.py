@@ -1,7 +1,5 @@
 """``each_message``: a transform of a frame that calls a Python function for each message."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Calls a handler for a message, and calls it again at once when it fails."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """The columns of outcomes: what each received message sends, or why it failed, and when it was handled."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime

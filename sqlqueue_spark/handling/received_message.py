@@ -1,7 +1,5 @@
 """A message as a handler sees it, made of a row of the source."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ traceback of Python that is an arbitrary line of source code. So the first line 
 ``   at shop.orders.place() in /jobs/orders.py:line 7``. The traceback has no frames of ours.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """Finds what stops or slows .NET endpoints: a subscription, a publication, an open transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ All generations of queue tables in the field are accepted: clustered or heap, wi
 CorrelationId and ReplyToAddress, with either text type for Headers, with further columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Tells how a queue table is set up and what that means, without judging it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

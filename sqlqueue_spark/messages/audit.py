@@ -3,8 +3,6 @@
 Format: the headers that NServiceBus endpoints write into the copies for the audit instance of ServiceControl.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from sqlqueue_spark.messages.acknowledgement import ACKNOWLEDGEMENT_SENT

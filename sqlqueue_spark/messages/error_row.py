@@ -1,7 +1,5 @@
 """A row of an error queue, as its headers tell it, and the choice of some of these rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta

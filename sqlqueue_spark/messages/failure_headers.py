@@ -6,8 +6,6 @@ name the host and the endpoint in which it failed stay, until it is processed ag
 Format: the failure headers of NServiceBus, FailedQ among them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

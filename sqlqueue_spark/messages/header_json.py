@@ -5,8 +5,6 @@ boolean is a text, and a value ``null`` is no header. ``[]``, ``{}``, ``null``, 
 headers. All else is poison: it is passed on as it is, and is never an error here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Container, Iterable, Mapping

@@ -4,8 +4,6 @@ Format: https://docs.particular.net/nservicebus/hosting/override-hostid. A .NET 
 machine and its path, or of two names. Ours is made of two names: those of the endpoint and the machine.
 """
 
-from __future__ import annotations
-
 import functools
 import socket
 import uuid

@@ -3,8 +3,6 @@
 Formats: the headers and times of NServiceBus.
 """
 
-from __future__ import annotations
-
 import functools
 from datetime import UTC, datetime, timedelta
 

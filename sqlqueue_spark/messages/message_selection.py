@@ -1,7 +1,5 @@
 """A choice of messages of a queue: by their type, their id and their headers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from sqlqueue_spark.messages.header_json import parse_headers

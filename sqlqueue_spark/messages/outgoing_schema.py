@@ -4,8 +4,6 @@ This module imports Arrow at once. Modules that do without Arrow import this one
 it.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from sqlqueue_spark.messages.message import RECOVERABLE

@@ -5,8 +5,6 @@ endpoint does: a JSON object whose values are strings or ``null``, with nothing 
 that is longer than its columns stops its reading.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

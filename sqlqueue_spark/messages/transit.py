@@ -7,8 +7,6 @@ in the sink (``send/compose/outcome_builder.py``). A message that is only stored
 is passed on by the sink. No handler is called for either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from sqlqueue_spark.errors import ConfigurationError

@@ -9,8 +9,6 @@ the wait does not begin anew. ``sqlqueue.WaitsFor`` names the option that leads 
 ForwardDestination stands behind it.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """What to say to a misspelled name: the nearest name that is known."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

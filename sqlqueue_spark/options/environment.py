@@ -4,8 +4,6 @@
 letter; a command may name another database of the same server.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ Parsing, "did you mean", the tables of docs/options.md, ``sqlqueue options`` and
 Names are camelCase outside and snake_case here; outside they are case-insensitive, as Spark's are.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A module that an option names, in ``module:function``."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

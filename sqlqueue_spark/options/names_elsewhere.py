@@ -3,8 +3,6 @@
 Sources: Spark's guide to its Kafka connector, to its JDBC data source, and Delta Lake's to streaming.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 #: The option that a name means, by the name in lower case.

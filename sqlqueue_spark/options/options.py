@@ -1,7 +1,5 @@
 """Every option of the package, by what it is given to: any connection, the source, the sink."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

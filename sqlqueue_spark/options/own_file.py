@@ -3,8 +3,6 @@
 In a folder such as /tmp another user may have made a link to a file of ours, or a file of that name.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

@@ -7,8 +7,6 @@ that batch, and locks again what is left of the claim, as in a replay. Before th
 what is on a stage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from sqlqueue_spark.receive.offset import Offset

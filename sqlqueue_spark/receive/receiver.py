@@ -11,8 +11,6 @@ Spark may call twice, late or never: every method is harmless when repeated. The
 is None. In mode ``none`` no claim is made: see :mod:`sqlqueue_spark.receive.claiming.destructive_look`.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time

@@ -1,7 +1,5 @@
 """What became of the messages of a chunk, a task or a batch."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import asdict, dataclass, fields
 from typing import Self

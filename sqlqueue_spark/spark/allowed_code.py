@@ -7,8 +7,6 @@ a driver takes from the machine, and that is switched off. SQL cannot change the
 by ``SET`` either: it is no configuration of Spark.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Collection

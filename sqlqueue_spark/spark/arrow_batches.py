@@ -4,8 +4,6 @@
 than 2 GB, and timestamps come in the zone of the session.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pyarrow as pa

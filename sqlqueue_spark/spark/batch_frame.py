@@ -1,7 +1,5 @@
 """What the sink asks of a batch's frame: its columns and addresses, its number, if it is computed again."""
 
-from __future__ import annotations
-
 import uuid
 import weakref
 from collections.abc import Mapping

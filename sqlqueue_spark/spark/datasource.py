@@ -1,7 +1,5 @@
 """``format("sqlqueue")``: hands Spark the reader or the writer that it asks for."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import ClassVar
 from weakref import WeakKeyDictionary

@@ -4,8 +4,6 @@ Read in the sources of Spark 4.0, 4.1 and 4.2: ``DataStreamWriter``, ``DataSourc
 ``CREATE VIEW … USING``) and ``V2SessionCatalog``. Spark Connect and the sinks of pipelines call the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from sqlqueue_spark.errors import ConfigurationError

@@ -4,8 +4,6 @@ Spark copies what its Python processes print of an error into the message of its
 and Python shows the stack trace in it once more. With ``SQLQUEUE_LOG=DEBUG`` the stack traces stay.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import logging

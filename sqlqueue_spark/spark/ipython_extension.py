@@ -1,7 +1,5 @@
 """``%load_ext sqlqueue_spark``: a notebook shows what is wrong in one sentence above the stack trace."""
 
-from __future__ import annotations
-
 import sys
 from types import TracebackType
 from typing import Any

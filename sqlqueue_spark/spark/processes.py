@@ -2,8 +2,6 @@
 reader.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import logging

@@ -1,7 +1,5 @@
 """The readers of ``format("sqlqueue")``: translate between Spark and the receiver; decide nothing."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable, Iterator

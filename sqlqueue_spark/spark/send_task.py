@@ -1,7 +1,5 @@
 """What a task of a sink or a writer does with its rows, and what is logged of what all tasks did."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 

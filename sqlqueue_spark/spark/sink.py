@@ -1,7 +1,5 @@
 """``SqlQueueSink``: translates between ``foreachBatch`` and the sender; decides nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal, Never, Self

@@ -3,8 +3,6 @@
 Spark hands no filter on to ``format("sqlqueue")``, so a reader of few rows of a queue would read all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession

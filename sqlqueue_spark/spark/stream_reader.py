@@ -1,7 +1,5 @@
 """The stream's reader for Spark 4.2 and later: that Spark says how far it is and how much it wants."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pyspark.sql.streaming.datasource import (

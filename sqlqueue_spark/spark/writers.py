@@ -1,7 +1,5 @@
 """The writers of ``format("sqlqueue")``, for batch jobs and streams: between Spark and the sender."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ table that no option names is looked at in each transaction that inserts into it
 code out until the commit. The option ``allowedDestinations`` widens or narrows what may be reached.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """A table beside the queues: how it is created, how its statements run, which rights they need."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """What is known of a database apart from its tables: name and clock, its server, open transactions."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Creates queues, stages, outboxes and other tables that are missing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 

@@ -4,8 +4,6 @@ An id and the work that is done because of it are committed together. So the wor
 however often it is tried. The tables are those of the .NET persistence, with which one may be shared.
 """
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Forgets old message ids, in the background of the process that sends, and never holds it up."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable

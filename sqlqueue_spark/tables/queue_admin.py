@@ -1,7 +1,5 @@
 """Administers a queue table: tells how it is made, looks into it and empties it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property

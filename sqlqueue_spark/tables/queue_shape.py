@@ -1,7 +1,5 @@
 """Whether a table has the columns of a queue: which it lacks, and which have another type."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 

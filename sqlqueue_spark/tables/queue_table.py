@@ -1,7 +1,5 @@
 """Which table an address means: finds it in the catalogue, and tells what is there instead."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

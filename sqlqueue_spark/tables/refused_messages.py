@@ -1,7 +1,5 @@
 """Finds out which messages a table refuses, so that these fail alone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar

@@ -4,8 +4,6 @@ The rights of a role follow from the statements that the role runs. ``rights.sql
 one a line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

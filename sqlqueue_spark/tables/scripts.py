@@ -1,7 +1,5 @@
 """Scripts for a database administrator to run: nothing here needs a connection."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Unpack
 

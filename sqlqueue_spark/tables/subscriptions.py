@@ -5,8 +5,6 @@ endpoint and type. A type is its full name, without its assembly. An address sta
 form (:meth:`Table.full_address`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Counts the rows after each insert: a trigger or a rule may swallow some and report no error."""
 
-from __future__ import annotations
-
 from sqlqueue_spark.errors import QueueError
 
 

@@ -8,8 +8,6 @@ its count through :func:`check_went_in`. On SQL Server a trigger INSTEAD OF the 
 the server counts its rows as inserted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The tables of a database that belong to queues: recognised by their columns, counted, with their age."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

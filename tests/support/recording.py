@@ -122,7 +122,8 @@ class Recorder:
         self._log = folder / "log"
         self._log.touch()
         file = folder / "answers"
-        file.write_text("".join(f"{line}\n" for answer in answers for line in answer.lines()))
+        lines = "".join(f"{line}\n" for answer in answers for line in answer.lines())
+        file.write_bytes(lines.encode("utf-8", "surrogatepass"))
         self.url = f"Driver={library};Server=nowhere;Database=shop;Log={self._log};Answers={file}"
 
     def executions(self) -> list[Execution]:

@@ -6,14 +6,17 @@ The real arrow-odbc and pyodbc read them, by way of the real reader, from an ODB
 
 import importlib.util
 import sys
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 
+from sqlqueue_spark.engines.connection import under
 from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 from sqlqueue_spark.engines.open_connection import Target, open_reader
+from sqlqueue_spark.engines.sqlserver import connection
 from sqlqueue_spark.engines.sqlserver.login_and_tls import session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_ROWS
 from sqlqueue_spark.engines.statements import Statement
@@ -326,3 +329,22 @@ def test_arrow_odbc_may_lack_its_library(libraries, tmp_path, monkeypatch):
     for module in ("sqlqueue_spark.engines.sqlserver.block_reader", "arrow_odbc"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     assert kind_of_reader(Recorder(libraries[0], tmp_path).url) == "RowReader"
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_half_of_a_character_keeps_no_row_back(opened, small, monkeypatch):
+    """The server takes any text as nvarchar. It comes with a sign in its place, whichever way it is read."""
+    monkeypatch.setattr(connection, "_met_halves", threading.Event())
+    rows = [message(1, headers='{"a":"x\ud83d"}'), message(2, headers='{"a":"\N{GRINNING FACE}\ude00"}')]
+    if not small:  # a connection that cannot read it is given up, as one that was lost
+        with pytest.raises(ConnectionLost):
+            read(opened(rows)[0], 1, 2, small=False)
+    found = [row[5] for row in read(opened(rows)[0], 1, 2, small=small)]
+    assert found == ['{"a":"x\ufffd"}', '{"a":"\N{GRINNING FACE}\ufffd"}']
+
+
+def test_a_time_of_seven_decimals_has_six_in_spark():
+    """The column Expires may be a datetime2, whose blocks come in nanoseconds."""
+    block = pa.record_batch({"Expires": pa.array([1_234_567_890_123_456_700], pa.timestamp("ns"))})
+    wanted = pa.schema([SCHEMA.field("Expires")])
+    assert under(wanted, block)["Expires"].to_pylist() == [datetime(2009, 2, 13, 23, 31, 30, 123_456, UTC)]

@@ -1,16 +1,23 @@
 """What is sent to SQL Server, as far as it is told without one: what is bound to the statements that insert."""
 
+import contextlib
 import json
+import re
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.engines.open_connection import Target, connect
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Destinations, Sender, stage
+from sqlqueue_spark.send.waiting import delayed_mover
+from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
 from tests.support.recording import Answer, Recorder
 from tests.support.sending import composed
-from tests.support.statements import DATABASE, IDENTITY, STORAGE, TABLE_COLUMNS
+from tests.support.statements import COLUMNS, DATABASE, IDENTITY, NOW, QUEUE, STORAGE, TABLE, TABLE_COLUMNS
 
 FOUND = [STORAGE, DATABASE, IDENTITY, TABLE_COLUMNS, Answer("INSERT INTO", changed=1)]
 HEADERS = json.dumps({"NServiceBus.MessageId": "m", "count": 7, "on": True})
@@ -91,3 +98,66 @@ def test_a_trial_message_says_in_full_where_to_reply(recorder):
     queue_tables.send_load(ConnectionOptions.parse({"url": recorder.url}), "orders", count=1)
     headers, *_, reply_to = inserted(recorder)
     assert headers["NServiceBus.ReplyToAddress"] == reply_to == "Shop.Web@[dbo]@[shop]"
+
+
+def aborting(recorder):
+    """Whether XACT_ABORT is on behind each statement, of those that set it."""
+    found = []
+    for each in recorder.executions():
+        on = re.search(r"(?:IF (N'.*') = (N'.*') )?SET XACT_ABORT ON", each.text)
+        if on and on[1] == on[2]:
+            found.append(True)
+        elif "SET XACT_ABORT OFF" in each.text:
+            found.append(False)
+    return found
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_end_of_an_attempt_leaves_the_one_around_it_as_it_is(library, tmp_path, fails):
+    """Else the next error there would end the transaction, and free the rows of a batch that is done."""
+    recorder = Recorder(library, tmp_path, [Answer("XACT_STATE", "i", [[1]])])
+    with connect(Target(url=recorder.url)) as connection, connection.transaction():
+        with connection.attempt():
+            with contextlib.suppress(QueueError), connection.attempt():
+                if fails:
+                    raise QueueError("refused")
+            assert aborting(recorder) == [True, False, False]
+        assert aborting(recorder) == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    "address, chosen",
+    [("orders", True), ("Orders", True), ("ORDERS@[dbo]@[shop]", True), ("billing", False)],
+)
+def test_a_queue_that_an_option_names_is_chosen_however_a_message_spells_it(recorder, address, chosen):
+    """Else the look at a stranger's table would also hold back what the option sends there."""
+    destinations = Destinations(SinkOptions.parse({"url": recorder.url, "queue": "orders", "outbox": "none"}))
+    place = destinations.places.destination(address)
+    with connect(Target(url=recorder.url)) as connection:
+        assert destinations.at(place, address, lambda _: connection).chosen is chosen
+
+
+def test_a_delayed_message_stays_whole_in_a_queue_of_a_code_page(library, tmp_path):
+    """The server counts an astral character as two."""
+    before, end = (
+        '{"a":"\N{GRINNING FACE}\N{GRINNING FACE}"',
+        ',"NServiceBus.SqlServer.ForwardDestination":"orders"}',
+    )
+    recorder = Recorder(
+        library,
+        tmp_path,
+        [
+            Answer("NULL, d.Headers", "www", [["7", None, before + end]]),
+            Answer("@left, @sent", "ii", [[1, 1]]),
+        ],
+    )
+    due = Due("7", len(before) + 2, end, NOW)
+    columns = tuple(
+        each._replace(type="varchar(max)") if each.name == "Headers" else each for each in COLUMNS
+    )
+    with connect(Target(url=recorder.url)) as connection:
+        to = replace(QUEUE, columns=columns)
+        delayed_mover._move(DelayedTable(connection, TABLE), to, [Forwarded(due, due.before, "}")])
+    (sent,) = [each for each in recorder.executions() if "@left" in each.text]
+    ((_, _, _, kept, headers),) = json.loads(str(sent.bound[0].value))
+    assert (kept, json.loads(headers)) == (0, json.loads(before + "}"))

@@ -1,7 +1,5 @@
 """MySQL 8 and MariaDB 10.6 and later: outbox tables only."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 from sqlqueue_spark.engines.database import Database

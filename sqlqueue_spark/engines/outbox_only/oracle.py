@@ -1,7 +1,5 @@
 """Oracle 12.2 and later: outbox tables only."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib import resources
 

@@ -6,8 +6,6 @@ not say it takes from this machine: a password, a certificate, a Kerberos ticket
 https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path

@@ -13,8 +13,6 @@ in its session.
 The readers of workers ask nothing: Spark's driver has come the same way before, to plan what they read.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 import psycopg

@@ -7,8 +7,6 @@ password, stays in memory.
 https://www.postgresql.org/docs/current/libpq-control.html#LIBPQ-PQTRACE
 """
 
-from __future__ import annotations
-
 import os
 import re
 import select

@@ -4,8 +4,6 @@ pyodbc fetches each value by itself, because a ``(max)`` column may hold anythin
 of a known width, into which the driver writes hundreds of rows at once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping

@@ -1,9 +1,8 @@
 """SQL Server over pyodbc."""
 
-from __future__ import annotations
-
 import contextlib
 import re
+import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from sqlqueue_spark.engines.drivers import check_opens
 from sqlqueue_spark.engines.sqlserver.login_and_tls import CONNECT_SECONDS, Login, explain, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
+from sqlqueue_spark.errors import ConnectionLost
 
 #: Without pooling, closing a connection ends its session and frees what the session holds. By default pyodbc
 #: lets the driver manager keep the connection.
@@ -32,6 +32,9 @@ _NVARCHAR_MAX: Type = (pyodbc.SQL_WVARCHAR, 0, 0)
 #: UTF-8 refuses ntext (https://github.com/mkleehammer/pyodbc/issues/835). FreeTDS gets it all the same,
 #: because it takes no size of 0.
 _NTEXT = None
+#: The server keeps half of an astral character, for which pyodbc raises an error. When a process has met one,
+#: its next connections replace it, as arrow-odbc does.
+_met_halves = threading.Event()
 _LOGIN_FAILED = 18456
 #: https://learn.microsoft.com/sql/t-sql/functions/rowcount-transact-sql
 _COUNT = ";\nSELECT @@ROWCOUNT"
@@ -48,6 +51,8 @@ class SqlServerConnection(Connection):
         login = Login.of(target, installed)
         self._long_text = _NTEXT if login.driver is not None and login.driver.is_freetds else _NVARCHAR_MAX
         self._raw = _connect(target, login, installed)
+        for wide in (pyodbc.SQL_WVARCHAR, pyodbc.SQL_WLONGVARCHAR) if _met_halves.is_set() else ():
+            self._raw.add_output_converter(wide, _whole)
         self.streaming(False)
         try:
             self.execute(session(target))
@@ -149,6 +154,10 @@ class Repeated:
         if cursor is not None:
             with contextlib.suppress(pyodbc.Error):
                 cursor.close()
+
+
+def _whole(text: bytes | None) -> str | None:
+    return None if text is None else text.decode("utf-16-le", "replace")
 
 
 def _counted(statement: Statement) -> Statement:
@@ -257,6 +266,9 @@ def _translated(
         yield
     except UnicodeEncodeError as error:  # half of a character
         explain(error, DriverError(None, None, str(error)), target, doing, connecting=connecting, token=token)
+    except UnicodeDecodeError as error:
+        _met_halves.set()
+        raise ConnectionLost(f"A text has half of a character ({doing}); it is read again.") from error
     except pyodbc.Error as error:
         sqlstate, text = error.args if len(error.args) == 2 else (None, str(error))
         # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208)

@@ -5,8 +5,6 @@ which Windows logs in as this machine; some keywords name files that are read or
 those of this machine: https://learn.microsoft.com/sql/connect/odbc/dsn-connection-string-attribute
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 

@@ -3,8 +3,6 @@
 Connections are encrypted by TLS unless the url says otherwise, and then the log warns.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import struct

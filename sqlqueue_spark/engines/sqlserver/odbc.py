@@ -6,8 +6,6 @@ Microsoft's driver (https://learn.microsoft.com/sql/connect/odbc/dsn-connection-
 ``mssql://user@host:1433/database?encrypt=yes``.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import platform

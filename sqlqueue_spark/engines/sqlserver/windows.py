@@ -7,8 +7,6 @@ fetched as fast as Spark works would hold up every session that wants a row in b
 on the whole table. So each statement reads few rows, and has ended before a row of it is handed on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 

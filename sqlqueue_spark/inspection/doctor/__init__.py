@@ -3,8 +3,6 @@
 The checks change nothing, and their texts hold no secrets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """One check: its name, whether all is well, and what it found or what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto

@@ -1,7 +1,5 @@
 """Checks the way to a queue, step by step: network, login, database, queue, rights."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Iterator

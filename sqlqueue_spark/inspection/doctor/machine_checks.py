@@ -1,7 +1,5 @@
 """Checks this machine: Python for driver and workers, Java, Spark itself, and the databases' drivers."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re

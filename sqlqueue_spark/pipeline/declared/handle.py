@@ -1,7 +1,5 @@
 """Handles each message of a stream by a Python function, which the options name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 

@@ -4,8 +4,6 @@
 these commands. How they are run: docs/running.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

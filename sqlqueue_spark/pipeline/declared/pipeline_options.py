@@ -1,7 +1,5 @@
 """Completes the options that source and sink share, and refuses those that contradict each other."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from sqlqueue_spark.errors import ConfigurationError

@@ -1,7 +1,5 @@
 """Transforms messages between two queues: by SQL over a view, by a Python function, or not at all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ archive lacks. Why, and what is known from one round to the next: docs/decisions
 After a crash the first round takes longer, and no row is copied twice.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

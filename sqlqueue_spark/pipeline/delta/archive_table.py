@@ -6,8 +6,6 @@ table must merge: appended rows are seen, but Delta does not refuse a merge beca
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -9,8 +9,6 @@ Two streams on copies of one checkpoint count alike. So each commit has a *mark*
 checkpoint's ``offsets`` say of its batch. A replay has it too.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

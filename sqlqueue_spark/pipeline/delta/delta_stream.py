@@ -1,7 +1,5 @@
 """A stream of messages goes into a Delta table, exactly once; as a job, until it is stopped."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

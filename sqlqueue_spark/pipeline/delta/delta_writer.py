@@ -9,8 +9,6 @@ sink writes it. Files are read through the JVM, so any store works that Spark ca
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -4,8 +4,6 @@ A listener that fails shows a stack trace in place of a line. So the report neve
 it shows as ``?`` or leaves out.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The configuration of a job: flags win over ``--set``, and ``--set`` over the TOML file."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Looks after waiting messages beside a job: those that are due, and those for a database that is down."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

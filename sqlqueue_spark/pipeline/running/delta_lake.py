@@ -4,8 +4,6 @@ For each user a note says where the jars of the package are, so that only the fi
 repository: to ask costs each start a second, and half a minute where there is no network.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Shows what Spark's Java says on stderr, but not what it says at every start."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

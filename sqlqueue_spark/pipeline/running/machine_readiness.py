@@ -1,7 +1,5 @@
 """Looks, before Spark starts, for what it needs on this machine: Java, Delta's package, folders to write."""
 
-from __future__ import annotations
-
 import os
 import pwd
 from collections.abc import Mapping

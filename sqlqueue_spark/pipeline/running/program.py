@@ -1,7 +1,5 @@
 """Runs a job as a command: its options come from flags and a TOML file, and an error is one sentence."""
 
-from __future__ import annotations
-
 import difflib
 import logging
 import os

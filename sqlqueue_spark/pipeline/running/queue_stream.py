@@ -1,7 +1,5 @@
 """The pieces of a pipeline: read a queue as a stream, add or drop columns, send a stream to queues."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 

@@ -3,8 +3,6 @@
 Spark takes half a minute to its first batch. What is missing is known within a second.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Sends, until stopped, what a transform makes of the messages of a queue, for the three jobs that send."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import click

@@ -1,7 +1,5 @@
 """The Spark session of a job: the one that is there, else a new one in which the settings of the user win."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

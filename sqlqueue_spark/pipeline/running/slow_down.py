@@ -5,8 +5,6 @@ a minute at most. Batches follow their duration (``adaptiveBatch``), so the next
 about a message a second, and grow again when messages succeed. The first batches fail at full size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The settings of Spark in files: those that this package brings, and the user's own."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs a query until it is done or asked to stop: it stops between two batches, and reports each."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sys

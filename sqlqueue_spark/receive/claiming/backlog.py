@@ -1,7 +1,5 @@
 """How many rows wait behind the last claim, and how old the oldest is: as last seen, less what went since."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Refuses a checkpoint that belongs to another queue, to several queues, or to another database."""
 
-from __future__ import annotations
-
 import json
 
 from sqlqueue_spark.errors import ConfigurationError

@@ -5,8 +5,6 @@ begins above the present claim's last row. So two claims of one stream never wan
 first one's connection is lost.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable

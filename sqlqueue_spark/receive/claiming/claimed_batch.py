@@ -1,7 +1,5 @@
 """One claim: the rows of every queue of a batch are locked in one open transaction, and settled in it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -14,8 +14,6 @@ batch is not taken again. A batch that was begun in another mode is finished in 
 read twice fails: its rows have gone with the first reading.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ them to a crawl. Where neighbours are seen, a claim begins behind a *headroom*: 
 rows as they take while a batch lasts, with a margin. Why these figures: docs/decisions/headroom.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

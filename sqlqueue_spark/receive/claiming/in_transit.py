@@ -6,8 +6,6 @@ claim that finds some gives its rows back, lets them be moved, and claims again,
 appear in between are locked and not claimed, and are moved the next time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ background, where the engine has a statement for it and the login the right. Why
 docs/decisions/headroom.md.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

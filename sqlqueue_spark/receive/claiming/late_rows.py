@@ -1,7 +1,5 @@
 """Where a look begins, and when it goes back for late rows."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 

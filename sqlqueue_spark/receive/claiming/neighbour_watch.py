@@ -6,8 +6,6 @@ its own. A neighbour that two looks running have seen counts: a foreign key's ch
 SELECT FOR UPDATE holds the same lock for a moment.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 

@@ -1,7 +1,5 @@
 """The next batch of a stream: the rows of each queue, whether the stream holds them or has only seen them."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

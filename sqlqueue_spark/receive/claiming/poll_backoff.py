@@ -1,7 +1,5 @@
 """When to look again at a queue that had no rows: the pauses double, so that an idle stream costs little."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from datetime import timedelta

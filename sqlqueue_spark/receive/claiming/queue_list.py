@@ -4,8 +4,6 @@ A pattern names no table, so a table of a stranger must not run code as this log
 login nor an administrator. It is looked at now, and again in each transaction that receives from it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

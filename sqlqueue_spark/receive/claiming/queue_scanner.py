@@ -1,7 +1,5 @@
 """Finds the next rows of one queue: where to look, what is left to neighbours, how long to rest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

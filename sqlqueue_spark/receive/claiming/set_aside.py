@@ -3,8 +3,6 @@
 A stream over one queue sets none aside: it ends with the error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Which queue of a stream comes first, and how many rows of a batch each may have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits

@@ -4,8 +4,6 @@ A stream has a scanner of its own for each queue, which knows where it has looke
 neighbours, and how long it rests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 Spark itself says so only when it asks for the next batch, which may be an hour later.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

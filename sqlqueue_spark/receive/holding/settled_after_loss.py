@@ -5,8 +5,6 @@ the sink had committed. Where the sink's outbox lies in the database of the queu
 tells. All other rows are free again: they come in later batches, and the outboxes drop what they know.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from sqlqueue_spark.messages.origin import Origin

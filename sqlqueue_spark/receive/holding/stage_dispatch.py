@@ -5,8 +5,6 @@ stream goes on. In another mode, or under another stream, a batch is either fini
 Spark logs it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -4,8 +4,6 @@ The receiver needs this when a connection is lost before the claim was settled, 
 logged batch and its rows may still be there, and when Spark replays a batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from sqlqueue_spark import plain_text

@@ -6,8 +6,6 @@ that Spark tries again is the same reading. Why the driver is asked, and not the
 docs/decisions/first-reading-takes.md.
 """
 
-from __future__ import annotations
-
 import functools
 import hmac
 import secrets

@@ -1,7 +1,5 @@
 """Peeks at ranges or rows of a queue: nothing is claimed, locked, counted or deleted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The slices of a batch: the driver cuts its rows for the tasks of the workers, by bytes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

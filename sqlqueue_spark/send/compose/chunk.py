@@ -1,7 +1,5 @@
 """A chunk: messages that go out in one transaction in each database, and the received rows behind them."""
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

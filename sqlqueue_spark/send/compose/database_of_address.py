@@ -8,8 +8,6 @@ in the database in which the row was received, its *home*. Only ``endpoint.<name
 there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """A chunk whose messages have their tables, what has become of it so far, and what is written of it next."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Finds the tables of places, once for a while, and tells their columns."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -24,7 +22,7 @@ class Destination:
 
     target: Target
     table: QueueTable
-    #: Whether an option of ours names it, or messages were received there; else a message may have named it.
+    #: Whether an option of ours names it, in any letters, or messages came there; else a message may have.
     chosen: bool = True
 
 
@@ -94,7 +92,11 @@ class Destinations:
                     raise queue_table.missing(
                         connection, table, address, f"to send to{self._told(target)}", "the destination"
                     )
-                found = Destination(target=target, table=queue, chosen=place in self.places.chosen)
+                ours, name = self.places.chosen, table.table.casefold()
+                alike = (its for where, its in ours if where == target and its.table.casefold() == name)
+                there = (queue_table.find(connection, each) for each in alike)
+                same = any(each is not None and each.address == queue.address for each in there)
+                found = Destination(target=target, table=queue, chosen=place in ours or same)
             if not self._found:
                 self._found_since = self._clock()
             self._found[place] = found

@@ -1,7 +1,5 @@
 """What becomes of rows beside their messages: failed ones, retries, rows that wait, audit copies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads rows of an unfinished batch again as they were received. A transform may have changed them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace

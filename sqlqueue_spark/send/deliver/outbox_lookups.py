@@ -1,7 +1,5 @@
 """What the outbox of a sink knows: whether it is there, and what earlier versions wrote into it."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Mapping
 from functools import cache, partial

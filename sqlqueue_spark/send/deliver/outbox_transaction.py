@@ -6,8 +6,6 @@ means that a twin was faster: the transaction is rolled back, and the delivery l
 keys are added first, so that a twin waits. A retry of any kind writes only what is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A chunk that is tried again writes only what is missing. The same decision serve
 first, one that is asked last, a stage, and a sink without an outbox, for which no key is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property

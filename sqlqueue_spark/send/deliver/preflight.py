@@ -1,7 +1,5 @@
 """Checks on the driver, before anything is sent: all destinations, their outboxes, the stage's source."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext, suppress
 

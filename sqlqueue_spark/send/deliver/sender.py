@@ -5,8 +5,6 @@ passed on to another database is asked for at home before, goes out in a transac
 learns of it where it fails, waits, or owes an acknowledgement.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

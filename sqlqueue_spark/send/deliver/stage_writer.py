@@ -1,7 +1,5 @@
 """Puts messages on the stage of an atomic pipeline; they go out from there when their batch is settled."""
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Finds the table of each message of a chunk, and who has subscribed to its events."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

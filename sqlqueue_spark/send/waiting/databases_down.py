@@ -5,8 +5,6 @@ tries it. A probe does what the job does, and rolls back. When the probe succeed
 database go back into their queue. Where rows cannot wait, the batch does, and the log says so once.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

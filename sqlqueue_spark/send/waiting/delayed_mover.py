@@ -6,8 +6,6 @@ them. So a message is in one place, whatever dies. Those that go where most of t
 one statement within the server, where the engine has one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -328,8 +326,10 @@ def _move(table: DelayedTable, to: QueueTable, messages: Sequence[Forwarded], *,
     """
     if in_code_page(to):
         known = table.headers([each.due for each in messages])
+        units = {row: text.encode("utf-16-le") for row, (_, text) in known.items()}  # the server counts these
         messages = [
-            Forwarded(due, 0, ascii_json(known[due.row][1][:kept] + rest)) for due, kept, rest in messages
+            Forwarded(due, 0, ascii_json(units[due.row][: 2 * kept].decode("utf-16-le") + rest))
+            for due, kept, rest in messages
         ]
     ids = row_ids([due._replace(id=None) if anew else due for due, *_ in messages])
     table.send(to.table, present_columns(to), messages, ids)

@@ -5,8 +5,6 @@ keeps that origin and is received as any other. A portion goes back in one trans
 place, whatever dies.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from sqlqueue_spark import fail_points

@@ -1,7 +1,5 @@
 """The name of a stage's table, ``<stream>.Outgoing``, which bounds the name of an atomic stream."""
 
-from __future__ import annotations
-
 from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table

@@ -5,8 +5,6 @@ Rows go out when a batch is settled, or as a rehearsal. The sink rehearses befor
 transaction that is rolled back. So it finds what a destination refuses while the batch can still run again.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -8,7 +8,7 @@ FROM (
            CAST(NULL AS nvarchar(255)) AS ReplyToAddress,
            CAST(1 AS bit) AS Recoverable,
            CAST(NULL AS datetime) AS Expires,
-           LEFT(d.Headers, j.kept) + j.rest AS Headers,
+           LEFT(CAST(d.Headers AS nvarchar(max)) COLLATE Latin1_General_BIN2, j.kept) + j.rest AS Headers,
            COALESCE(d.Body, 0x) AS Body
     FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (
         n int '$[0]',

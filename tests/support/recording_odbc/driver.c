@@ -522,15 +522,15 @@ static Return get(Statement *s, int number, int16_t c_type, void *value, int64_t
     else if (c_type == C_LONG) *(int32_t *)value = atol(field);
     else if (c_type == C_BIT) *(char *)value = *field == '1';
     else if (c_type == C_TIMESTAMP || c_type == 11) *length = 16, timestamp(field, value);
-    else if (c_type == C_WCHAR) {
-        int64_t characters = widen(field, NULL, 0), kept;
+    else if (c_type == C_WCHAR || s->answer->types[number - 1] == 'w') {
+        int64_t characters = widen(field, NULL, 0), end = c_type == C_WCHAR ? 2 : 0, kept;
         Wide *wide = calloc(characters + 1, sizeof *wide);
         widen(field, wide, characters + 1);
         *length = characters * 2 - from;
-        cut = *length > room - 2;
-        kept = cut ? (room - 2) & ~1 : *length;
+        cut = *length > room - end;
+        kept = cut ? (room - end) & ~1 : *length;
         memcpy(value, (char *)wide + from, kept);
-        ((Wide *)value)[kept / 2] = 0;
+        if (end) ((Wide *)value)[kept / 2] = 0;
         free(wide);
     } else {
         *length = strlen(field) - from;

@@ -47,14 +47,14 @@ SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed}
 -- shared: locked_with_origin
 -- READPAST steps over rows that another mover holds, and no session waits. FORCESEEK goes by the index on
 -- Due, whatever its name is: a scan would lock every row that waits. The id is the Id that a message's header
--- of the origin names; NULL without one.
+-- of the origin names; NULL without one. BIN2 counts an astral character as two. A collation _SC, or one of
+-- version 140, counts one: then a place that was found under the one is another one under the other.
 {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-CROSS APPLY (
-    SELECT CHARINDEX(N',"sqlqueue.Origin":"', d.Headers COLLATE Latin1_General_BIN2) AS place
-) AS p
+CROSS APPLY (SELECT CAST(d.Headers AS nvarchar(max)) COLLATE Latin1_General_BIN2 AS text) AS h
+CROSS APPLY (SELECT CHARINDEX(N',"sqlqueue.Origin":"', h.text) AS place) AS p
 CROSS APPLY (
     SELECT CASE WHEN p.place > 0 THEN LOWER(CAST(
-        TRY_CAST(SUBSTRING(d.Headers, p.place + 20, 36) AS uniqueidentifier) AS varchar(36))) END AS id
+        TRY_CAST(SUBSTRING(h.text, p.place + 20, 36) AS uniqueidentifier) AS varchar(36))) END AS id
 ) AS o
 
 -- name: delayed_due
@@ -67,14 +67,11 @@ CROSS APPLY (
 -- headers as in the twin.
 SELECT CAST(d.RowVersion AS varchar(20)),
        CASE WHEN w.place = 0 THEN 0 ELSE w.place - 1 END,
-       SUBSTRING(d.Headers, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),
+       SUBSTRING(h.text, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),
        CONVERT(varchar(23), d.Due, 126),
        o.id
 FROM {locked_with_origin}
-CROSS APPLY (
-    SELECT CHARINDEX(N',"NServiceBus.SqlServer.ForwardDestination":', d.Headers COLLATE Latin1_General_BIN2)
-        AS place
-) AS w
+CROSS APPLY (SELECT CHARINDEX(N',"NServiceBus.SqlServer.ForwardDestination":', h.text) AS place) AS w
 WHERE d.Due <= GETUTCDATE()
 ORDER BY d.Due
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
@@ -107,7 +104,7 @@ FROM (
            CAST(NULL AS nvarchar(255)) AS ReplyToAddress,
            CAST(1 AS bit) AS Recoverable,
            CAST(NULL AS datetime) AS Expires,
-           LEFT(d.Headers, j.kept) + j.rest AS Headers,
+           LEFT(CAST(d.Headers AS nvarchar(max)) COLLATE Latin1_General_BIN2, j.kept) + j.rest AS Headers,
            COALESCE(d.Body, 0x) AS Body
     FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (
         n int '$[0]',
@@ -142,9 +139,9 @@ SELECT e.ending,
        COUNT_BIG(CASE WHEN d.Due <= GETUTCDATE() THEN 1 END),
        DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(d.Due)) / 1000.0
 FROM {delayed} AS d WITH (READUNCOMMITTED)
-CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), d.Headers COLLATE Latin1_General_BIN2) AS place)
-    AS w
-CROSS APPLY (SELECT CASE WHEN w.place > 0 THEN SUBSTRING(d.Headers, w.place, 400) END AS ending) AS e
+CROSS APPLY (SELECT CAST(d.Headers AS nvarchar(max)) COLLATE Latin1_General_BIN2 AS text) AS h
+CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), h.text) AS place) AS w
+CROSS APPLY (SELECT CASE WHEN w.place > 0 THEN SUBSTRING(h.text, w.place, 400) END AS ending) AS e
 GROUP BY e.ending
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
@@ -157,8 +154,7 @@ SELECT CAST(d.RowVersion AS varchar(20)),
        CONVERT(varchar(23), d.Due, 126),
        o.id
 FROM {locked_with_origin}
-CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), d.Headers COLLATE Latin1_General_BIN2) AS place)
-    AS w
+CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), h.text) AS place) AS w
 WHERE d.Due >= CAST(:since AS datetime) AND w.place > 0
 ORDER BY d.Due
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY

@@ -39,7 +39,8 @@ ORDER BY s.name, t.name, c.column_id
 -- computed column) can change nothing. Nor can what a default or a check calls, but it reads as this login,
 -- so the table of another owner has none. The text runs in the table's own database, because OBJECTPROPERTY
 -- knows only the present one. With the right to insert or to delete alone the catalogue does not show
--- triggers, but the property does.
+-- triggers, but the property does. COLLATE: on Azure SQL the catalogue has a collation of its own, and could
+-- not be compared with the texts of the JSON.
 DECLARE @run nvarchar(300) = QUOTENAME(COALESCE(NULLIF(:catalog, N''), DB_NAME())) + N'.sys.sp_executesql',
         @home sysname = DB_NAME(),
         @schema sysname = :schema,
@@ -82,11 +83,13 @@ SELECT ''stranger'', '''', f.owner FROM found AS f WHERE f.own = 0
 UNION ALL
 SELECT ''kind'', '''', f.owner FROM found AS f WHERE f.is_external = 1
 UNION ALL
-SELECT DISTINCT ''column'', w.name, f.owner
+SELECT DISTINCT ''column'', w.name COLLATE CATALOG_DEFAULT, f.owner
 FROM found AS f
 CROSS JOIN wanted AS w
 WHERE NOT EXISTS (
-    SELECT 1 FROM typed AS c JOIN wanted AS x ON x.name = c.name AND x.type = c.type WHERE c.name = w.name
+    SELECT 1 FROM typed AS c JOIN wanted AS x
+    ON x.name = c.name COLLATE CATALOG_DEFAULT AND x.type = c.type COLLATE CATALOG_DEFAULT
+    WHERE w.name = c.name COLLATE CATALOG_DEFAULT
 )
 UNION ALL
 SELECT ''type'', c.name, f.owner

@@ -33,16 +33,17 @@ SET LOCK_TIMEOUT :lock_timeout
 -- name: attempt_begin
 -- Begins a part of the transaction that can be undone alone.
 -- With XACT_ABORT on, nearly every error would end the whole transaction, and free its locks. The savepoint
--- needs an open transaction. The SELECT begins one where the driver waits with that for a look at a table.
+-- needs an open transaction. The SELECT begins one where the driver waits with that for a look at a table;
+-- with TOP (0) no plan would look at one.
 SET XACT_ABORT OFF;
-IF @@TRANCOUNT = 0 SELECT TOP (0) name FROM sys.tables;
+IF @@TRANCOUNT = 0 SELECT TOP (1) name FROM sys.tables;
 SAVE TRANSACTION {attempt}
 
 -- name: attempt_check
 -- Ends an attempt that went well.
 -- Each statement checks the constraints itself, so nothing is left that could fail. XACT_ABORT is on again
--- for what follows.
-SET XACT_ABORT ON
+-- for what follows, but not while the attempt around this one goes on.
+IF N'{attempt}' = N'[attempt 1]' SET XACT_ABORT ON
 
 -- name: attempt_state
 -- Returns what became of the transaction in which a statement failed.
@@ -51,6 +52,6 @@ SET XACT_ABORT ON
 SELECT CAST(XACT_STATE() AS int)
 
 -- name: attempt_undo
--- Undoes an attempt that failed. XACT_ABORT is on again for what follows.
+-- Undoes an attempt that failed. XACT_ABORT is on again as in attempt_check.
 ROLLBACK TRANSACTION {attempt};
-SET XACT_ABORT ON
+IF N'{attempt}' = N'[attempt 1]' SET XACT_ABORT ON
