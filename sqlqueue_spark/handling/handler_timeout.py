@@ -3,8 +3,6 @@
 A call that hears no alarm is ended by killing its process, after a grace.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import math
@@ -26,7 +24,7 @@ class Watch:
     a library. An alarm reaches the main thread only, on which Spark's workers call handlers.
     """
 
-    def __init__(self, timeout: float, seen: Seen | None = None) -> None:
+    def __init__(self, timeout: float, seen: "Seen | None" = None) -> None:
         """:param seen: what the parent process sees."""
         self.seen = seen or Seen()
         self._timeout = timeout

@@ -4,8 +4,6 @@ A RowVersion alone proves nothing: a truncated or restored table hands out the s
 offset carries the table's identity and the row ids of some dozens of witnesses spread over the claim.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
@@ -70,7 +68,7 @@ class Offset:
         )
 
     @classmethod
-    def joint_of(cls, parts: Sequence[Offset]) -> Self:
+    def joint_of(cls, parts: "Sequence[Offset]") -> Self:
         """The joint offset of these rows. The parts' own modes, serials and stages do not count."""
         its = [part.to_json() for part in sorted(parts, key=lambda part: part.queue)]
         queues = [{key: each[key] for key in _OF_A_QUEUE} for each in its]
@@ -133,7 +131,7 @@ class Offset:
         return self._of({**self._json, **more})
 
     @property
-    def parts(self) -> tuple[Offset, ...]:
+    def parts(self) -> "tuple[Offset, ...]":
         """The rows of each queue that the batch has rows of."""
         return self._parts if self.joint else (self,)
 

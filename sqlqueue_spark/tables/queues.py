@@ -1,7 +1,5 @@
 """The statements that receivers run on one queue table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -81,7 +79,7 @@ class Holder(NamedTuple):
         return f"session {self.session} ({program}, {self.login}@{self.host or 'unknown'})"
 
 
-def get(connection: Connection, address: str, naming: Naming, *, shaped: bool = True) -> Queue:
+def get(connection: Connection, address: str, naming: Naming, *, shaped: bool = True) -> "Queue":
     """The queue at an address; ``shaped`` as for :func:`at`.
 
     :raises QueueError: there is no such table.
@@ -93,7 +91,7 @@ def get(connection: Connection, address: str, naming: Naming, *, shaped: bool = 
     return queue
 
 
-def at(connection: Connection, table: Table, *, guarded: bool = False, shaped: bool = True) -> Queue | None:
+def at(connection: Connection, table: Table, *, guarded: bool = False, shaped: bool = True) -> "Queue | None":
     """The queue of a table; None where there is none. Errors as :func:`queue_shape.find_queue`.
 
     :param guarded: as for a queue.
@@ -323,7 +321,7 @@ class Queue:
             return
         if table_code.keep_out(self.connection, self.table.table):
             self._guarded_since = self.connection.freed
-        if why := queue_table.of_strangers(self.connection, self.table.table, table_code.DELETE):
+        if why := queue_table.of_strangers(self.connection, self.table.table, table_code.DELETE, shaped=True):
             self._guarded_since = None
             raise QueueError(f"{self.name} is left alone: {why}; to receive from it, name it in queues.")
 

@@ -29,6 +29,7 @@ _REASONS = {
             "trigger": "its trigger{name}",
             "rule": "its rule{name}",
             "policy": "its row-security policy{name}",
+            "reference": "what its foreign key{name} leads to",
             "default": "what the default of its column{name} computes",
             "check": "what its check{name} computes",
             "index": "what its index{name} computes",
@@ -43,6 +44,8 @@ class Found(NamedTuple):
 
     why: str | None = None
     owner: str | None = None
+    #: Whether an insert looks into a stranger's table, as a foreign key of the table wants it.
+    looks_further: bool = False
 
 
 def keep_out(connection: Connection, table: Table, *, looking: bool = False) -> bool:
@@ -80,7 +83,7 @@ def found(
     )
     made = Found()
     for reason, name, owner in rows:
-        made = Found(owner=owner)
-        if reason != "stranger":
+        made = Found(owner=owner, looks_further=made.looks_further or reason == "key")
+        if reason not in ("stranger", "key"):
             return Found(_REASONS[reason].format(name=f" {name!r}" if name else ""), owner)
     return made

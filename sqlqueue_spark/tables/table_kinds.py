@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from math import isfinite
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.dialect import Dialect
@@ -18,6 +17,7 @@ from sqlqueue_spark.tables.subscriptions import readable_tables
 
 QUEUE, DELAYED, OUTBOX, STAGE = "queue", "delayed", "outbox", "stage"
 _SUBSCRIPTIONS = "subscriptions"
+_FAR = 6e10  # seconds: times that are further away Python may not know
 #: The primary key of a table of each kind, where an engine needs one.
 _KEYS: dict[str, tuple[str, ...]] = {
     QUEUE: ("seq",),
@@ -131,4 +131,4 @@ def oldest(connection: Connection, found: FoundTable) -> Oldest | None:
     if seconds is None:
         return None
     moment = now(connection)
-    return Oldest(None, moment + timedelta(seconds=seconds) if isfinite(seconds) else None, moment)
+    return Oldest(None, moment + timedelta(seconds=seconds) if abs(seconds) < _FAR else None, moment)

@@ -30,7 +30,7 @@ from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import frame, outcome, outgoing, sent_to, settled_all
 from tests.support.sending import batch, composed, options, sent_all, steps
 from tests.support.stored import drained, running, store
-from tests.support.strangers import ARMS, ATTACKER, FEW, Scene, cast, few_first, inhabited, trigger
+from tests.support.strangers import ARMS, ATTACKER, FEW, NAMES, Scene, cast, few_first, inhabited, trigger
 from tests.support.subscriptions import SubscriptionRows
 
 EVENT = "Shop.Placed"
@@ -72,6 +72,11 @@ def plain(scene):
     scene.stranger.drop("plain")
     scene.stranger.make_plain("plain")
     return scene.stranger.address("plain")
+
+
+@pytest.fixture(scope="module")
+def names(made):
+    made.stranger.run(*NAMES)
 
 
 def assert_refused(scene: Scene, name: str, number: int = 2, *, reason: str | None = None) -> None:
@@ -133,6 +138,17 @@ def test_an_ordinary_table_of_a_stranger_is_a_destination(scene, plain, way):
     assert scene.failed() == {}
 
 
+@pytest.mark.parametrize("later", ["", "DEFERRABLE INITIALLY DEFERRED"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_foreign_key_of_a_stranger_changes_no_name_of_our_session(scene, plain, names, way, later):
+    """The server looks into the other table as the stranger, and so runs his code in our session."""
+    scene.stranger.run(f"ALTER TABLE {plain} ADD k int DEFAULT 1 REFERENCES lair.keys {later}")
+    scene.send(way, plain)
+    assert scene.admin.fetch("SELECT is_called FROM lair.looked") == [(True,)]  # else it would prove nothing
+    assert (scene.stranger.ran(), scene.stranger.took("plain")) == (False, 1)
+    assert scene.failed() == {}
+
+
 # -- ways of their own ------------------------------------------------------------------------------
 
 
@@ -150,6 +166,43 @@ def test_no_acknowledgement_goes_to_a_stranger(scene, caplog, name):
     assert (scene.stranger.ran(), scene.stranger.took(name)) == (False, 0)
     assert sent_to(scene.queue("billing")) == [10]
     assert_says(next(each.getMessage() for each in caplog.records if name in each.getMessage()), name)
+
+
+@pytest.fixture
+def full(scene, plain):
+    """A table of the stranger that takes no second row."""
+    scene.stranger.run(f"CREATE UNIQUE INDEX ON {plain} ((1))")
+    scene.admin.execute(f"INSERT INTO {plain} (id, headers) VALUES (gen_random_uuid(), '{{}}')")
+    return plain
+
+
+def test_an_acknowledgement_that_an_index_refuses_ends_no_batch(scene, full, caplog):
+    retried = {
+        "NServiceBus.MessageId": message_id(1),
+        "ServiceControl.Retry.AcknowledgementQueue": full,
+        "ServiceControl.Retry.UniqueMessageId": "31ec6466-6a86-9984-a9d7-1fd6c50fdea8",
+    }
+    rows = frame([outcome(1, outgoing("billing", 10), Headers=json.dumps(retried))])
+    assert settled_all(options(scene.job, errorQueue="error"), rows).handled == 1
+    assert sent_to(scene.queue("billing")) == [10]
+    assert "not_acknowledged queue=plain" in caplog.text
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_message_that_an_index_refuses_fails_alone(scene, full, way):
+    scene.send(way, full)
+    assert (sent_to(scene.queue("billing")), [*scene.failed()]) == ([1, 3], [2])
+
+
+def test_a_message_that_its_table_refuses_ends_no_atomic_batch(scene, full):
+    """It goes to the error queue when the batch is settled: a message has named the table, and no option."""
+    orders = scene.queue("orders")
+    orders.insert(1, start=2)
+    with forwarding(scene.job, orders, full, errorQueue="error", commandTimeout="1s") as stream:
+        stream.sink_says = {"errorQueue": "error", "endpoint": "Sales"}
+        assert stream.trigger()
+        stream.drain()
+    assert sent_to(scene.queue("error")) == [2]
 
 
 @pytest.mark.parametrize("name", FEW)

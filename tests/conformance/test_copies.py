@@ -1,11 +1,13 @@
 """A received row may go to several queues. Each copy has its own fate, whatever chunk or try it is in."""
 
+import json
+from datetime import timedelta
 from unittest import mock
 
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.administration import failed_retry
+from sqlqueue_spark.administration import failed_retry, outbox_tables
 from sqlqueue_spark.engines.open_connection import open_reader
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
@@ -196,3 +198,24 @@ def test_a_copy_of_an_event_that_is_put_back_reaches_the_subscriber_that_was_gon
     assert put_back(engine, orders) == 2
     assert sent_all(given, received(orders, **types)) == Sent(sent=2)
     assert (ids_in(near), ids_in(late), error.count()) == (message_ids(range(2)), message_ids(range(2)), 0)
+
+
+def test_a_copy_that_is_put_back_reaches_its_queue_alone_whatever_its_headers_are(
+    engine, orders, near, error, given
+):
+    """A time like this goes to no error queue as it is, so the headers as they were stand there aside.
+
+    The outbox has forgotten what went: errors are put back after weeks, too.
+    """
+    told = {**json.loads(messages.headers(1)), "NServiceBus.TimeSent": "2026-11-29T06:00:00Z"}
+    orders.insert_row(id=row_id(1), headers=json.dumps(told), body=body(1))
+    late = engine.create_queue("late")
+    late.execute("DROP TABLE {table}")
+    both = pa.concat_batches([received(orders, Destination=each) for each in ("near", "late")])
+    assert sent_all(given, both) == Sent(sent=1, failed=1)
+    late = engine.create_queue("late")
+    outbox_tables.cleanup(ConnectionOptions.parse({"url": engine.url}), "Sales", timedelta())
+    assert put_back(engine, orders) == 1
+    again = [received(orders, Destination=each) for each in ("near", "late")]
+    sent_all(given, pa.concat_batches(again))
+    assert (near.count(), late.count(), error.count()) == (1, 1, 0)

@@ -100,6 +100,14 @@ def test_a_delayed_table_says_what_is_overdue(postgresql):
     )
 
 
+@pytest.mark.parametrize("due", ["infinity", "-infinity", "20000-01-01", "0044-03-15 BC"])
+def test_a_time_that_python_does_not_know_ends_no_list(postgresql, due):
+    dotnet.create_table(postgresql, dotnet.DELAYED)
+    postgresql.execute(f"INSERT INTO \"{dotnet.DELAYED}\" (headers, body, due) VALUES ('{{}}', '', '{due}')")
+    (found,) = overview(postgresql)
+    assert (found.rows, found.overdue, found.problem) == (1, None, None)
+
+
 def test_only_one_schema_is_listed_if_asked(engine):
     engine.create_queue()
     engine.create_queue(schema="sales")

@@ -303,6 +303,18 @@ def test_a_row_that_is_never_due_hides_no_other_and_stops_no_look(postgresql, du
     )
 
 
+@pytest.mark.parametrize("due", ["-infinity", "infinity"])
+def test_no_time_holds_a_mover_up(postgresql, due):
+    """Before version 17 the server cannot subtract from infinity."""
+    for name in ("Sales", "error"):
+        postgresql.create_queue(name)
+    waiting = DelayedRows(postgresql, "Sales").create()
+    postgresql.execute(f"INSERT INTO {waiting.quoted} (headers, due) VALUES ('{{}}', '{due}')")
+    pauses = iter([False, False, True])
+    moving = mover(postgresql, "Sales")
+    assert moving.run(lambda _: next(pauses)).sent == (due == "-infinity")
+
+
 def test_a_table_is_created_once(engine):
     own = ConnectionOptions.parse({"url": engine.url})
     assert [delayed_tables.create(own, "Sales").new for _ in range(2)] == [True, False]

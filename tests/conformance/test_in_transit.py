@@ -316,3 +316,23 @@ def test_one_that_an_index_of_its_destination_refuses_goes_to_the_error_queue(po
     with streaming(postgresql, queue, errorQueue="error") as stream:
         stream.drain()
     assert (billing.count(), error.count(), queue.count()) == (2, 1, 0)
+
+
+def test_what_waits_for_a_row_of_another_session_sends_nothing_of_its_destination_twice(
+    postgresql, queue, billing, monkeypatch
+):
+    """One is refused, so they are inserted in parts, and a later part has to wait."""
+    monkeypatch.setattr(in_transit, "_LATER_SECONDS", 0.0)
+    error = postgresql.create_queue("error")
+    billing.execute("CREATE UNIQUE INDEX once ON {table} (body) WHERE body IN ('there', 'held')")
+    billing.insert_row(id=row_id(9), headers="{{}}", body=b"there")
+    for number, body in enumerate((b"first", b"there", b"held", b"last")):
+        send(postgresql, queue, number, body=body)
+    with streaming(postgresql, queue, errorQueue="error") as stream:
+        with psycopg.connect(postgresql.url) as other:
+            other.execute("INSERT INTO billing (id, headers, body) VALUES (gen_random_uuid(), '{}', 'held')")
+            stream.trigger()
+            other.rollback()
+        stream.drain()
+    assert sorted(row.body for row in billing.rows()) == [b"first", b"held", b"last", b"there"]
+    assert (error.count(), queue.count()) == (1, 0)

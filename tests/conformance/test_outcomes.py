@@ -2,6 +2,7 @@
 
 import json
 import threading
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -12,6 +13,7 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from tests.support import messages
+from tests.support.delayed import DelayedRows
 from tests.support.driver import at_step
 from tests.support.messages import message_id, row_id
 from tests.support.outboxes import OutboxRows
@@ -399,6 +401,26 @@ def test_a_failed_message_says_why_where_and_when(given, error):
         None,
     )
     assert row.id != UUID(str(row_id(1)))
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_message_fails_and_waits_as_it_was_received_whatever_a_transform_made_of_it(
+    engine, given, orders, error, later
+):
+    """A frame may have unpacked the body before a function saw it: what comes back is unpacked again."""
+    waiting = DelayedRows(engine, "orders").create()
+    orders.insert_row(id=row_id(1), headers=messages.headers(1), body=b"packed")
+    (row,) = orders.rows()
+    fails = failure(RetryAfter=timedelta(hours=1)) if later else failure()
+    changed = {"RowVersion": row.row_version, "Headers": '{"own":"1"}', "Body": b"unpacked"}
+    assert settle(given, outcome(1, fails=fails, **changed)) == (0, 0, 0 if later else 1)
+    found = (
+        [(each.headers, each.body) for each in waiting.rows()]
+        if later
+        else [(json.loads(each.headers), each.body) for each in error.rows()]
+    )
+    ((headers, body),) = found
+    assert (headers[MESSAGE_ID], "own" in headers, body) == (message_id(1), False, b"packed")
 
 
 def test_an_error_queue_that_is_missing_ends_the_batch(engine, billing, remembered):

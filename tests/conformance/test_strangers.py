@@ -68,6 +68,10 @@ LOOKED = {
 RECEIVED = {
     "trigger": "CREATE TRIGGER t BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION note_row()",
     "rule": "CREATE RULE r AS ON DELETE TO {table} WHERE note() DO ALSO NOTHING",
+    "reference": (
+        "CREATE TABLE followers (s bigint CONSTRAINT k REFERENCES {table} (seq) ON DELETE CASCADE); "
+        "CREATE TRIGGER t BEFORE DELETE ON followers FOR EACH ROW EXECUTE FUNCTION note_row()"
+    ),
 }
 REASONS = {
     "policy": "its row-security policy 'p'",
@@ -76,6 +80,7 @@ REASONS = {
     "type": "what converts its column 'headers'",
     "trigger": "its trigger 't'",
     "rule": "its rule 'r'",
+    "reference": "what its foreign key 'k' leads to",
 }
 
 
@@ -339,6 +344,60 @@ def test_code_that_comes_after_a_queue_was_adopted_does_not_run_either(
     (said,) = [each for each in caplog.messages if each.startswith("queue_set_aside")]
     why = f"it belongs to '{stranger.name}', and {REASONS[code]} would run as this login"
     assert f"{name_of(owner, 'theirs')} is left alone: {why}; to receive from it, name it in queues." in said
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_what_inherits_from_a_queue_since_it_was_adopted_is_no_part_of_it(
+    logins, stranger, monkeypatch, when
+):
+    """No lock of ours keeps a stranger from that: whatever he does in another table, it is not looked at."""
+    monkeypatch.setattr(stream_scanner, "_LIST_SECONDS", 600.0)
+    owner = logins["superuser"]
+    stranger.create()
+    stranger.insert("theirs")
+    both = Both(owner, "theirs")
+    with streaming(logins["ordinary"], both, queuePattern=".*", claimAhead="false") as stream:
+        assert stream.trigger()
+        if when == "before":
+            stream.receiver.settle(stream.end(stream.done))
+        stranger.execute(
+            "CREATE TABLE child () INHERITS (theirs); GRANT ALL ON child TO public; "
+            + RECEIVED["trigger"].format(table="child")
+        )
+        for name in ("child", *(["theirs"] if when == "before" else [])):
+            stranger.insert(name)
+        owner.execute("DELETE FROM notes")
+        if stream.trigger():
+            stream.receiver.settle(stream.end(stream.done))
+    assert (stranger.ran(), owner.fetch("SELECT count(*) FROM child")) == ([], [(1,)])
+
+
+_OPERATOR = """
+CREATE FUNCTION more(numeric, {0}) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RETURN note(); END';
+CREATE OPERATOR > (LEFTARG = numeric, RIGHTARG = {0}, FUNCTION = more);
+"""
+
+
+def test_no_operator_of_a_stranger_compares_a_column_of_his_table(logins, stranger, caplog):
+    """The server's own takes only columns of the types that a queue has."""
+    engine = logins["superuser"]
+    stranger.create()
+    stranger.execute("ALTER TABLE theirs ALTER seq TYPE numeric")
+    for type_ in ("bigint", "integer", "smallint"):
+        stranger.execute(_OPERATOR.format(type_))
+    stranger.insert("theirs")
+    engine.execute("SELECT FROM theirs WHERE seq > 0")
+    assert stranger.ran() == ["postgres"]  # else the test would prove nothing
+    engine.execute("DELETE FROM notes")
+    why = f"it belongs to '{stranger.name}', and it has no column 'seq' as a queue has it"
+    (found,) = database_overview.overview(options(engine))
+    engine.create_queue()
+    with streaming(engine, Both(engine, "orders"), queuePattern=".*") as stream:
+        stream.drain()
+    assert (stranger.ran(), found.problem) == ([], f"not looked at: {why}")
+    assert caplog.messages[0] == (
+        f"queue_left_alone queue={name_of(engine, 'theirs')}: {why}; to receive from it, name it in queues"
+    )
 
 
 def test_the_owner_of_a_queue_that_a_pattern_found_is_not_trusted(logins, stranger):

@@ -122,6 +122,17 @@ ARMS = {
     "default that ends sessions": _default("pg_terminate_backend(0)"),
     "default that waits": _default("pg_sleep(0.001)"),
     # -- constraints, generated columns, indexes
+    "check of a partition": Arm(
+        [
+            queue(),
+            "CREATE TABLE lair.parts (n bigint) PARTITION BY HASH ((n + lair.one('')))",
+            (
+                "DO $$ BEGIN EXECUTE format('ALTER TABLE %s ADD CHECK "
+                "(satisfies_hash_partition(%s::oid, 1, 0, seq) IS NOT NULL)', "
+                "'{t}', 'lair.parts'::regclass::oid); END $$"
+            ),
+        ]
+    ),
     "check": Arm([queue("CHECK (lair.one(headers) = 1)")]),
     "check of later rows": Arm(
         [queue(), "ALTER TABLE {t} ADD CONSTRAINT evil CHECK (lair.one(headers) = 1) NOT VALID"]
@@ -271,6 +282,34 @@ _OF_ATTACKER = (
     "CREATE TYPE lair.pair AS (a text)",
     _FUNCTION.format("shown(lair.colour) RETURNS json", "PERFORM lair.ran(); RETURN '{}';"),
     "CREATE CAST (lair.colour AS json) WITH FUNCTION lair.shown(lair.colour)",
+)
+#: A table whose index brings the names of ``lair`` before the server's, in each session that looks into it;
+#: and what has these names.
+NAMES = (
+    "CREATE SEQUENCE lair.looked",
+    _FUNCTION.format(
+        "turned(int) RETURNS int IMMUTABLE",
+        "PERFORM nextval('lair.looked'), set_config('search_path', 'lair, pg_catalog', false); RETURN 1;",
+    ),
+    "CREATE TABLE lair.keys (k int PRIMARY KEY)",
+    "INSERT INTO lair.keys VALUES (1)",
+    "CREATE INDEX ON lair.keys (k) WHERE lair.turned(1) = 1",
+    _FUNCTION.format(
+        "as_job() RETURNS int",
+        "IF current_user = 'job' THEN PERFORM pg_catalog.nextval('lair.runs'); END IF; RETURN 1;",
+    ),
+    _FUNCTION.format(
+        "set_config(text, text, boolean) RETURNS text",
+        "PERFORM lair.as_job(); RETURN pg_catalog.set_config($1, $2, $3);",
+    ),
+    _FUNCTION.format(
+        "same(text, text) RETURNS boolean", "PERFORM lair.as_job(); RETURN $1 OPERATOR(pg_catalog.=) $2;"
+    ),
+    "CREATE OPERATOR lair.= (LEFTARG = text, RIGHTARG = text, FUNCTION = lair.same)",
+    _FUNCTION.format(
+        "unnest(text[]) RETURNS SETOF text",
+        "PERFORM lair.as_job(); RETURN QUERY SELECT pg_catalog.unnest($1);",
+    ),
 )
 #: Two schemas of his own: into ``shop`` leads an address, and ``trap`` takes its name when he likes.
 SHOP, TRAP = "shop", "trap"

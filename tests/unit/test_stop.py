@@ -1,9 +1,10 @@
 """A signal that asks a job to stop is answered at once."""
 
+import shutil
 import signal
 from unittest import mock
 
-from sqlqueue_spark.pipeline.running.stop import asked_to_stop
+from sqlqueue_spark.pipeline.running.stop import asked_to_stop, run_until_stopped, stoppable
 from tests.support.waiting import eventually
 
 
@@ -22,3 +23,15 @@ def test_a_signal_is_answered_at_once_and_once(capfd):
         assert asked.is_set()
         eventually(answered)
     assert "".join(said) + capfd.readouterr().err == "Stops after the batch under way.\n"
+
+
+def test_a_job_stops_between_batches_although_the_folder_of_its_stop_file_was_cleaned_away():
+    """A job may be idle for longer than files stay in /tmp."""
+    query = mock.Mock(id="query", isActive=False, recentProgress=[])
+    query.awaitTermination.side_effect = lambda _: signal.raise_signal(signal.SIGTERM) or query.stop.called
+    with stoppable({}) as (_, stop_file, done_file):
+        query.processAllAvailable.side_effect = lambda: there.append(stop_file.exists())
+        there: list[bool] = []
+        shutil.rmtree(stop_file.parent)
+        run_until_stopped(mock.Mock(_jvm=None), query, stop_file, done_file=done_file)
+    assert there == [True]

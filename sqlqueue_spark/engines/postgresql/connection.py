@@ -102,6 +102,8 @@ class PostgresConnection(Connection):
 
     def _check_session(self) -> None:
         """Check, behind a pooler, that a transaction begins on the session that was set up."""
+        if self.renewing and self._raw.info.transaction_status is not TransactionStatus.INERROR:
+            self._begin_session(self._mark or 0)
         if self._mark is None or self._raw.info.transaction_status is not TransactionStatus.IDLE:
             return
         _, mark = session_of(self._raw)

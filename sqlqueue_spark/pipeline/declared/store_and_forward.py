@@ -5,8 +5,6 @@ type in ``$.store-and-forward.eventtype``. One with neither header goes to the h
 While a database is down, messages for it wait in the table QUEUE.Delayed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -71,7 +69,7 @@ class StoreAndForward:
     @classmethod
     def of(
         cls, source: Mapping[str, str], sink: Mapping[str, str], options: StoreAndForwardOptions
-    ) -> StoreAndForward:
+    ) -> "StoreAndForward":
         """:raises ConfigurationError: the options cannot be those of a store-and-forward job."""
         own = SourceOptions.parse(source)
         _check_given(sink, options)

@@ -73,6 +73,7 @@ def run_until_stopped(
                 while not query.awaitTermination(1):
                     if asked.is_set() or stop_file.exists():
                         with suppress(FileExistsError):  # where it is a link, that is not followed
+                            stop_file.parent.mkdir(0o700, parents=True, exist_ok=True)  # /tmp is cleaned
                             stop_file.touch(exist_ok=False)
                         query.processAllAvailable()
                         batches.catch_up(query)  # tells the source of its last batch before it is closed

@@ -6,8 +6,6 @@ every queue of a PostgreSQL database. Only the time of the batches tells what th
 size of the next. Why these figures: docs/decisions/batch-size.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,22 +23,22 @@ class BatchLimits:
     #: Whether this number of rows is enough by now; asked after each statement. None: only limits end it.
     enough: Callable[[int], bool] | None = None
 
-    def at_most(self, rows: int) -> BatchLimits:
+    def at_most(self, rows: int) -> "BatchLimits":
         return replace(self, rows=min(self.rows, rows))
 
-    def share(self, queues: int) -> BatchLimits:
+    def share(self, queues: int) -> "BatchLimits":
         """An equal share for one of several queues, rounded up. No limit has no shares."""
         if self.rows == HIGHEST:
             return self
         return replace(self, rows=-(-self.rows // queues), bytes=-(-self.bytes // queues))
 
-    def less(self, rows: int, size: int) -> BatchLimits:
+    def less(self, rows: int, size: int) -> "BatchLimits":
         """What one of several queues leaves to the others. No limit stays none."""
         if self.rows == HIGHEST:
             return self
         return replace(self, rows=self.rows - rows, bytes=self.bytes - size)
 
-    def beside_receivers(self, table: QueueTable, most_locked: int) -> BatchLimits:
+    def beside_receivers(self, table: QueueTable, most_locked: int) -> "BatchLimits":
         """The limits where one-row receivers have to step over each row that is locked.
 
         :param most_locked: the most locks that they step over. A claim of everything has no limit here

@@ -1,7 +1,5 @@
 """The connections of one stream, each with the stream's queues. One that failed is never used again."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +20,7 @@ T = TypeVar("T")
 class QueueSession:
     """The queues of one stream on one connection. A queue is opened when it is first asked for."""
 
-    def __init__(self, connection: Connection, pool: ConnectionPool) -> None:
+    def __init__(self, connection: Connection, pool: "ConnectionPool") -> None:
         self.connection = connection
         #: Whether the stream reads a list of queues, so that one of them may fail alone.
         self.several = pool.several

@@ -129,7 +129,7 @@ class Forwarder:
         :returns: the rows that cannot go there, and why; None for a way that ends in the queue itself.
         """
         try:
-            with queue.connection.attempt():
+            with queue.connection.attempt():  # of all: a part may have gone before another has to wait
                 table = self._naming(queue).table(address)
                 found = queue_shape.find_queue(queue.connection, table)
                 if found is None:
@@ -137,15 +137,15 @@ class Forwarder:
                         f"There is no queue table {table}, to which the header {FORWARD_DESTINATION} of a "
                         "message names the way; create it, or take the message out of the queue."
                     )
-            if found.address == queue.table.address:
-                return [(rows, None)]
-            trusted = () if queue.guarded else (queue.table,)  # a pattern may have found a stranger's
-            with AllowedDestinations(self._options, trusted).into(queue.connection, found):
-                return refused(
-                    queue.connection,
-                    lambda some: _insert(queue, found, [_forwarded(row) for row in some]),
-                    rows,
-                )
+                if found.address == queue.table.address:
+                    return [(rows, None)]
+                trusted = () if queue.guarded else (queue.table,)  # a pattern may have found a stranger's
+                with AllowedDestinations(self._options, trusted).into(queue.connection, found):
+                    return refused(
+                        queue.connection,
+                        lambda some: _insert(queue, found, [_forwarded(row) for row in some]),
+                        rows,
+                    )
         except SqlQueueError as error:
             if isinstance(error, TryAgain):
                 raise

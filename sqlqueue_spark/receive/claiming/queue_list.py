@@ -125,7 +125,7 @@ def _left_alone(
     connection.hurry(LOCKED_MS)
     why = None
     with contextlib.suppress(LockTimeout):  # its queue looks again before it is received from
-        why = queue_table.left_alone(connection, found.table, looking=looking)
+        why = queue_table.left_alone(connection, found.table, looking=looking, shaped=True)
     connection.hurry(None)
     return why
 

@@ -1,7 +1,5 @@
 """The rows of one micro-batch, held in one open transaction until Spark proves the batch is done."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -85,7 +83,7 @@ class OpenClaim(NextBatch):
         fail_points.step(fail_points.COMMITTED if own else fail_points.LEFT_COMMITTED)
         return sent
 
-    def locked_again(self, session: QueueSession, parts: Sequence[QueueRows]) -> OpenClaim:
+    def locked_again(self, session: QueueSession, parts: Sequence[QueueRows]) -> "OpenClaim":
         """The same logged batch after its transaction was lost: that of ``session`` now holds ``parts``."""
         ours = self.settling is Settling.ITS_CLAIM
         return replace(

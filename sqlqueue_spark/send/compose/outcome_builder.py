@@ -169,7 +169,7 @@ class OutcomeBuilder:
             ids=message_ids(told(columns.column(batch, "MessageId").cast(pa.string())), groups, row_ids),
             headers=columns.column(batch, "Headers").cast(pa.string()),
             bodies=empty_for_null(columns.column(batch, "Body").cast(pa.binary())),
-            as_received=(self.stored_of or columns).outcomes,
+            stores=(self.stored_of or columns).outcomes,
             times=pa.RecordBatch.from_arrays(
                 [columns.column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names],
                 schema=TIMES,

@@ -40,7 +40,7 @@ class Received:
     :param on_their_way: whether they were only stored in their queue for another one.
     :param queues: the address of the queue of each; ``row_versions`` and ``row_ids`` say which row it was.
     :param ids: the message id of each, ``headers`` and ``bodies`` those of the frame.
-    :param as_received: whether the frame has headers and bodies as they were received.
+    :param stores: whether their queue stores what becomes of them in another database.
     :param times: when each was processed (:data:`TIMES`).
     :param moved: the origins of those that we have moved, by their positions.
     :param stored: those that we have stored for another database, and what each is known by there.
@@ -55,7 +55,7 @@ class Received:
     headers: pa.Array
     bodies: pa.Array
     times: pa.RecordBatch
-    as_received: bool = True
+    stores: bool = True
     moved: Mapping[int, Origin]
     stored: Mapping[int, str]
 

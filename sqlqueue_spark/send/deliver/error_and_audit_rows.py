@@ -99,15 +99,12 @@ class ErrorAndAuditRows:
         :param to: of copies of events that were passed on, the full address of each one's one destination.
         """
         headers = []
-        for at, failure in failures:
+        for number, (at, failure) in enumerate(failures):
             queue, endpoint = self._places.written(failure.failed_for or rows.queue(at), received=True)
-            row_id = rows.row_id(at)
-            headers.append(
-                failed_headers(rows.texts[at], failure, queue=queue, endpoint=endpoint, row_id=row_id)
-            )
-        if to:
-            named = zip(headers, to, strict=True)
-            headers = [changed_headers(text, [STORED_EVENT], {STORED_FOR: each}) for text, each in named]
+            row_id, text = rows.row_id(at), rows.texts[at]
+            if to:  # before, so that it also stands in headers that are kept aside
+                text = changed_headers(text, [STORED_EVENT], {STORED_FOR: to[number]})
+            headers.append(failed_headers(text, failure, queue=queue, endpoint=endpoint, row_id=row_id))
         return lasting(headers, rows.bodies_of([at for at, _ in failures]))
 
     def _later(self, decision: Decision) -> Iterator[Rows]:
@@ -202,7 +199,7 @@ class ErrorAndAuditRows:
             return
         received = self._chunk.rows
         store = self._places.home.store_and_forward
-        if store is None and (received is None or not received.as_received):
+        if store is None and (received is None or not received.stores):
             raise nothing_passes_on(queue)
         full = self._places.full_address(self._places.beside(queue))
         texts = rows["headers"].to_pylist()

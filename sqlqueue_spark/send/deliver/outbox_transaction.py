@@ -105,7 +105,7 @@ class Delivery:
             with connection.attempt():
                 write(connection, rows)
         except SqlQueueError as error:
-            if isinstance(error, TryAgain) and not isinstance(error, StatementTimeout):
+            if isinstance(error, TryAgain) and not isinstance(error, Duplicate | StatementTimeout):
                 raise
             log.warning("not_acknowledged queue=%s: %s", rows[0].table.name, error)
 

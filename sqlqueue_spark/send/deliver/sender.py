@@ -130,7 +130,7 @@ class Sender:
         if rows is not None:
             self._check_ends(rows.queues.unique().to_pylist())
             for at, each in rows.owed.items():
-                to = self._routes.acknowledged_at(each.queue, stores=stores or rows.as_received)
+                to = self._routes.acknowledged_at(each.queue, stores=stores or rows.stores)
                 if to is not None:
                     told[at] = to
         addressed = self._routes.addressed(part)
@@ -267,9 +267,12 @@ class Sender:
 
     def _original(self, rows: Received | None, wanted: Collection[int]) -> Received | None:
         """The rows, of which these are as they were received: a frame may have changed them."""
-        if rows is None or rows.as_received or not wanted:
+        if rows is None or not wanted:
             return rows
-        return with_original_rows(self._connected(self._home), self._places, rows, sorted(wanted))
+        return self._retried(
+            self._home,
+            lambda: with_original_rows(self._connected(self._home), self._places, rows, sorted(wanted)),
+        )
 
     # -- Databases that are down ----------------------------------------------------------------------------
 

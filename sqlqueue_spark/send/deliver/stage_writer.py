@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Target, connect
-from sqlqueue_spark.errors import RowsHeld, StatementTimeout
+from sqlqueue_spark.errors import ConfigurationError, QueueError, RowsHeld, StatementTimeout
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
@@ -100,12 +100,10 @@ def _rehearse(stage: Stage, tasks: Mapping[str, int | None], name: str, *, whole
             stage.rehearse(tasks, name, whole=whole, named=named)
     except RowsHeld:
         log.debug("not_rehearsed destination=%s: it is locked, which says nothing of its messages", name)
-    except StatementTimeout as error:
+    except (QueueError, ConfigurationError, StatementTimeout) as error:
         if not named or stage.error_queue is None:
             raise
-        log.debug(
-            "not_rehearsed destination=%s: what it takes long for fails when it is settled: %s", name, error
-        )
+        log.debug("not_rehearsed destination=%s: what it refuses fails when it is settled: %s", name, error)
 
 
 class _StageWriter(Sender):

@@ -4,8 +4,6 @@ An endpoint that starts or stops need tell no publisher: it changes the table of
 publisher looks there again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -34,7 +32,7 @@ class Subscribers:
         #: Whether it was asked.
         self.asked = False
 
-    def __reduce__(self) -> tuple[type[Subscribers], tuple[SinkOptions]]:
+    def __reduce__(self) -> "tuple[type[Subscribers], tuple[SinkOptions]]":
         return Subscribers, (self._options,)
 
     def of(self, topics: Collection[str], connected: Connected) -> Mapping[str, Sequence[str]]:

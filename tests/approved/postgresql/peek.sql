@@ -8,7 +8,7 @@ SELECT id::text AS "Id",
        body AS "Body",
        seq::bigint AS "RowVersion",
        expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired
-FROM "public"."orders"
+FROM ONLY "public"."orders"
 WHERE seq > :after
 ORDER BY seq
 LIMIT :count

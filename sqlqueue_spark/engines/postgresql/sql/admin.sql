@@ -62,12 +62,12 @@ SELECT count(*),
        count(*) FILTER (WHERE expires <= statement_timestamp() AT TIME ZONE 'UTC'),
        coalesce(sum(coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0)), 0)::bigint,
        statement_timestamp() AT TIME ZONE 'UTC'
-FROM {queue}
+FROM ONLY {queue}
 
 -- name: count_up_to
 -- Counts the rows of a queue, and stops at a number.
 -- in: where to stop     out: rows
-SELECT count(*) FROM (SELECT FROM {queue} LIMIT :most) AS counted
+SELECT count(*) FROM (SELECT FROM ONLY {queue} LIMIT :most) AS counted
 
 -- name: peek
 -- Returns the next rows of a queue, and locks nothing.
@@ -79,7 +79,7 @@ SELECT id::text AS "Id",
        {Recoverable}::boolean AS "Recoverable",
        {message},
        expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired
-FROM {queue}
+FROM ONLY {queue}
 WHERE seq > :after
 ORDER BY seq
 LIMIT :count
@@ -96,7 +96,7 @@ SELECT seq::bigint,
        expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC',
        headers::text,
        octet_length(body)::bigint
-FROM {queue}
+FROM ONLY {queue}
 WHERE seq > :after AND seq <= :up_to
 ORDER BY seq
 LIMIT :count
@@ -106,10 +106,10 @@ LIMIT :count
 -- in: after which seq, up to which, how many     out: the seq of each deleted row
 -- SKIP LOCKED and ctid as in take: rows that receivers hold stay, and no session waits. Joined by seq, the
 -- server may walk the whole table for each row where its statistics are those of an empty table.
-DELETE FROM {queue}
+DELETE FROM ONLY {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT ctid
-    FROM {queue}
+    FROM ONLY {queue}
     WHERE seq > :after AND seq <= :up_to
     ORDER BY seq
     LIMIT :count
@@ -123,10 +123,10 @@ RETURNING seq
 -- The database's clock decides what has expired. There is no index on expires: the statement meets the rows
 -- in seq order, and each row only once, because the next batch begins after this one. All else is as in
 -- purge.
-DELETE FROM {queue}
+DELETE FROM ONLY {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT ctid
-    FROM {queue}
+    FROM ONLY {queue}
     WHERE seq > :after AND seq <= :up_to AND expires <= statement_timestamp() AT TIME ZONE 'UTC'
     ORDER BY seq
     LIMIT :count

@@ -46,10 +46,10 @@ COPY {delayed} (id, due, headers, body) FROM STDIN (FORMAT binary)
 -- name: delayed_next
 -- Returns how long it takes until the first message is due.
 -- in: the zone of delayed_zone     out: seconds, negative where it is overdue; NULL when the table is empty
--- One probe of the index on due, which costs the same however many messages wait.
-SELECT extract(epoch
-    FROM min(due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
-FROM {delayed}
+-- One probe of the index on due, however many messages wait. PostgreSQL 16 cannot subtract from infinity.
+SELECT extract(epoch FROM min(due::timestamptz))::double precision
+    - extract(epoch FROM (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
+FROM ONLY {delayed}
 
 -- name: delayed_forward
 -- Moves those of the next messages that are due whose headers end with the one that says where they go, in
@@ -62,11 +62,11 @@ FROM {delayed}
 -- split_part searches for bytes and counts no characters. A row keeps its id, as when a .NET endpoint moves
 -- it. All else is as in delayed_due and delayed_send.
 WITH moved AS (
-    DELETE FROM {delayed} AS d
+    DELETE FROM ONLY {delayed} AS d
     WHERE d.ctid = ANY (ARRAY(
         SELECT n.ctid
-        FROM {delayed} AS n
-        WHERE n.due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
+        FROM ONLY {delayed} AS n
+        WHERE n.due::timestamptz <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
         ORDER BY n.due
         LIMIT :count
         FOR UPDATE OF n SKIP LOCKED
@@ -93,11 +93,11 @@ SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM sent)
 -- so does the beginning of the headers: the header in question stands at their end, where the transport
 -- writes it. Where it stands in another form, nothing stands before it and the rest is all.
 SELECT d.ctid::text, greatest(w.place - 1, 0), substr(d.headers::text, w.place), NULL, d.id::text
-FROM {delayed} AS d
+FROM ONLY {delayed} AS d
 CROSS JOIN LATERAL (
     SELECT strpos(d.headers::text, ',"NServiceBus.SqlServer.ForwardDestination":') AS place
 ) AS w
-WHERE d.due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
+WHERE d.due::timestamptz <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
 ORDER BY d.due
 LIMIT :count
 FOR UPDATE OF d SKIP LOCKED
@@ -105,7 +105,7 @@ FOR UPDATE OF d SKIP LOCKED
 -- name: delayed_headers
 -- Returns the headers of messages that delayed_due has locked.
 -- in: which rows     out: which row, its id, its headers
-SELECT ctid::text, id::text, headers FROM {delayed} WHERE ctid = ANY (:rows::tid[])
+SELECT ctid::text, id::text, headers FROM ONLY {delayed} WHERE ctid = ANY (:rows::tid[])
 
 -- name: delayed_send
 -- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
@@ -114,7 +114,7 @@ SELECT ctid::text, id::text, headers FROM {delayed} WHERE ctid = ANY (:rows::tid
 -- A row is found by its ctid, which cannot change while it is locked. A NULL body becomes an empty one: a
 -- NULL stops a .NET endpoint. RETURNING 1 reads no column, so that no right to read the queue is needed.
 WITH moved AS (
-    DELETE FROM {delayed} AS d
+    DELETE FROM ONLY {delayed} AS d
     USING unnest(:rows::tid[], :ids::uuid[], :kept::int[], :rests::text[]) WITH ORDINALITY
         AS m (place, new_id, kept, rest, number)
     WHERE d.ctid = m.place
@@ -140,7 +140,7 @@ SELECT CASE WHEN w.place > 0 THEN substr(d.headers::text, w.place) END,
        CASE WHEN isfinite(min(d.due)) THEN extract(epoch
            FROM min(d.due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
        END
-FROM {delayed} AS d
+FROM ONLY {delayed} AS d
 CROSS JOIN LATERAL (SELECT strpos(d.headers::text, :ending) AS place) AS w
 GROUP BY 1
 
@@ -153,7 +153,7 @@ GROUP BY 1
 -- Due comes in UTC, as the next look gets it back; of one that no driver has a word for, as the last that it
 -- has. SKIP LOCKED as in delayed_due.
 SELECT d.ctid::text, w.place - 1, least(d.due AT TIME ZONE 'UTC', '9999-12-31 23:59:59.999999'), d.id::text
-FROM {delayed} AS d
+FROM ONLY {delayed} AS d
 CROSS JOIN LATERAL (SELECT strpos(d.headers::text, :ending) AS place) AS w
 WHERE d.due >= :since::timestamp AT TIME ZONE 'UTC' AND w.place > 0
 ORDER BY d.due

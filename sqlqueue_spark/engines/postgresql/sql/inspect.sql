@@ -96,18 +96,18 @@ SELECT f.seq::bigint,
        f.id::text,
        f.bodyless,
        q.headers::text,
-       (SELECT b.headers::text FROM {queue} AS b WHERE b.seq > f.seq ORDER BY b.seq LIMIT 1),
+       (SELECT b.headers::text FROM ONLY {queue} AS b WHERE b.seq > f.seq ORDER BY b.seq LIMIT 1),
        statement_timestamp() AT TIME ZONE 'UTC'
 FROM (
     SELECT seq,
            id,
            body IS NULL AS bodyless,
            octet_length(headers::text) = 4 AND headers::text = 'null' AS headless
-    FROM {queue}
+    FROM ONLY {queue}
     ORDER BY seq
     LIMIT 10000
 ) AS f
-JOIN {queue} AS q ON q.seq = f.seq
+JOIN ONLY {queue} AS q ON q.seq = f.seq
 WHERE f.bodyless OR f.headless
 ORDER BY f.seq
 LIMIT 1

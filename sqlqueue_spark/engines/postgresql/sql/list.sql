@@ -29,7 +29,7 @@ ORDER BY n.nspname, c.relname, a.attnum
 -- A count reads the whole table. Large values lie elsewhere and do not count: they are not read. Plain reads
 -- wait for no row lock here, but they wait for a table that is being altered.
 SELECT CASE WHEN pg_relation_size(:object_id::oid::regclass) < :too_many::bigint
-    THEN (SELECT count(*) FROM {queue}) END
+    THEN (SELECT count(*) FROM ONLY {queue}) END
 
 -- shared: trusted
     SELECT r.oid
@@ -55,18 +55,22 @@ LOCK TABLE ONLY {queue} IN ACCESS SHARE MODE
 -- in: schema, table, the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE; 0: a look at rows),
 --     object ids of tables whose owners are trusted, the columns that it must have (each with a blank and
 --     each type that it may have)
--- out: reason (stranger: it is a stranger's, and no reason), what it is about, the table's owner
+-- out: reason (stranger: it is a stranger's; key: an insert looks into another table; both are no reason), what
+--     it is about, the table's owner
 -- Trusted are this login, the owners of these tables, superusers and the database's owner. A table of any of
 -- them may have code. But the right to create a trigger can be given away, so what it calls must be theirs
--- too. In a table of anyone else, a trigger, a rule and a policy run, and a cast where a column has a type of
--- a stranger. An insert computes defaults, checks and indexes: what they call must be the server's own, and
--- either depend on nothing but its arguments or be named here, because query_to_xml and others run any text
--- as a query. Such a function stands in no dependency, so it is read out of the expression's tree, where all
--- of them together are not too large. A sequence belongs to the table's owner, or this login would use up the
--- numbers of another queue; 2205 is regclass and 2210 an array of these, by which a text could name one. For
--- a look or a delete, the server computes what it can of indexes, statistics and, if told so, checks. The
--- owner of a schema, if he may create schemas, can put another table in the place of this one, which no lock
--- on the table prevents.
+-- too. For a foreign key the server works in the other table as its owner. On a delete his triggers may run;
+-- on an insert what his indexes compute, which can change no table of ours, but the settings of our session.
+-- In a table of anyone else, a trigger, a rule and a policy run, and a cast where a column has a type of a
+-- stranger. An insert computes defaults, checks and indexes: what they call must be the server's own, and
+-- either depend on nothing but its arguments or be named here, because query_to_xml runs any text as a query,
+-- and satisfies_hash_partition computes the key of any table. Such a function stands in no dependency, so it
+-- is read out of the expression's tree, where all of them together are not too large. A sequence belongs to
+-- the table's owner, or this login would use up numbers of another queue; 2205 is regclass and 2210 an array
+-- of these, by which a text could name one. For a look or a delete, the server computes what it can of
+-- indexes, statistics and, if told so, checks. No lock on the table prevents that the owner of its schema, if
+-- he may create schemas, puts another one in its place, or that its own owner lets others inherit from it:
+-- statements look into it ONLY.
 WITH trusted AS (
     {trusted}
     UNION ALL
@@ -110,25 +114,29 @@ WITH trusted AS (
     JOIN pg_catalog.pg_statistic_ext AS s ON s.stxrelid = f.oid
     WHERE NOT f.own AND f.event <> 4
 )
-SELECT 'stranger', '', f.owner
+SELECT v.reason, v.name, f.owner
 FROM found AS f
-WHERE NOT f.own
+CROSS JOIN LATERAL (VALUES
+    ('stranger', '', NOT f.own),
+    ('kind', '', f.relkind <> 'r' AND (f.event <> 0 OR NOT f.own)),
+    ('partition', '', f.relispartition AND NOT f.own AND (f.event = 8 OR f.checked)),
+    ('schema', pg_catalog.pg_get_userbyid(f.nspowner)::text,
+        (f.event <> 0 OR NOT f.own) AND f.nspowner NOT IN (SELECT t.oid FROM trusted AS t) AND EXISTS (
+            SELECT FROM pg_catalog.pg_roles AS r
+            WHERE pg_catalog.pg_has_role(r.oid, f.nspowner, 'MEMBER')
+              AND pg_catalog.has_database_privilege(r.oid, current_database(), 'CREATE')
+              AND r.oid NOT IN (SELECT t.oid FROM trusted AS t)
+        ))
+) AS v (reason, name, fits)
+WHERE v.fits
 UNION ALL
-SELECT 'kind', '', f.owner
+SELECT 'type', a.attname::text, f.owner
 FROM found AS f
-WHERE f.relkind <> 'r' AND (f.event <> 0 OR NOT f.own)
-UNION ALL
-SELECT 'partition', '', f.owner
-FROM found AS f
-WHERE f.relispartition AND NOT f.own AND (f.event = 8 OR f.checked)
-UNION ALL
-SELECT 'schema', pg_catalog.pg_get_userbyid(f.nspowner)::text, f.owner
-FROM found AS f
-WHERE (f.event <> 0 OR NOT f.own) AND f.nspowner NOT IN (SELECT t.oid FROM trusted AS t) AND EXISTS (
-    SELECT FROM pg_catalog.pg_roles AS r
-    WHERE pg_catalog.pg_has_role(r.oid, f.nspowner, 'MEMBER')
-      AND pg_catalog.has_database_privilege(r.oid, current_database(), 'CREATE')
-      AND r.oid NOT IN (SELECT t.oid FROM trusted AS t)
+JOIN pg_catalog.pg_attribute AS a ON a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_catalog.pg_type AS y ON y.oid = a.atttypid
+WHERE NOT f.own AND (
+    y.typowner NOT IN (SELECT t.oid FROM trusted AS t)
+    OR f.event = 4 AND (y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace::oid)
 )
 UNION ALL
 SELECT DISTINCT 'column', split_part(w.typed, ' ', 1), f.owner
@@ -141,19 +149,16 @@ WHERE NOT EXISTS (
       AND a.attname::text || ' ' || pg_catalog.format_type(a.atttypid, NULL) = ANY (:columns::text[])
 )
 UNION ALL
-SELECT 'type', a.attname::text, f.owner
-FROM found AS f
-JOIN pg_catalog.pg_attribute AS a ON a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
-JOIN pg_catalog.pg_type AS y ON y.oid = a.atttypid
-WHERE NOT f.own AND (
-    y.typowner NOT IN (SELECT t.oid FROM trusted AS t)
-    OR f.event = 4 AND (y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace::oid)
-)
-UNION ALL
 SELECT 'rule', r.rulename::text, f.owner
 FROM found AS f
 JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = f.oid
 WHERE NOT f.own AND r.ev_type::text = CASE f.event WHEN 4 THEN '3' WHEN 8 THEN '4' END
+UNION ALL
+SELECT CASE f.event WHEN 4 THEN 'key' ELSE 'reference' END, k.conname::text, f.owner
+FROM found AS f
+JOIN pg_catalog.pg_constraint AS k ON f.oid = CASE f.event WHEN 4 THEN k.conrelid WHEN 8 THEN k.confrelid END
+JOIN pg_catalog.pg_class AS c ON c.oid IN (k.conrelid, k.confrelid) AND c.oid <> f.oid
+WHERE c.relowner NOT IN (SELECT t.oid FROM trusted AS t)
 UNION ALL
 SELECT 'policy', coalesce(p.polname::text, ''), f.owner
 FROM found AS f
@@ -187,9 +192,9 @@ WHERE (e.kind = 'trigger' AND NOT f.own) OR EXISTS (
     ELSE EXISTS (
         SELECT FROM regexp_matches(e.tree::text, '[:][a-z]*funcid (\d+)', 'g') AS m (ids)
         JOIN pg_catalog.pg_proc AS p ON p.oid = m.ids[1]::oid
-        WHERE p.pronamespace = 'pg_catalog'::regnamespace::oid AND p.provolatile <> 'i'
-          AND p.proname NOT IN ('nextval', 'now', 'clock_timestamp', 'statement_timestamp',
-              'transaction_timestamp', 'timezone', 'timestamp', 'timestamptz', 'gen_random_uuid', 'uuidv4',
-              'uuidv7', 'random', 'pg_trigger_depth')
+        WHERE p.pronamespace = 'pg_catalog'::regnamespace::oid
+          AND (p.provolatile <> 'i' OR p.proname = 'satisfies_hash_partition') AND p.proname NOT IN (
+              'nextval', 'now', 'clock_timestamp', 'statement_timestamp', 'transaction_timestamp', 'timezone',
+              'timestamp', 'timestamptz', 'gen_random_uuid', 'uuidv4', 'uuidv7', 'random', 'pg_trigger_depth')
     )
 END

@@ -3,7 +3,7 @@
 -- name: highest
 -- Returns the highest seq that is in the queue now.
 -- out: seq; NULL when the queue is empty
-SELECT max(seq)::bigint FROM {queue}
+SELECT max(seq)::bigint FROM ONLY {queue}
 
 -- name: claim
 -- Locks the next rows in seq order.
@@ -25,7 +25,7 @@ FROM (
            expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired,
            coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0) AS bytes,
            position('NServiceBus.SqlServer.ForwardDestination' IN headers) > 0 AS in_transit
-    FROM {queue}
+    FROM ONLY {queue}
     WHERE seq > :after AND seq <= :up_to
     ORDER BY seq
     LIMIT :count
@@ -60,7 +60,7 @@ SELECT q.seq::bigint AS seq, q.xmax = ANY (ARRAY(
         SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid'
             AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
     )) AS held
-    FROM {queue} AS q
+    FROM ONLY {queue} AS q
     WHERE q.xmax <> ALL (ARRAY(
         SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid'
             AND l.pid IN (SELECT s.pid FROM streams AS s)
@@ -140,7 +140,7 @@ FROM (
     SELECT seq,
            coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0) AS bytes,
            position('NServiceBus.SqlServer.ForwardDestination' IN headers) > 0 AS in_transit
-    FROM {queue}
+    FROM ONLY {queue}
     WHERE seq > :after AND seq <= :up_to
     ORDER BY seq
     LIMIT :count
@@ -161,7 +161,7 @@ CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
 -- in: first seq, last seq     out: the columns of a message
 -- The claim's locks do not hide rows from plain reads.
 SELECT id::text AS "Id", {message}
-FROM {queue}
+FROM ONLY {queue}
 WHERE seq BETWEEN :first AND :last
 ORDER BY seq
 
@@ -170,7 +170,7 @@ ORDER BY seq
 -- in: first seq, last seq     out: the columns of a message
 -- It reads as read does, and serves a look at a queue that claims nothing.
 SELECT id::text AS "Id", {message}
-FROM {queue}
+FROM ONLY {queue}
 WHERE seq BETWEEN :first AND :last AND (expires IS NULL OR expires > statement_timestamp() AT TIME ZONE 'UTC')
 ORDER BY seq
 
@@ -186,10 +186,10 @@ ORDER BY seq
 -- index once more, which takes half as long again. The statement deletes at most as many rows as were
 -- planned, because other rows may have appeared in the range since. Messages in transit stay, but for those
 -- that the plan has counted among the others.
-DELETE FROM {queue}
+DELETE FROM ONLY {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT ctid
-    FROM {queue}
+    FROM ONLY {queue}
     WHERE seq BETWEEN :first AND :last
       AND (coalesce(position('NServiceBus.SqlServer.ForwardDestination' IN headers), 0) = 0
           OR seq IN ({in_transit}))
@@ -207,7 +207,7 @@ RETURNING id::text AS "Id", {message},
 -- table.
 SELECT q.seq::bigint, q.id::text
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
-CROSS JOIN LATERAL (SELECT seq, id FROM {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
+CROSS JOIN LATERAL (SELECT seq, id FROM ONLY {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
 
 -- name: origins
 -- Returns what some rows are known by in an outbox.
@@ -220,7 +220,7 @@ CROSS JOIN LATERAL (
     SELECT seq,
            id,
            nullif(split_part(split_part(headers::text, '"sqlqueue.Origin":"', 2), '"', 1), '') AS origin
-    FROM {queue}
+    FROM ONLY {queue}
     WHERE seq BETWEEN run.first AND run.last
     OFFSET 0
 ) AS q
@@ -230,8 +230,8 @@ CROSS JOIN LATERAL (
 -- in: the first and the last seq of each run     out: seq, headers; the rows come in any order
 -- OFFSET 0 as in ids.
 SELECT q.seq::bigint, q.headers::text
-FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
-CROSS JOIN LATERAL (SELECT seq, headers FROM {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
+FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last) CROSS JOIN LATERAL
+    (SELECT seq, headers FROM ONLY {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
 
 -- name: lock_in_transit
 -- Locks those of some rows that are free, and reads them whole.
@@ -243,7 +243,7 @@ SELECT q.seq::bigint, q.id::text, NULL::text, NULL::text, nullif(q.expires::time
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (
     SELECT seq, id, expires, headers, body
-    FROM {queue}
+    FROM ONLY {queue}
     WHERE seq BETWEEN run.first AND run.last
     ORDER BY seq
     FOR UPDATE SKIP LOCKED
@@ -259,7 +259,7 @@ SELECT q.seq::bigint, q.bytes
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) WITH ORDINALITY AS run (first, last, position)
 CROSS JOIN LATERAL (
     SELECT seq, coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0) AS bytes
-    FROM {queue}
+    FROM ONLY {queue}
     WHERE seq BETWEEN run.first AND run.last
     ORDER BY seq
     FOR UPDATE
@@ -270,7 +270,7 @@ ORDER BY run.position, q.seq
 -- Locks again what is left of one run of a claim, and waits for rows that others hold.
 -- in: first seq, last seq     out: seq, bytes
 SELECT q.seq::bigint, coalesce(octet_length(q.headers::text), 0) + coalesce(octet_length(q.body), 0)
-FROM {queue} AS q
+FROM ONLY {queue} AS q
 WHERE q.seq BETWEEN :first AND :last
 ORDER BY q.seq
 FOR UPDATE
@@ -279,7 +279,7 @@ FOR UPDATE
 -- Returns who holds locks on rows of a range.
 -- in: object id of the table, first seq, last seq, database     out: session, login, host, program
 SELECT DISTINCT a.pid, a.usename::text, coalesce(host(a.client_addr), 'local socket'), a.application_name
-FROM {queue} AS q
+FROM ONLY {queue} AS q
 JOIN pg_catalog.pg_locks AS l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = q.xmax
 JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid AND a.pid <> pg_backend_pid()
 WHERE q.tableoid = :object_id::oid AND q.seq BETWEEN :first AND :last AND current_database() = :database
@@ -290,18 +290,18 @@ WHERE q.tableoid = :object_id::oid AND q.seq BETWEEN :first AND :last AND curren
 -- A run holds consecutive numbers that were all claimed, so no other row can stand between its ends. The
 -- delete finds its rows by ctid, which cannot change while the rows are locked; for a plain join the planner
 -- may walk the whole table.
-DELETE FROM {queue}
+DELETE FROM ONLY {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT q.ctid
     FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
-    CROSS JOIN LATERAL (SELECT ctid FROM {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
+    CROSS JOIN LATERAL (SELECT ctid FROM ONLY {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
 ))
 
 -- name: delete_range
 -- Deletes one run of a claim that this transaction has locked.
 -- in: first seq, last seq     out: number of rows
 -- It does what delete does, twice as fast, for the usual claim, which is a single run.
-DELETE FROM {queue}
+DELETE FROM ONLY {queue}
 WHERE seq BETWEEN :first AND :last
 
 -- name: waiting
@@ -311,9 +311,9 @@ WHERE seq BETWEEN :first AND :last
 -- The caller counts from the first number to the highest. This is the most that can wait, because it also
 -- counts numbers of rows that were taken out of order; an exact count would read the whole backlog. The
 -- statement does not count: the two numbers can be further apart than a bigint can say.
-SELECT q.seq::bigint, (SELECT max(seq)::bigint FROM {queue}), q.headers::text,
+SELECT q.seq::bigint, (SELECT max(seq)::bigint FROM ONLY {queue}), q.headers::text,
     statement_timestamp() AT TIME ZONE 'UTC'
-FROM {queue} AS q
+FROM ONLY {queue} AS q
 WHERE q.seq > :after
 ORDER BY q.seq
 LIMIT 1

@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS {subscriptions} (
 SELECT s.topic::text,
        coalesce('"' || replace(t.schema, '"', '""') || '"."' || replace(t.name, '"', '""') || '"',
            s.queueaddress)::text
-FROM {subscriptions} AS s
+FROM ONLY {subscriptions} AS s
 LEFT JOIN LATERAL (
     SELECT n.nspname::text AS schema, c.relname::text AS name
     FROM pg_catalog.pg_class AS c
@@ -33,7 +33,7 @@ ORDER BY s.topic, s.queueaddress
 -- Returns all subscriptions.
 -- out: endpoint, type, address
 SELECT s.endpoint::text, s.topic::text, s.queueaddress::text
-FROM {subscriptions} AS s
+FROM ONLY {subscriptions} AS s
 ORDER BY s.topic, s.endpoint
 
 -- name: subscribe

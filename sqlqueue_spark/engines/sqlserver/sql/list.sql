@@ -39,8 +39,8 @@ ORDER BY s.name, t.name, c.column_id
 -- computed column) can change nothing. Nor can what a default or a check calls, but it reads as this login,
 -- so the table of another owner has none. The text runs in the table's own database, because OBJECTPROPERTY
 -- knows only the present one. With the right to insert or to delete alone the catalogue does not show
--- triggers, but the property does. COLLATE: on Azure SQL the catalogue has a collation of its own, and could
--- not be compared with the texts of the JSON.
+-- triggers, but the property does. A foreign key of another table may delete rows there, whose triggers run.
+-- COLLATE: on Azure SQL the catalogue has a collation of its own, and could not be compared with the JSON's.
 DECLARE @run nvarchar(300) = QUOTENAME(COALESCE(NULLIF(:catalog, N''), DB_NAME())) + N'.sys.sp_executesql',
         @home sysname = DB_NAME(),
         @schema sysname = :schema,
@@ -107,15 +107,13 @@ SELECT ''trigger'', COALESCE((
 FROM found AS f
 WHERE f.own = 0 AND COALESCE(OBJECTPROPERTY(f.object_id, CONCAT(''TableHas'', @event, ''Trigger'')), 1) = 1
 UNION ALL
-SELECT ''default'', '''', f.owner
+SELECT p.reason, '''', f.owner
 FROM found AS f
-WHERE f.own = 0 AND @event = ''Insert''
-  AND COALESCE(OBJECTPROPERTY(f.object_id, ''TableHasDefaultCnst''), 1) = 1
-UNION ALL
-SELECT ''check'', '''', f.owner
-FROM found AS f
-WHERE f.own = 0 AND @event = ''Insert''
-  AND COALESCE(OBJECTPROPERTY(f.object_id, ''TableHasCheckCnst''), 1) = 1',
+CROSS JOIN (VALUES
+    (''default'', ''Insert'', ''TableHasDefaultCnst''), (''check'', ''Insert'', ''TableHasCheckCnst''),
+    (''reference'', ''Delete'', ''TableHasForeignRef'')
+) AS p (reason, event, property)
+WHERE f.own = 0 AND p.event = @event AND COALESCE(OBJECTPROPERTY(f.object_id, p.property), 1) = 1',
     N'@home sysname, @schema sysname, @name sysname, @event nvarchar(6), @trusted nvarchar(max),
         @columns nvarchar(max)',
     @home = @home, @schema = @schema, @name = @name, @event = @event, @trusted = @trusted, @columns = @columns
