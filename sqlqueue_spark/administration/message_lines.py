@@ -18,8 +18,6 @@ Headers and body have a readable field. An exact field stands beside it where th
 If both fields are given they must agree. So an edit of one of them is not silently ignored.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json
@@ -126,7 +124,7 @@ def from_line(line: bytes) -> StoredMessage:
     )
 
 
-def to_rows(messages: Iterable[StoredMessage], *, new_ids: bool) -> pa.RecordBatch:
+def to_rows(messages: Iterable[StoredMessage], *, new_ids: bool) -> "pa.RecordBatch":
     from sqlqueue_spark.messages.outgoing_schema import STORED
 
     rows = [each._asdict() for each in messages]

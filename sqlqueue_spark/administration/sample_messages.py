@@ -3,8 +3,6 @@
 They are made from templates, several hundred thousand a second, so that a load measures the database.
 """
 
-from __future__ import annotations
-
 import socket
 from datetime import datetime
 
@@ -31,7 +29,7 @@ _NOTE = "Please leave the parcel with a neighbour on the second floor if there i
 
 def batch(
     first: int, count: int, size: int, *, now: datetime, reply_to: str, ttl_ms: int | None = None
-) -> pa.RecordBatch:
+) -> "pa.RecordBatch":
     """Make ``count`` messages (:data:`OUTGOING`), numbered from ``first``.
 
     :param size: bytes of headers and body of each message, about; at least 600, which the headers alone need.

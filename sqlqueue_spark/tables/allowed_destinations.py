@@ -82,19 +82,14 @@ class AllowedDestinations:
             except SqlQueueError as error:
                 barred[address] = error
         found = {address: look(table.table) for address, table in looked.items()}
-        barred |= {
-            address: _refused(looked[address], each.why, each.owner)
-            for address, each in found.items()
-            if each.why
-        }
+        barred |= {address: _refused(looked[address], *each) for address, each in found.items() if each.why}
         strangers = any(each.owner and not each.why for each in found.values())
-        connection.renewing |= any(each.looks_further for each in found.values())
         with connection.hurried() if strangers and locking else contextlib.nullcontext():
             yield barred
         if locking and not by_lock:
             for address, table in looked.items():
                 if address not in barred and (each := look(table.table)).why:
-                    raise TryAgain(str(_refused(table, each.why, each.owner)))
+                    raise TryAgain(str(_refused(table, *each)))
 
     @contextlib.contextmanager
     def into(

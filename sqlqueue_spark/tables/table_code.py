@@ -44,8 +44,6 @@ class Found(NamedTuple):
 
     why: str | None = None
     owner: str | None = None
-    #: Whether an insert looks into a stranger's table, as a foreign key of the table wants it.
-    looks_further: bool = False
 
 
 def keep_out(connection: Connection, table: Table, *, looking: bool = False) -> bool:
@@ -83,7 +81,9 @@ def found(
     )
     made = Found()
     for reason, name, owner in rows:
-        made = Found(owner=owner, looks_further=made.looks_further or reason == "key")
-        if reason not in ("stranger", "key"):
+        made = Found(owner=owner)
+        if reason == "key":
+            connection.renewing = True
+        elif reason != "stranger":
             return Found(_REASONS[reason].format(name=f" {name!r}" if name else ""), owner)
     return made

@@ -28,7 +28,12 @@ def test_a_signal_is_answered_at_once_and_once(capfd):
 def test_a_job_stops_between_batches_although_the_folder_of_its_stop_file_was_cleaned_away():
     """A job may be idle for longer than files stay in /tmp."""
     query = mock.Mock(id="query", isActive=False, recentProgress=[])
-    query.awaitTermination.side_effect = lambda _: signal.raise_signal(signal.SIGTERM) or query.stop.called
+
+    def asked(_: int) -> bool:
+        signal.raise_signal(signal.SIGTERM)
+        return query.stop.called
+
+    query.awaitTermination.side_effect = asked
     with stoppable({}) as (_, stop_file, done_file):
         query.processAllAvailable.side_effect = lambda: there.append(stop_file.exists())
         there: list[bool] = []

@@ -4,8 +4,6 @@ Its DB-API does the same, but imports pandas for it: a quarter of a second for e
 https://arrow.apache.org/adbc/current/python/api/adbc_driver_manager.html#low-level-api
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 
@@ -35,7 +33,7 @@ class ArrowConnection:
             raise
 
     @contextlib.contextmanager
-    def read(self, text: str, batch_bytes: int) -> Iterator[pa.RecordBatchReader]:
+    def read(self, text: str, batch_bytes: int) -> "Iterator[pa.RecordBatchReader]":
         """Run a statement, and read what it returns within the block.
 
         :param batch_bytes: about how large a record batch is.

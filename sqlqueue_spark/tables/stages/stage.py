@@ -7,8 +7,6 @@ its source or at its destination, never at both or at neither. Rows of other tas
 the stage is cleared.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -117,7 +115,7 @@ class Stage(StageTable):
     def _insert_mark(self, text: str) -> None:
         check_went_in(self.modify("stage_open", mark=text), 1, self.table)
 
-    def add(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> None:
+    def add(self, task: str, messages: "Mapping[str, pa.RecordBatch]") -> None:
         """Stage at most :attr:`Database.written` messages (:data:`OUTGOING`), by the destination as text."""
         rows, load = self.connection.dialect.bind_staged(task, messages)
         check_went_in(self.load("stage_insert", load), rows, self.table)

@@ -55,8 +55,8 @@ LOCK TABLE ONLY {queue} IN ACCESS SHARE MODE
 -- in: schema, table, the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE; 0: a look at rows),
 --     object ids of tables whose owners are trusted, the columns that it must have (each with a blank and
 --     each type that it may have)
--- out: reason (stranger: it is a stranger's; key: an insert looks into another table; both are no reason), what
---     it is about, the table's owner
+-- out: reason (none are stranger: it is a stranger's, and key: an insert looks into another table), what it
+--     is about, the table's owner
 -- Trusted are this login, the owners of these tables, superusers and the database's owner. A table of any of
 -- them may have code. But the right to create a trigger can be given away, so what it calls must be theirs
 -- too. For a foreign key the server works in the other table as its owner. On a delete his triggers may run;
