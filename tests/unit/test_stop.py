@@ -29,7 +29,7 @@ def test_a_job_stops_between_batches_although_the_folder_of_its_stop_file_was_cl
     """A job may be idle for longer than files stay in /tmp."""
     query = mock.Mock(id="query", isActive=False, recentProgress=[])
 
-    def asked(_: int) -> bool:
+    def asked(_: int) -> object:
         signal.raise_signal(signal.SIGTERM)
         return query.stop.called
 
