@@ -5,8 +5,6 @@ value and the remedy. The driver's own error is chained as the cause, with every
 here opens, reads or logs anything.
 """
 
-from __future__ import annotations
-
 import re
 
 from sqlqueue_spark.plain_text import plain
@@ -34,7 +32,7 @@ class NoPassword(ConfigurationError):
 class NoRight(ConfigurationError):
     """The login lacks a right. The text says behind its last semicolon which rights the work needs."""
 
-    def needing(self, rights: str) -> NoRight:
+    def needing(self, rights: str) -> "NoRight":
         """The same error, where the work needs other rights than a receiver's or a sender's."""
         return NoRight(f"{str(self).rpartition('; ')[0]}; {rights}")
 

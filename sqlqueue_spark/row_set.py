@@ -4,8 +4,6 @@ A contiguous claim of any size costs a few bytes; the worst case, every second r
 bytes a row. Runs hold two machine integers each, so a claim of a million scattered rows is 16 MB.
 """
 
-from __future__ import annotations
-
 import base64
 import zlib
 from array import array
@@ -80,13 +78,13 @@ class RowSet:
         for first, last in self:
             yield from range(first, last + 1)
 
-    def between(self, first: int, last: int) -> RowSet:
+    def between(self, first: int, last: int) -> "RowSet":
         """The rows of this set from ``first`` to ``last``, both included."""
         runs = slice(bisect_left(self._lasts, first), bisect_right(self._firsts, last))
         pairs = zip(self._firsts[runs], self._lasts[runs], strict=True)
         return RowSet((max(start, first), min(end, last)) for start, end in pairs)
 
-    def cut(self, sizes: Iterable[int]) -> Iterator[RowSet]:
+    def cut(self, sizes: Iterable[int]) -> "Iterator[RowSet]":
         """Contiguous pieces of the given numbers of rows; the sizes add up to ``len(self)``."""
         runs = iter(self)
         first, last = 0, -1
@@ -100,7 +98,7 @@ class RowSet:
                 first = end + 1
             yield piece
 
-    def without(self, positions: Iterable[int]) -> RowSet:
+    def without(self, positions: Iterable[int]) -> "RowSet":
         """All rows except those at these positions. Positions count from 0 and ascend."""
         sizes, begin = [], 0  # in turn: the rows to keep, one row to leave out, the rows to keep, and so on
         for position in positions:
@@ -112,11 +110,11 @@ class RowSet:
                 kept.append(first, last)
         return kept
 
-    def chunks(self, rows: int) -> Iterator[RowSet]:
+    def chunks(self, rows: int) -> "Iterator[RowSet]":
         """Contiguous pieces of at most ``rows`` rows, so that no statement locks more."""
         yield from self.cut(min(rows, self._rows - at) for at in range(0, self._rows, rows))
 
-    def spans(self, gap: int) -> Iterator[RowSet]:
+    def spans(self, gap: int) -> "Iterator[RowSet]":
         """Pieces whose neighbouring runs are at most ``gap`` numbers apart: each is read by one range."""
         piece = RowSet()
         for first, last in self:

@@ -40,7 +40,7 @@ def plan(
 ) -> Discarded:
     """Return what :func:`discard` would do now."""
     with opened(options, queue, selection, looked=looked) as error_queue:
-        count = sum(row.is_failure for row in error_queue.rows(selection.message_ids))
+        count = sum(row.goes(stopping=selection.stopping) for row in error_queue.rows(selection.message_ids))
         return Discarded(queue=error_queue.admin.name, discarded=count, held=0)
 
 
@@ -65,7 +65,7 @@ def discard(
                 os.fsync(out.fileno())
             return rows
 
-        count, held = error_queue.take_out(keep, progress)
+        count, held = error_queue.take_out(keep, progress, stopping=selection.stopping)
         return Discarded(queue=name, discarded=count, held=held)
 
 

@@ -71,6 +71,8 @@ class ErrorQueue:
         put: Callable[[list[tuple[InTransit, ErrorRow]]], list[InTransit]],
         progress: Progress,
         rate: int | None = None,
+        *,
+        stopping: bool = False,
     ) -> tuple[int, int]:
         """Take the selected failed messages out of the queue, each batch in its own transaction.
 
@@ -78,19 +80,22 @@ class ErrorQueue:
 
         :param put: puts locked rows elsewhere; it returns those that are to be deleted.
         :param rate: rows a second, steadily; None is as fast as possible.
+        :param stopping: take other rows too that stop ServiceControl.
         :returns: how many rows it has deleted, and how many others held, or have taken meanwhile.
         """
         most = _BATCH_ROWS if rate is None else max(1, min(_BATCH_ROWS, rate // _BATCHES_A_SECOND))
         began, count, held = time.monotonic(), 0, 0
-        failures = (row for row in self.rows() if row.is_failure)
-        for batch in portions(failures, lambda row: row.bytes, most, _BATCH_BYTES):
+        wanted = (row for row in self.rows() if row.goes(stopping=stopping))
+        for batch in portions(wanted, lambda row: row.bytes, most, _BATCH_BYTES):
             if rate is not None:
                 time.sleep(max(0.0, began + count / rate - time.monotonic()))
             with queue_tables.changing(self.options, self.admin, deleting=True):
                 found = self.admin.lock_in_transit([row.row_version for row in batch])
                 # The table may have been emptied and filled again since the look.
                 read = ((each, self.judged(each)) for each in found)
-                locked = [(each, row) for each, row in read if row.is_failure and self.meant(row)]
+                locked = [
+                    (each, row) for each, row in read if row.goes(stopping=stopping) and self.meant(row)
+                ]
                 fail_points.step(fail_points.FAILED_LOCKED)
                 gone = put(locked)
                 fail_points.step(fail_points.FAILED_PUT)

@@ -4,8 +4,6 @@ Format: the addresses of the NServiceBus SQL transports. The table part ends at 
 taken literally; schema and catalog may be bare or bracketed, and inside brackets ``]`` is doubled.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -93,7 +91,7 @@ class Address:
         return self.table if self.schema is None else f"{self.table}@{_bracketed(self.schema)}"
 
     @classmethod
-    def parse(cls, text: str, *, legacy: bool = False, quoted: bool = False) -> Address:
+    def parse(cls, text: str, *, legacy: bool = False, quoted: bool = False) -> "Address":
         """Read an address.
 
         :param legacy: ignore everything after the first ``@``, where the oldest senders wrote machine names.

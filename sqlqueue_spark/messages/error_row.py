@@ -85,6 +85,10 @@ class ErrorRow:
         """Whether ServiceControl stops at it."""
         return self.ingestion.verdict is Verdict.STOPS
 
+    def goes(self, *, stopping: bool) -> bool:
+        """Whether a retry or a discard takes it; one of rows that are ``stopping`` takes other kinds too."""
+        return self.is_failure or (stopping and self.stops)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:

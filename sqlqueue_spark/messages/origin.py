@@ -6,8 +6,6 @@ is still known as the row that it was, and how often it was moved since. The val
 says is another one: the header was copied, or a mover of .NET has given the row a new Id.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
@@ -24,7 +22,7 @@ class Origin(NamedTuple):
     moves: int = 0
 
     @classmethod
-    def of(cls, row_id: str, row_version: int, header: str | None) -> Origin:
+    def of(cls, row_id: str, row_version: int, header: str | None) -> "Origin":
         """The origin of a row.
 
         :param header: its header ``sqlqueue.Origin``.
@@ -34,7 +32,7 @@ class Origin(NamedTuple):
             return cls(row_id.lower(), row_version)
         return cls(told["row_id"], int(told["version"]), int(told["moves"]))
 
-    def moved(self) -> Origin:
+    def moved(self) -> "Origin":
         """The same, of the row that the message comes back as."""
         return self._replace(moves=self.moves + 1)
 

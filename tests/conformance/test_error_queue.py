@@ -399,6 +399,18 @@ def test_what_is_discarded_stands_in_a_file(engine, error, tmp_path):
     assert file.stat().st_mode & 0o077 == 0
 
 
+def test_what_stops_servicecontrol_is_discarded_whatever_it_is(postgresql, tmp_path):
+    """The summary says so, and ServiceControl goes on behind it. A retry still takes failures alone."""
+    error = postgresql.create_queue("error")
+    stopping = Selection(stopping=True)
+    for number, content in (7, None), (8, b""):
+        error.insert_row(id=row_id(number), headers=json.dumps(ACKNOWLEDGEMENT), body=content)
+    assert retry(postgresql, stopping).count == 0
+    assert error_discard.plan(options(postgresql), "error", stopping).discarded == 1
+    done = error_discard.discard(options(postgresql), "error", stopping, tmp_path / "kept.jsonl")
+    assert (done.discarded, error.ids()) == (1, [row_id(8)])
+
+
 def test_a_file_keeps_what_stands_in_it(engine, error, tmp_path):
     """A line that was torn stays a line of its own."""
     file = tmp_path / "kept.jsonl"

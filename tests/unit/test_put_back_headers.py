@@ -38,6 +38,15 @@ def test_a_message_that_was_given_up_waits_anew_also_where_its_headers_were_kept
     assert json.loads(put_back_headers(as_failed(text))) == {"NServiceBus.MessageId": "x" * 300}
 
 
+def test_what_servicecontrol_has_put_on_since_stays_where_headers_were_kept_aside():
+    """It waits for the acknowledgement of its retry, which these name."""
+    own = {"NServiceBus.MessageId": "x" * 300}
+    retried = {"ServiceControl.Retry.UniqueMessageId": "31ec6466-6a86-9984-a9d7-1fd6c50fdea8"}
+    sent_back = json.loads(as_failed(json.dumps(own))) | retried
+    assert json.loads(put_back_headers(as_failed(json.dumps(sent_back)))) == own | retried
+    assert put_back_headers(as_failed("no JSON")) == "no JSON"
+
+
 def test_servicecontrol_takes_off_the_same():
     """Beside them it puts on the two headers of its acknowledgement."""
     (failed, *_) = (json.loads(row.headers) for row in dotnet.rows("servicecontrol/failedagain"))

@@ -8,8 +8,6 @@ A stage has at most one mark, which is one of these:
 - *idle*: all that counted has gone out, and no row on the stage counts. It still tells the last batch.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Mapping
@@ -67,7 +65,7 @@ class Mark:
         """Whether no row on the stage counts, nor will."""
         return not self.claim and not self.sealed
 
-    def done(self) -> Mark:
+    def done(self) -> "Mark":
         """The idle mark, for when all that counts has gone out, or nothing is to count any more.
 
         It has a new run, because a sink that outlived its driver may still try to seal for the run before.
@@ -80,7 +78,7 @@ class Mark:
         destinations: tuple[str, ...],
         batch: Batch,
         named: tuple[str, ...] = (),
-    ) -> Mark:
+    ) -> "Mark":
         """The mark, sealed, in which the rows of these tasks count beside those that count already."""
         return replace(
             self,
@@ -95,7 +93,7 @@ class Mark:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Mark:
+    def from_json(cls, text: str) -> "Mark":
         """Read a mark. One version wrote neither seals nor counts: its mark is sealed if it has tasks."""
         given = json.loads(text)
         tasks = given["tasks"]
