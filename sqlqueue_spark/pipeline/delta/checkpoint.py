@@ -1,4 +1,4 @@
-"""Checks that a checkpoint and its query's Delta table remember the same batches; reads nothing itself.
+"""Where a checkpoint is, and whether it and its Delta table remember the same batches; reads nothing itself.
 
 Both number the batches of the query: the checkpoint in its folders ``offsets`` (begun) and ``commits``
 (done), Delta in its log. A checkpoint can go back: it is restored from a backup or copied, or its newest
@@ -10,11 +10,25 @@ checkpoint's ``offsets`` say of its batch. A replay has it too.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options.fields import said
 
+#: The folder of the checkpoint within the table's, unless one is named. Delta leaves folders alone whose
+#: names begin with an underscore: it never takes their files for the table's, and VACUUM keeps them.
+#: https://docs.delta.io/latest/delta-streaming.html
+CHECKPOINT = "_checkpoints"
 _MARK = re.compile(r"\bsqlqueue offsets=([0-9a-f]{64})\b")
+
+
+def with_checkpoint(delta: Mapping[str, str]) -> dict[str, str]:
+    """The options of [delta], with a checkpoint in the table's folder if they name none."""
+    path = said(delta, "path")
+    if path is None or said(delta, "checkpoint") is not None:
+        return dict(delta)
+    return {**delta, "checkpoint": f"{path.rstrip('/')}/{CHECKPOINT}"}
 
 
 @dataclass(frozen=True, kw_only=True)

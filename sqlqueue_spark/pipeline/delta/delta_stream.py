@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.options.fields import option, said
+from sqlqueue_spark.options.fields import option
 from sqlqueue_spark.pipeline.delta.delta_writer import DeltaWriter, Write, append
 from sqlqueue_spark.pipeline.running.configuration import JobOptions
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta, is_reachable
@@ -19,11 +19,6 @@ from sqlqueue_spark.plain_text import logger, plain
 
 log = logger(__name__)
 
-#: The folder of the checkpoint within the table's, unless one is named. Delta leaves folders alone whose
-#: names begin with an underscore: it never takes their files for the table's, and VACUUM keeps them.
-#: https://docs.delta.io/latest/delta-streaming.html
-CHECKPOINT = "_checkpoints"
-
 #: The characters of a message that could steer a terminal.
 _UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
 
@@ -32,14 +27,6 @@ _UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
 class DeltaOptions(JobOptions):
     path: str = option("Folder of the Delta table (--into).")
     checkpoint: str = option("Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.")
-
-
-def with_checkpoint(delta: Mapping[str, str]) -> dict[str, str]:
-    """The options of [delta], with a checkpoint in the table's folder if they name none."""
-    path = said(delta, "path")
-    if path is None or said(delta, "checkpoint") is not None:
-        return dict(delta)
-    return {**delta, "checkpoint": f"{path.rstrip('/')}/{CHECKPOINT}"}
 
 
 def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append) -> StreamingQuery:
