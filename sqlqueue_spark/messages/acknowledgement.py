@@ -3,8 +3,6 @@
 Format: the control messages that NServiceBus sends for it, observed on ServiceControl 6.19.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -29,7 +27,7 @@ class Owed(NamedTuple):
     id: str
 
 
-def owed_by(texts: pa.Array) -> dict[int, Owed]:
+def owed_by(texts: "pa.Array") -> dict[int, Owed]:
     """The acknowledgements that messages ask for, by position: those that ServiceControl has put back.
 
     :param texts: the messages' headers as JSON.
@@ -43,7 +41,7 @@ def owed_by(texts: pa.Array) -> dict[int, Owed]:
     }
 
 
-def acknowledgements(ids: Sequence[str], now: datetime) -> pa.RecordBatch:
+def acknowledgements(ids: Sequence[str], now: datetime) -> "pa.RecordBatch":
     """Acknowledgements as messages (:data:`OUTGOING`)."""
     time = format_time(now)
     headers = [

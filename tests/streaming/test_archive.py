@@ -22,6 +22,7 @@ from tests.support.messages import body, headers, message_id, row_id, row_ids
 from tests.support.streams import end, ids_in_delta, interpreted, logged, read_delta
 from tests.support.waiting import eventually
 
+AT_NIGHT = pytest.mark.tier("nightly")
 COLUMNS = [
     "Id", "CorrelationId", "ReplyToAddress", "Recoverable", "Expires", "Headers", "Body", "RowVersion",
     "MessageId", "MessageType", "SentAt", "IngestedAt",
@@ -211,7 +212,9 @@ def test_a_round_without_new_rows_writes_nothing(archive_of):
     assert archive_of.version() == before
 
 
-@pytest.mark.parametrize("goes_back", ["restored", "emptied", "made anew"])
+@pytest.mark.parametrize(
+    "goes_back", ["restored", *(pytest.param(each, marks=AT_NIGHT) for each in ("emptied", "made anew"))]
+)
 def test_an_archive_that_goes_back_gets_again_what_stands_in_the_queue(spark, archive_of, goes_back):
     """By the same process, and each row once."""
     copier = archive_of.copier()
@@ -230,6 +233,7 @@ def test_an_archive_that_goes_back_gets_again_what_stands_in_the_queue(spark, ar
     assert archive_of.ids() == texts(range(4) if goes_back == "restored" else range(1, 4))
 
 
+@AT_NIGHT
 def test_a_row_that_was_found_is_not_looked_up_again_while_no_other_program_writes(archive_of, monkeypatch):
     """A row that the round itself has merged is."""
     missing, asked = ArchiveTable.missing, []

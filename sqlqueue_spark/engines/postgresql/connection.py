@@ -95,7 +95,10 @@ class PostgresConnection(Connection):
         The statement is not prepared: it must leave nothing in a session that is shared.
         """
         with self.translated(""):
-            statement = _session(*self.target.timeouts, mark).encode()
+            lock_timeout, statement_timeout = self.target.timeouts
+            if self._attempts and not self.is_hurried:  # within attempt()
+                statement_timeout = 0
+            statement = _session(lock_timeout, statement_timeout, mark).encode()
             row = self._raw.execute(statement, prepare=False).fetchone()
         assert row is not None, "the statement has one row"
         return int(row[0])
