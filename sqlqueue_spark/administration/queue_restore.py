@@ -4,8 +4,6 @@ Lines are sent in order, in chunks of limited rows and bytes, each in one transa
 read twice, all lines are checked before the first one is sent. Every error says how many lines were sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -98,7 +96,7 @@ def restore(
         queue_shape.check_shape(admin.table, admin.connection.dialect.queue_columns)
         inserter = admin.inserter()
 
-        def insert(messages: Sequence[StoredMessage]) -> Iterator[pa.RecordBatch]:
+        def insert(messages: Sequence[StoredMessage]) -> "Iterator[pa.RecordBatch]":
             if draft is None:
                 rows = to_rows(messages, new_ids=new_ids)
                 inserter.restore(rows)
@@ -171,7 +169,7 @@ def _check_goes_on(message: StoredMessage) -> None:
 
 
 @contextmanager
-def _told(chunk: list[_Line], given: Input, sent: Sent, queue: str) -> Iterator[list[pa.RecordBatch]]:
+def _told(chunk: list[_Line], given: Input, sent: Sent, queue: str) -> "Iterator[list[pa.RecordBatch]]":
     """The transaction of a chunk stands in the block, which adds the rows that it has inserted.
 
     :raises SqlQueueError: also says what was sent before.

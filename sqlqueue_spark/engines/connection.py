@@ -128,7 +128,7 @@ class Connection(ABC):
     _within, _attempts = False, 0
     #: Whether a block of :meth:`hurried` is open.
     is_hurried = False
-    #: Whether each statement sets the session up first, because code of a stranger may have changed settings.
+    #: Whether each statement first gives the session its names back, because code of a stranger may have run.
     renewing = False
     #: Counts what has freed locks: each end of a transaction, and each attempt that was undone.
     freed = 0

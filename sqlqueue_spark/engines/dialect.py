@@ -1,7 +1,5 @@
 """What the dialect of a full engine adds to :class:`Database`: how values are bound, what errors mean."""
 
-from __future__ import annotations
-
 import itertools
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -84,18 +82,18 @@ class Dialect(Database):
         return row_versions, expired, sizes, [*itertools.compress(row_versions, in_transit)]
 
     @abstractmethod
-    def bind_messages(self, messages: pa.RecordBatch) -> Load:
+    def bind_messages(self, messages: "pa.RecordBatch") -> Load:
         """Messages (:data:`OUTGOING`) as ``insert`` loads them.
 
         Times to be received are times of expiry by now (:func:`expiring`).
         """
 
-    def bind_columns(self, messages: pa.RecordBatch) -> Parameters:
+    def bind_columns(self, messages: "pa.RecordBatch") -> Parameters:
         """Messages as ``insert_by_policy`` takes them. An engine without that statement has no use for it."""
         raise NotImplementedError
 
     @abstractmethod
-    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[int, Load]:
+    def bind_staged(self, task: str, messages: "Mapping[str, pa.RecordBatch]") -> tuple[int, Load]:
         """Messages as ``stage_insert`` loads them, behind the number of rows that they make.
 
         They are given by their destinations' names.

@@ -1,7 +1,5 @@
 """The body of a message: it is never NULL where we write it, and its beginning tells the content type."""
 
-from __future__ import annotations
-
 from sqlqueue_spark.messages.arrow import pa, pc
 
 #: The number of bytes at the beginning of a body that tell what it is.
@@ -19,7 +17,7 @@ _JSON = rf'{_BLANKS}(?:{_NESTED}|(?:"{_CHARACTERS}"|{_NUMBER}|true|false|null)?\
 _BEGUN_JSON = rf'{_BLANKS}(?:{_NESTED}|"{_CHARACTERS}(?:"\s*|\\)?\z)'
 
 
-def empty_for_null(bodies: pa.Array) -> pa.Array:
+def empty_for_null(bodies: "pa.Array") -> "pa.Array":
     """The bodies, empty ones in the place of NULL.
 
     A .NET endpoint on PostgreSQL cannot read a NULL: it gives the row back, meets it again, and handles
@@ -28,7 +26,7 @@ def empty_for_null(bodies: pa.Array) -> pa.Array:
     return pc.fill_null(bodies, b"") if bodies.null_count else bodies
 
 
-def content_types(bodies: pa.Array) -> pa.Array:
+def content_types(bodies: "pa.Array") -> "pa.Array":
     """The content type of each body, by its beginning: bodies may be large, and no more of them is read."""
     begins = pc.fill_null(pc.binary_slice(bodies, 0, _LOOKED_AT), b"")
     whole = pc.less_equal(pc.fill_null(pc.binary_length(bodies), 0), _LOOKED_AT)

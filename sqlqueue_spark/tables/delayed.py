@@ -5,8 +5,6 @@ Format: the tables of the .NET transports, which endpoints of the same name read
 clock. On PostgreSQL ``due`` is the wall clock of UTC, read in the default time zone of the database.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, timedelta
@@ -195,7 +193,7 @@ class DelayedTable(BaseTable):
         ]
 
 
-def stored_dues(connection: Connection, messages: pa.RecordBatch) -> pa.RecordBatch:
+def stored_dues(connection: Connection, messages: "pa.RecordBatch") -> "pa.RecordBatch":
     """Delayed messages (:data:`OUTGOING`) with their due times in ``expires``, as a table stores them.
 
     A delay counts from now by the database's clock.

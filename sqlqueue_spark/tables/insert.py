@@ -3,8 +3,6 @@
 Nothing here needs the right to read the table: the catalogue tells which columns it has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC
 
@@ -38,11 +36,11 @@ class Inserter:
         names = filled(dialect, table)
         self._statement = dialect.render(kind, delayed=names["queue"], **names)
 
-    def insert(self, messages: pa.RecordBatch) -> int:
+    def insert(self, messages: "pa.RecordBatch") -> int:
         """Insert messages (:data:`OUTGOING`) in their order, and return how many rows that made."""
         return self._load(fitted(self._connection, self._table, messages))
 
-    def restore(self, messages: pa.RecordBatch) -> int:
+    def restore(self, messages: "pa.RecordBatch") -> int:
         """Insert messages (:data:`STORED`) in their order as a table once had them; gives the number of rows.
 
         Nothing is mended: a body that is NULL stays NULL, and unreadable headers stay as they are. Where the
@@ -52,7 +50,7 @@ class Inserter:
             messages = _in_ascii(messages)
         return self._load(messages)
 
-    def _load(self, messages: pa.RecordBatch) -> int:
+    def _load(self, messages: "pa.RecordBatch") -> int:
         dialect = self._connection.dialect
         took = 0
         for start in range(0, messages.num_rows, dialect.written):
@@ -60,7 +58,7 @@ class Inserter:
             took += check_went_in(self._write(part), part.num_rows, self._table.name)
         return took
 
-    def _write(self, messages: pa.RecordBatch) -> int:
+    def _write(self, messages: "pa.RecordBatch") -> int:
         dialect = self._connection.dialect
         if self._table.row_security:
             bound = dialect.bind_columns(messages)
@@ -68,7 +66,7 @@ class Inserter:
         return self._connection.load(self._statement, dialect.bind_messages(messages), doing=self._doing)
 
 
-def fitted(connection: Connection, table: QueueTable, messages: pa.RecordBatch) -> pa.RecordBatch:
+def fitted(connection: Connection, table: QueueTable, messages: "pa.RecordBatch") -> "pa.RecordBatch":
     """The messages as a table can take them; delays and times to live count by the database's clock.
 
     All that goes into a queue or onto a stage passes here, and a body that is NULL becomes an empty one.
@@ -94,7 +92,7 @@ def in_code_page(table: QueueTable) -> bool:
     return any(name.lower() == "headers" and type_.startswith("varchar") for name, type_, *_ in table.columns)
 
 
-def _in_ascii(messages: pa.RecordBatch) -> pa.RecordBatch:
+def _in_ascii(messages: "pa.RecordBatch") -> "pa.RecordBatch":
     headers = [
         text if text is None or parse_headers(text) is None else ascii_json(text)
         for text in messages["headers"].to_pylist()
@@ -102,7 +100,7 @@ def _in_ascii(messages: pa.RecordBatch) -> pa.RecordBatch:
     return replaced(messages, headers=pa.array(headers, pa.string()))
 
 
-def moved(rows: Sequence[InTransit]) -> pa.RecordBatch:
+def moved(rows: Sequence[InTransit]) -> "pa.RecordBatch":
     """Rows as messages for another queue (:data:`OUTGOING`), with new row ids; NULL headers become empty."""
     from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 

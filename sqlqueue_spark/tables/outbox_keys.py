@@ -17,8 +17,6 @@ So two ids that a collation takes for the same (by case, accents, trailing blank
 fits that is too long for the column, or that has characters which a database keeps in no text.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -54,7 +52,7 @@ OF_ORIGIN, OF_HANDLED, OF_FAILED = "\0origin", "\0handled", "\0error"
 OF_ACKNOWLEDGED = "\0acknowledged"
 
 
-def keys(ids: pa.Array, address: str, what: str = "") -> pa.Array:
+def keys(ids: "pa.Array", address: str, what: str = "") -> "pa.Array":
     """The keys of messages to one final address (:attr:`QueueTable.address`): 1 to 200 characters of ASCII.
 
     :param what: what they tell beside that: :data:`OF_ORIGIN`, :data:`OF_HANDLED` or :data:`OF_FAILED`.
@@ -88,7 +86,7 @@ def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:
     yield message_id + copy
 
 
-def _of_odd(ids: pa.Array, address: str) -> pa.Array:
+def _of_odd(ids: "pa.Array", address: str) -> "pa.Array":
     shown = pc.utf8_slice_codeunits(pc.replace_substring_regex(ids, _NOT_SHOWN, ""), 0, _SHOWN)
     begin = hashlib.sha256(hashlib.sha256(address.encode()).digest())
     digests = []

@@ -10,8 +10,9 @@ from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import SqlQueueError, TryAgain
 from sqlqueue_spark.tables.swallowed_rows import Swallowed
 
-#: Where attempts took longer than this together, one that failed is not made again with half of its messages.
-_LONG_SECONDS = 1.0
+#: The seconds after which an attempt that failed is not made again with half of its messages; and those of
+#: all attempts together.
+_LONG_SECONDS, _LONG_TOGETHER = 1.0, 5.0
 
 T = TypeVar("T")
 #: Messages that a table refuses, and why.
@@ -24,32 +25,37 @@ def refused(
     messages: Sequence[T],
     *,
     own_ids: bool = False,
+    chosen: bool = False,
     since: float | None = None,
 ) -> list[Why[T]]:
     """Insert messages in the open transaction; halve them while the table refuses some, and return these.
 
-    What refuses all of them is not halved: no table, no right, or a table that keeps none of its rows, or
-    takes long in a hurry (:meth:`Connection.hurried`).
+    What refuses all of them is not halved: no table, no right, a table that keeps none of its rows, or one
+    that no option names and that takes long in a hurry (:meth:`Connection.hurried`).
 
-    :param since: when the first attempt began, in a hurry; None for now.
     :param own_ids: whether a twin may have written these Ids. Else a unique index refuses a duplicate.
+    :param chosen: whether an option names the table.
+    :param since: when the first attempt began; None for now.
+    :raises TryAgain: the server gave way, or the transaction is lost.
     """
-    since = time.monotonic() if since is None else since
+    began = time.monotonic()
+    since = began if since is None else since
     try:
         with connection.attempt():
             insert(messages)
     except SqlQueueError as error:
-        slow = connection.is_hurried and time.monotonic() - since > _LONG_SECONDS
-        slow = slow or isinstance(error, errors.StatementTimeout)
+        took = time.monotonic()
+        slow = took - began > _LONG_SECONDS or took - since > _LONG_TOGETHER
+        slow = not chosen and ((connection.is_hurried and slow) or isinstance(error, errors.StatementTimeout))
+        hangs = slow and isinstance(error, errors.LockTimeout | errors.StatementTimeout)
         by_index = isinstance(error, errors.Duplicate) and not own_ids
-        if isinstance(error, TryAgain) and not (slow or by_index):
+        if isinstance(error, TryAgain) and not (hangs or by_index):
             raise
         some = isinstance(error, Swallowed) and error.took
         every = isinstance(error, errors.QueueError | errors.ConfigurationError) and not some
         if len(messages) == 1 or slow or every:
             return [(messages, error)]
         half = len(messages) // 2
-        parts = messages[:half], messages[half:]
-        again = partial(refused, connection, insert, own_ids=own_ids, since=since)
-        return [each for part in parts for each in again(part)]
+        again = partial(refused, connection, insert, own_ids=own_ids, chosen=chosen, since=since)
+        return [*again(messages[:half]), *again(messages[half:])]
     return []

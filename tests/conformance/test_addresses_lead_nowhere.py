@@ -20,7 +20,7 @@ from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, Sent
 from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
-from sqlqueue_spark.tables import scripts
+from sqlqueue_spark.tables import scripts, table_code
 from tests.support.delayed import move
 from tests.support.driver import at_step, streaming
 from tests.support.error_rows import fail
@@ -30,7 +30,18 @@ from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import frame, outcome, outgoing, sent_to, settled_all
 from tests.support.sending import batch, composed, options, sent_all, steps
 from tests.support.stored import drained, running, store
-from tests.support.strangers import ARMS, ATTACKER, FEW, NAMES, Scene, cast, few_first, inhabited, trigger
+from tests.support.strangers import (
+    ARMS,
+    ATTACKER,
+    FEW,
+    NAMES,
+    TURN,
+    Scene,
+    cast,
+    few_first,
+    inhabited,
+    trigger,
+)
 from tests.support.subscriptions import SubscriptionRows
 
 EVENT = "Shop.Placed"
@@ -140,9 +151,23 @@ def test_an_ordinary_table_of_a_stranger_is_a_destination(scene, plain, way):
 
 @pytest.mark.parametrize("later", ["", "DEFERRABLE INITIALLY DEFERRED"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_foreign_key_of_a_stranger_changes_no_name_of_our_session(scene, plain, names, way, later):
-    """The server looks into the other table as the stranger, and so runs his code in our session."""
+def test_a_foreign_key_of_a_stranger_changes_no_name_of_our_session(
+    scene, plain, names, monkeypatch, way, later
+):
+    """The server looks into the other table as the stranger. Our look has no right to lock that, so an index
+    may come behind it, and then his code runs in our session.
+    """
     scene.stranger.run(f"ALTER TABLE {plain} ADD k int DEFAULT 1 REFERENCES lair.keys {later}")
+    found = table_code.found
+
+    def look(*arguments, **more):
+        scene.stranger.run("DROP INDEX IF EXISTS lair.turning")
+        try:
+            return found(*arguments, **more)
+        finally:
+            scene.stranger.run(TURN)
+
+    monkeypatch.setattr(table_code, "found", look)
     scene.send(way, plain)
     assert scene.admin.fetch("SELECT is_called FROM lair.looked") == [(True,)]  # else it would prove nothing
     assert (scene.stranger.ran(), scene.stranger.took("plain")) == (False, 1)
@@ -174,6 +199,17 @@ def full(scene, plain):
     scene.stranger.run(f"CREATE UNIQUE INDEX ON {plain} ((1))")
     scene.admin.execute(f"INSERT INTO {plain} (id, headers) VALUES (gen_random_uuid(), '{{}}')")
     return plain
+
+
+def test_an_event_that_its_one_subscriber_refuses_fails_alone(scene, full):
+    """Its copy has an Id that nothing else can have, so an index that is there refuses it for good."""
+    subscribed = SubscriptionRows(scene.admin)
+    subscribed.add(full, EVENT)
+    subscribed.add(BILLING, "Shop.Billed")
+    given = options(scene.job, errorQueue="error")
+    rows = batch([1, 2, 3], EventType=["Shop.Billed", EVENT, "Shop.Billed"])
+    assert sent_all(given, rows) == Sent(sent=2, failed=1)
+    assert (sent_to(scene.queue("billing")), [*scene.failed()]) == ([1, 3], [2])
 
 
 def test_an_acknowledgement_that_an_index_refuses_ends_no_batch(scene, full, caplog):

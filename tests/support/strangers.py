@@ -122,6 +122,15 @@ ARMS = {
     "default that ends sessions": _default("pg_terminate_backend(0)"),
     "default that waits": _default("pg_sleep(0.001)"),
     # -- constraints, generated columns, indexes
+    "foreign key": Arm(
+        [
+            queue("k int DEFAULT 1 REFERENCES lair.computed"),
+        ],
+        "foreign key",
+    ),
+    "deferred foreign key": Arm(
+        [queue("k int DEFAULT 1 REFERENCES lair.computed DEFERRABLE INITIALLY DEFERRED")], "foreign key"
+    ),
     "check of a partition": Arm(
         [
             queue(),
@@ -273,6 +282,9 @@ _OF_ATTACKER = (
     _FUNCTION.format("both(text, text) RETURNS int IMMUTABLE", "RETURN lair.one($1);"),
     _FUNCTION.format("fire() RETURNS trigger", "PERFORM lair.ran(); RETURN NEW;"),
     _FUNCTION.format("fire_as_owner() RETURNS trigger SECURITY DEFINER", "PERFORM lair.ran(); RETURN NEW;"),
+    "CREATE TABLE lair.computed (k int PRIMARY KEY)",
+    "INSERT INTO lair.computed VALUES (1)",
+    "CREATE INDEX ON lair.computed (k) WHERE lair.one('') = 1",
     "CREATE VIEW lair.looks AS SELECT lair.ran()",
     "GRANT SELECT ON lair.looks TO PUBLIC",
     "CREATE OPERATOR lair.@@@ (LEFTARG = text, RIGHTARG = text, FUNCTION = lair.both)",
@@ -283,8 +295,9 @@ _OF_ATTACKER = (
     _FUNCTION.format("shown(lair.colour) RETURNS json", "PERFORM lair.ran(); RETURN '{}';"),
     "CREATE CAST (lair.colour AS json) WITH FUNCTION lair.shown(lair.colour)",
 )
-#: A table whose index brings the names of ``lair`` before the server's, in each session that looks into it;
-#: and what has these names.
+#: A table, an index that brings the names of ``lair`` before the server's, in each session that looks into
+#: it, and what has these names.
+TURN = "CREATE INDEX IF NOT EXISTS turning ON lair.keys (k) WHERE lair.turned(1) = 1"
 NAMES = (
     "CREATE SEQUENCE lair.looked",
     _FUNCTION.format(
@@ -293,7 +306,6 @@ NAMES = (
     ),
     "CREATE TABLE lair.keys (k int PRIMARY KEY)",
     "INSERT INTO lair.keys VALUES (1)",
-    "CREATE INDEX ON lair.keys (k) WHERE lair.turned(1) = 1",
     _FUNCTION.format(
         "as_job() RETURNS int",
         "IF current_user = 'job' THEN PERFORM pg_catalog.nextval('lair.runs'); END IF; RETURN 1;",

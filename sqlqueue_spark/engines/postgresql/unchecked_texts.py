@@ -4,8 +4,6 @@ A text of UTF-8 is read as it is. In any other one, ``\xe9`` stands for a byte t
 such escape, so headers with one are poison wherever they are read, and the error queue keeps all of them.
 """
 
-from __future__ import annotations
-
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 from psycopg.pq import Format
@@ -27,7 +25,7 @@ class UncheckedBinaryText(UncheckedText):
     format = Format.BINARY
 
 
-def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
+def readable(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     """A batch as it came from the server, in which every text is one."""
     return pa.RecordBatch.from_arrays(
         [_readable(each) if pa.types.is_string(each.type) else each for each in batch.columns],
@@ -35,7 +33,7 @@ def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _readable(texts: pa.Array) -> pa.Array:
+def _readable(texts: "pa.Array") -> "pa.Array":
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:

@@ -1,7 +1,5 @@
 """SQL Server 2016 and later, and Azure SQL: the tables of the .NET transport for SQL Server."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -131,13 +129,13 @@ class SqlServer(Dialect):
     def bind(self, runs: RowSet) -> Parameters:
         return {"row_versions": json.dumps(list(runs.rows()), separators=(",", ":"))}
 
-    def bind_messages(self, messages: pa.RecordBatch) -> Load:
+    def bind_messages(self, messages: "pa.RecordBatch") -> Load:
         rows = list(_rows(messages))
         if RECOVERABLE in messages.schema.names:
             rows = [(*row, each) for row, each in zip(rows, messages[RECOVERABLE].to_pylist(), strict=True)]
         return {"messages": _json(rows)}
 
-    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[int, Load]:
+    def bind_staged(self, task: str, messages: "Mapping[str, pa.RecordBatch]") -> tuple[int, Load]:
         rows = [(*row, name) for name, its in messages.items() for row in _rows(its)]
         return len(rows), {"task": task, "messages": _json(rows)}
 
@@ -171,7 +169,7 @@ class SqlServer(Dialect):
         return _STATES.get(state) or _STATES.get(state[:3]) or _STATES.get(state[:2]) or Kind.OTHER
 
 
-def _rows(messages: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
+def _rows(messages: "pa.RecordBatch") -> Iterator[tuple[object, ...]]:
     """What ``insert`` reads of each message, with its number first; times only as exact as datetime is."""
     columns = ("id", "expires", "headers", "body", "correlation_id", "reply_to")
     rows = zip(*(messages[name].to_pylist() for name in columns), strict=True)

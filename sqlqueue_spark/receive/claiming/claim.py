@@ -1,7 +1,5 @@
 """Claims the next rows, as many of them as fit, and deletes them again when their batch is done."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import operator
@@ -29,7 +27,7 @@ class Claimed:
 
     live: RowSet = field(default_factory=RowSet)
     expired: RowSet = field(default_factory=RowSet)
-    sizes: array[int] = field(default_factory=lambda: array("q"))
+    sizes: "array[int]" = field(default_factory=lambda: array("q"))
     bytes: int = 0
     #: A limit ended the claim. It locked no row above, where more are likely to wait.
     full: bool = False

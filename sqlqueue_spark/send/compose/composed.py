@@ -29,6 +29,7 @@ class Composed:
     :param events: which of them are published; they have no destination, but copies (:meth:`copied`) that
         have one.
     :param own_ids: whether the rows keep the Ids that ``make`` gives them; else copies get new ones.
+    :param brought_ids: whether the frame has given some of these, so that a twin may have written them.
     :param size: about how many bytes all of them have.
     :param sources: of each message the row of ``make`` that it is a copy of; None where each has a row of its
         own.
@@ -41,6 +42,7 @@ class Composed:
     delayed: bool = False
     events: Events | None = None
     own_ids: bool = False
+    brought_ids: bool = False
     size: int = 0
     sources: pa.Array | None = None
     copies: pa.Array | None = None

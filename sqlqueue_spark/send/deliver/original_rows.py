@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import pyarrow as pa
 
@@ -20,6 +21,8 @@ _READ = pa.schema(
     [("Id", pa.string()), ("Headers", pa.string()), ("Body", pa.binary()), ("RowVersion", pa.int64())]
 )
 
+#: How long a read waits for a lock, and why: as where a worker reads its slice.
+_MOST_WAITING = timedelta(seconds=5)
 #: Rows whose numbers differ by at most this are read together.
 _GAP = 64
 
@@ -59,7 +62,8 @@ def _of_queue(
     versions = {rows.row_versions[at].as_py(): at for at in positions}
     statement = queues.read_statement(connection.dialect, table)
     found = {}
-    with contextlib.closing(open_reader(connection.target)) as reader:
+    hasty = replace(connection.target, lock_timeout=min(connection.target.lock_timeout, _MOST_WAITING))
+    with contextlib.closing(open_reader(hasty)) as reader:
         for span in RowSet.of(sorted(versions)).spans(_GAP):
             for batch in reader.batches(statement, (span.first, span.last), _READ):
                 wanted = pc.is_in(batch["RowVersion"], value_set=pa.array(list(versions), pa.int64()))

@@ -91,7 +91,8 @@ class Delivery:
             if not may_fail or (to.to is not None and to.to.table in error_queues):  # which must take it
                 insert(positions)
             else:
-                why += refused(connection, insert, positions, own_ids=self.work.chunk.sends.own_ids)
+                own_ids, chosen = self.work.chunk.sends.brought_ids, to.to is not None and to.to.chosen
+                why += refused(connection, insert, positions, own_ids=own_ids, chosen=chosen)
         if why:
             raise RolledBack(why)
         for rows in self.work.beside(decision):

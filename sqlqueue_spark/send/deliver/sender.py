@@ -272,6 +272,7 @@ class Sender:
         return self._retried(
             self._home,
             lambda: with_original_rows(self._connected(self._home), self._places, rows, sorted(wanted)),
+            lambda error: not isinstance(error, LockTimeout),
         )
 
     # -- Databases that are down ----------------------------------------------------------------------------

@@ -55,12 +55,13 @@ LOCK TABLE ONLY {queue} IN ACCESS SHARE MODE
 -- in: schema, table, the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE; 0: a look at rows),
 --     object ids of tables whose owners are trusted, the columns that it must have (each with a blank and
 --     each type that it may have)
--- out: reason (none are stranger: it is a stranger's, and key: an insert looks into another table), what it
---     is about, the table's owner
+-- out: reason (none are stranger: it is a stranger's, and key: an insert looks into a table of another one),
+--     what it is about, the table's owner
 -- Trusted are this login, the owners of these tables, superusers and the database's owner. A table of any of
 -- them may have code. But the right to create a trigger can be given away, so what it calls must be theirs
 -- too. For a foreign key the server works in the other table as its owner. On a delete his triggers may run;
--- on an insert what his indexes compute, which can change no table of ours, but the settings of our session.
+-- on an insert what his indexes and statistics compute, so there may be none. It cannot be locked: one that
+-- comes now runs as him, and can change no table of ours, but the settings of our session (key).
 -- In a table of anyone else, a trigger, a rule and a policy run, and a cast where a column has a type of a
 -- stranger. An insert computes defaults, checks and indexes: what they call must be the server's own, and
 -- either depend on nothing but its arguments or be named here, because query_to_xml runs any text as a query,
@@ -154,7 +155,17 @@ FROM found AS f
 JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = f.oid
 WHERE NOT f.own AND r.ev_type::text = CASE f.event WHEN 4 THEN '3' WHEN 8 THEN '4' END
 UNION ALL
-SELECT CASE f.event WHEN 4 THEN 'key' ELSE 'reference' END, k.conname::text, f.owner
+SELECT CASE
+        WHEN f.event = 8 OR c.relkind <> 'r' OR c.relhassubclass
+            OR EXISTS (SELECT FROM pg_catalog.pg_statistic_ext AS s WHERE s.stxrelid = c.oid)
+            OR EXISTS (
+                SELECT FROM pg_catalog.pg_index AS i
+                JOIN pg_catalog.pg_opclass AS o ON o.oid = ANY (i.indclass)
+                WHERE i.indrelid = c.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL
+                    OR o.opcnamespace <> 'pg_catalog'::regnamespace::oid)
+            ) THEN 'reference'
+        ELSE 'key'
+    END, k.conname::text, f.owner
 FROM found AS f
 JOIN pg_catalog.pg_constraint AS k ON f.oid = CASE f.event WHEN 4 THEN k.conrelid WHEN 8 THEN k.confrelid END
 JOIN pg_catalog.pg_class AS c ON c.oid IN (k.conrelid, k.confrelid) AND c.oid <> f.oid
