@@ -10,6 +10,14 @@ from tests.send_model.explorer import explore
 from tests.send_model.rules import Rules
 
 EACH = pytest.mark.parametrize("name", CONFIGURATIONS)
+#: Those with the most worlds, in which several faults are played at night.
+LARGE = (
+    "two rows with one id to one place",
+    "two rows with one id to one place, missing",
+    "home forgets: a function, within home",
+    "central error queue of passed-on rows",
+    "central audit and acknowledgement queues: passed on",
+)
 #: Passed-on rows whose destination changes between two tries. (A plain message has no row to lock.)
 LEFT_OPEN = [name for name, each in CONFIGURATIONS.items() if each.inherent == REFUSED_MEANWHILE]
 LEFT_OPEN = [each for each in LEFT_OPEN if CONFIGURATIONS[each].rows[0].kind != "plain"]
@@ -25,8 +33,13 @@ def test_promises_hold_after_one_fault(name: str) -> None:
     assert found.wrong == {}, found.story()
 
 
-@pytest.mark.tier("all")
-@EACH
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.tier("nightly" if name in LARGE else "all"))
+        for name in CONFIGURATIONS
+    ],
+)
 def test_promises_hold_after_several_faults(name: str) -> None:
     """What is inherent never appears without the faults that the configuration names for it."""
     found = explore(with_budget(CONFIGURATIONS[name], 0))
