@@ -256,7 +256,7 @@ def assert_not(ran: bool) -> None:
 
 
 @pytest.mark.parametrize("way", ["readCommitted", "in_transit", "delayed"])
-@pytest.mark.parametrize("owner", [ATTACKER, TEAM])
+@pytest.mark.parametrize("owner", [ATTACKER, pytest.param(TEAM, marks=pytest.mark.tier("nightly"))])
 def test_a_schema_that_gets_the_name_of_another_one_leads_nowhere(scene, way, owner):
     """Its owner, and each login of that role, may rename it while we hold a lock on a table in it."""
     at_every_statement(

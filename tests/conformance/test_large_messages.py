@@ -177,8 +177,14 @@ def test_large_messages_take_a_few_times_their_size(engine, made, size, tmp_path
     } == {}
 
 
-@pytest.mark.tier("all")
-@pytest.mark.parametrize("made, size", [(body, 2 * MB), (headers, 17 * 10_000), (value, 2 * MB)])
+@pytest.mark.parametrize(
+    "made, size",
+    [
+        pytest.param(body, 2 * MB, marks=pytest.mark.tier("nightly")),
+        pytest.param(headers, 17 * 10_000, marks=pytest.mark.tier("all")),
+        pytest.param(value, 2 * MB, marks=pytest.mark.tier("nightly")),
+    ],
+)
 def test_messages_of_twice_the_size_take_twice_as_long(engine, made, size, tmp_path):
     """With some room for what comes by chance: what is quadratic takes minutes."""
     small = costs(engine, made(size), tmp_path)

@@ -438,8 +438,13 @@ def test_each_message_arrives_once_whatever_the_crash(engine, queue, billing, st
     assert (queue.count(), staged(engine)) == (0, 0)
 
 
-@pytest.mark.tier("all")
-@pytest.mark.parametrize("step", EVERY_STEP)
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(step, marks=pytest.mark.tier("nightly" if number % 2 else "all"))
+        for number, step in enumerate(EVERY_STEP)
+    ],
+)
 def test_cut_connections_lose_and_double_nothing(engine, queue, billing, step):
     """At any step."""
     queue.insert(100)

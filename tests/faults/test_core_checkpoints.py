@@ -77,7 +77,7 @@ def test_a_checkpoint_moved_back_costs_no_message(pipelines, kind, begun, done):
 
 
 @pytest.mark.parametrize("kind", ["outbox", "atomic"])
-@pytest.mark.parametrize("begun,done", [(1, 0), pytest.param(2, 1, marks=pytest.mark.tier("all"))])
+@pytest.mark.parametrize("begun,done", [(1, 0), pytest.param(2, 1, marks=pytest.mark.tier("nightly"))])
 @pytest.mark.parametrize("step", [*STEPS, BATCH_WRITTEN])
 def test_a_checkpoint_moved_back_after_a_crash_costs_no_message(pipelines, kind, begun, done, step):
     """The batch in which the process died is in doubt: sent or not, sealed or not, logged or not."""

@@ -51,7 +51,11 @@ def test_each_message_arrives_once_whatever_the_crash(engine, queue, step):
 
 @pytest.mark.parametrize(
     "step",
-    [STEPS[0], *(pytest.param(step, marks=pytest.mark.tier("all")) for step in STEPS[1:])],
+    [
+        STEPS[0],
+        pytest.param(STEPS[1], marks=pytest.mark.tier("all")),
+        *(pytest.param(step, marks=pytest.mark.tier("nightly")) for step in STEPS[2:]),
+    ],
 )
 def test_each_row_of_a_fragmented_claim_arrives_once(engine, queue, step):
     """Whatever the crash."""

@@ -92,7 +92,7 @@ def run_until_it_dies(stream):
         stream.crash()
 
 
-@pytest.mark.parametrize("time_", [1, pytest.param(2, marks=pytest.mark.tier("all"))])
+@pytest.mark.parametrize("time_", [1, pytest.param(2, marks=pytest.mark.tier("nightly"))])
 @pytest.mark.parametrize("kind, step", STEPS)
 def test_killed_at_each_step_while_a_subscribers_queue_is_dropped(
     engine, queue, routing, five, error, kind, step, time_

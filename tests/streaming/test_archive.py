@@ -129,6 +129,7 @@ def test_a_copy_leaves_the_rows_and_is_whole(spark, archive_of):
     assert frame.where(frame["IngestedAt"].between(began, datetime.now(UTC))).count() == 3
 
 
+@AT_NIGHT
 def test_rows_of_real_endpoints_are_copied_and_taken_alike(spark, postgresql, tmp_path):
     """An acknowledgement is archived too, and is no failure."""
     rows = dotnet.renumbered(
