@@ -128,7 +128,7 @@ class Connection(ABC):
     _within, _attempts = False, 0
     #: Whether a block of :meth:`hurried` is open.
     is_hurried = False
-    #: Whether each statement first gives the session its names back, because code of a stranger may have run.
+    #: Whether each statement first gives the session its settings back: code of strangers may have run there.
     renewing = False
     #: Counts what has freed locks: each end of a transaction, and each attempt that was undone.
     freed = 0

@@ -132,9 +132,10 @@ def put_back_headers(text: str | None) -> str:
     """
     headers = parse_headers(text)
     if headers is not None and RAW_HEADERS in headers:
-        later = {name: value for name, value in headers.items() if name.startswith("ServiceControl.")}
+        since = {name: value for name, value in headers.items() if name.startswith("ServiceControl.")}
         text, headers = headers[RAW_HEADERS], parse_headers(headers[RAW_HEADERS])
-        later = {name: value for name, value in later.items() if name not in (headers or later)}
+        known = {*(since if headers is None else headers), "ServiceControl.EditOf"}
+        later = {name: value for name, value in since.items() if name not in known}
         text = changed_headers(text, (), later) if later else text
     lost = {name for name in headers or () if name.startswith(_TAKEN_OFF)}
     return without_headers(text or "", lost) if lost else text or ""

@@ -42,7 +42,7 @@ def test_what_servicecontrol_has_put_on_since_stays_where_headers_were_kept_asid
     """It waits for the acknowledgement of its retry, which these name."""
     own = {"NServiceBus.MessageId": "x" * 300}
     retried = {"ServiceControl.Retry.UniqueMessageId": "31ec6466-6a86-9984-a9d7-1fd6c50fdea8"}
-    sent_back = json.loads(as_failed(json.dumps(own))) | retried
+    sent_back = json.loads(as_failed(json.dumps(own))) | retried | {"ServiceControl.EditOf": "e"}
     assert json.loads(put_back_headers(as_failed(json.dumps(sent_back)))) == own | retried
     assert put_back_headers(as_failed("no JSON")) == "no JSON"
 

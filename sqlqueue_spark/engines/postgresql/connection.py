@@ -96,19 +96,22 @@ class PostgresConnection(Connection):
             statement = _session(*self.target.timeouts, mark).encode()
             row = self._raw.execute(statement, prepare=False).fetchone()
         assert row is not None, "the statement has one row"
-        self._path = str(row[-1])
+        encoding, (commits, path) = row[1], row[-2:]
+        self._settings = f"SET client_encoding TO '{encoding}'; SET synchronous_commit TO {commits}; "
+        self._settings += f"SET search_path TO {path}"
         return int(row[0])
 
     def _check_session(self) -> None:
         """Check, behind a pooler, that a transaction begins on the session that was set up."""
-        if self.renewing and self._raw.info.transaction_status is not TransactionStatus.INERROR:
+        status = self._raw.info.transaction_status
+        if self._mark is not None and status is TransactionStatus.IDLE:
+            _, mark = session_of(self._raw)
+            if mark != str(self._mark):
+                _fail(self.target, None, Kind.SHARED_SESSION)
+        if self.renewing and status is not TransactionStatus.INERROR:
+            self._raw.prepare_threshold = None  # another statement may have the name of one that was prepared
             # SET takes no snapshot, and looks up no name itself.
-            self._raw.execute(f"SET search_path TO {self._path}".encode(), prepare=False)
-        if self._mark is None or self._raw.info.transaction_status is not TransactionStatus.IDLE:
-            return
-        _, mark = session_of(self._raw)
-        if mark != str(self._mark):
-            _fail(self.target, None, Kind.SHARED_SESSION)
+            self._raw.execute(self._settings.encode(), prepare=False)
 
     def modify(self, statement: Statement, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
         with self.running(statement, parameters, doing) as cursor:

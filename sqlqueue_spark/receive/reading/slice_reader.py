@@ -1,7 +1,5 @@
 """Reads a task on a worker over a connection of its own: its rows are read and counted, or taken."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Generator, Iterator

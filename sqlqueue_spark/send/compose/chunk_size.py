@@ -1,7 +1,5 @@
 """How many rows go out in one transaction."""
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 

@@ -3,8 +3,6 @@
 Formats: the headers of NServiceBus. A header that is there is never overwritten.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

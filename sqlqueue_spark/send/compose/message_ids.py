@@ -17,7 +17,7 @@ NewIds = Callable[[Sequence[int]], pa.Array]
 _UUID = r"\A[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\z"
 
 
-def message_ids(own: "pa.Array", groups: Sequence[Alike], received: "pa.Array") -> "pa.Array":
+def message_ids(own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> pa.Array:
     """The message id of each row: of the column, of the header, else the received row's Id; NULL for none.
 
     :param own: the column MessageId.
@@ -35,7 +35,7 @@ def message_ids(own: "pa.Array", groups: Sequence[Alike], received: "pa.Array") 
     return pc.coalesce(own, header, received)
 
 
-def completed(ids: "pa.Array", new_ids: NewIds | None, *, needed: bool) -> "pa.Array":
+def completed(ids: pa.Array, new_ids: NewIds | None, *, needed: bool) -> pa.Array:
     """The message ids, with a new one for each row that has none.
 
     :param needed: whether an outbox goes by them.
@@ -54,7 +54,7 @@ def completed(ids: "pa.Array", new_ids: NewIds | None, *, needed: bool) -> "pa.A
     return pc.coalesce(ids, new_id_texts(len(ids)))
 
 
-def ids_of_rows(given: "pa.Array") -> "pa.Array":
+def ids_of_rows(given: pa.Array) -> pa.Array:
     """The Id of each row to send: its own, or a new one where it has none."""
     new = new_row_ids(len(given))
     if given.null_count == len(given):

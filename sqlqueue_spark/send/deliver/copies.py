@@ -50,7 +50,7 @@ def with_copies(chunk: Chunk, subscribers: Subscribers, written: int) -> tuple[S
     return [copied] if len(parts) <= 1 else list(map(copied.only, parts)), Sent(unsubscribed=unsubscribed)
 
 
-def _copied(chunk: Chunk, copies: "pa.RecordBatch") -> Chunk:
+def _copied(chunk: Chunk, copies: pa.RecordBatch) -> Chunk:
     """The chunk, which sends these copies of its messages (:data:`_COPY`)."""
     if chunk.rows is not None:
         copies = copies.take(pc.sort_indices(copies["source"]))
@@ -63,7 +63,7 @@ def _copied(chunk: Chunk, copies: "pa.RecordBatch") -> Chunk:
     return replace(chunk, sends=sends, owners=range(len(sources)), failed=failed)
 
 
-def _groups(chunk: Chunk, events: Events, subscribers: Subscribers) -> "tuple[list[pa.RecordBatch], int]":
+def _groups(chunk: Chunk, events: Events, subscribers: Subscribers) -> tuple[list[pa.RecordBatch], int]:
     """The copies (:data:`_COPY`) by where they go, no events first; and how many events go nowhere."""
     if chunk.rows is None and chunk.failed:
         events = events.without(sorted(chunk.failed))
@@ -86,7 +86,7 @@ def _groups(chunk: Chunk, events: Events, subscribers: Subscribers) -> "tuple[li
     return groups, unsubscribed
 
 
-def _group(sources: "pa.Array", destinations: "pa.Array", *, published: bool) -> "pa.RecordBatch":
+def _group(sources: pa.Array, destinations: pa.Array, *, published: bool) -> pa.RecordBatch:
     """Copies of messages at these positions, which are in ascending order."""
     columns = [sources, destinations, pa.repeat(pa.scalar(published), len(sources))]
     return pa.RecordBatch.from_arrays(columns, schema=_COPY)

@@ -95,8 +95,8 @@ class Destinations:
                 ours, name = self.places.chosen, table.table.casefold()
                 alike = (its for where, its in ours if where == target and its.table.casefold() == name)
                 there = (queue_table.find(connection, each) for each in alike)
-                same = any(each is not None and each.address == queue.address for each in there)
-                found = Destination(target=target, table=queue, chosen=place in ours or same)
+                same = (each is not None and each.address == queue.address for each in there)
+                found = Destination(target=target, table=queue, chosen=place in ours or any(same))
             if not self._found:
                 self._found_since = self._clock()
             self._found[place] = found

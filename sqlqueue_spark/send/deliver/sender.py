@@ -25,7 +25,7 @@ from sqlqueue_spark.errors import (
     TryAgain,
 )
 from sqlqueue_spark.messages.failure_headers import Failure
-from sqlqueue_spark.options import ATOMIC
+from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.database_of_address import Place
@@ -267,7 +267,7 @@ class Sender:
 
     def _original(self, rows: Received | None, wanted: Collection[int]) -> Received | None:
         """The rows, of which these are as they were received: a frame may have changed them."""
-        if rows is None or not wanted:
+        if rows is None or not wanted or self._options.transaction_mode == NO_TRANSACTION:
             return rows
         return self._retried(
             self._home,

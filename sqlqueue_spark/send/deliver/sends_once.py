@@ -152,8 +152,8 @@ class SendsOnce:
         return [(table, part) for table, part in parts if part.num_rows]
 
     def _stored(
-        self, rows: "pa.RecordBatch", store: Destination, address: str, positions: Sequence[int]
-    ) -> "pa.RecordBatch":
+        self, rows: pa.RecordBatch, store: Destination, address: str, positions: Sequence[int]
+    ) -> pa.RecordBatch:
         """The rows with the header of their destination in another database, and by what they are known.
 
         A plain message may have the header already, and needs nothing to be known by.

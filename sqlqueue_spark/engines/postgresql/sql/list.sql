@@ -60,8 +60,9 @@ LOCK TABLE ONLY {queue} IN ACCESS SHARE MODE
 -- Trusted are this login, the owners of these tables, superusers and the database's owner. A table of any of
 -- them may have code. But the right to create a trigger can be given away, so what it calls must be theirs
 -- too. For a foreign key the server works in the other table as its owner. On a delete his triggers may run;
--- on an insert what his indexes and statistics compute, so there may be none. It cannot be locked: one that
--- comes now runs as him, and can change no table of ours, but the settings of our session (key).
+-- on an insert what its indexes, statistics and checks compute, so there may be none. It cannot be locked: an
+-- index that comes now runs as him in our session (key), where it can change settings, names and prepared
+-- statements. Before version 18 a deferred trigger that it sets off would even run as this login.
 -- In a table of anyone else, a trigger, a rule and a policy run, and a cast where a column has a type of a
 -- stranger. An insert computes defaults, checks and indexes: what they call must be the server's own, and
 -- either depend on nothing but its arguments or be named here, because query_to_xml runs any text as a query,
@@ -156,8 +157,10 @@ JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = f.oid
 WHERE NOT f.own AND r.ev_type::text = CASE f.event WHEN 4 THEN '3' WHEN 8 THEN '4' END
 UNION ALL
 SELECT CASE
-        WHEN f.event = 8 OR c.relkind <> 'r' OR c.relhassubclass
+        WHEN f.event = 8 OR f.own OR c.relkind <> 'r' OR c.relhassubclass
+            OR current_setting('server_version_num')::int < 180000
             OR EXISTS (SELECT FROM pg_catalog.pg_statistic_ext AS s WHERE s.stxrelid = c.oid)
+            OR EXISTS (SELECT FROM pg_catalog.pg_constraint AS x WHERE x.conrelid = c.oid AND x.contype = 'c')
             OR EXISTS (
                 SELECT FROM pg_catalog.pg_index AS i
                 JOIN pg_catalog.pg_opclass AS o ON o.oid = ANY (i.indclass)

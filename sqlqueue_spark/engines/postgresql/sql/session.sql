@@ -3,7 +3,8 @@
 -- name: session
 -- Sets the settings of a connection.
 -- in: lock timeout, statement timeout (milliseconds), a mark
--- out: number of the server's process, in which encoding texts travel, and what else was set
+-- out: number of the server's process, in which encoding texts travel, what else was set, and last
+--     synchronous_commit and search_path
 -- The settings pin the plans. A queue table's statistics are stale by nature (empty at night, a million rows
 -- at noon), and a claim whose plan flips to a scan with a sort costs the whole backlog. A plan is made once
 -- for all values, and not five times. No timeout of the server may end a session that holds something: with a
@@ -42,11 +43,6 @@ SELECT pg_catalog.pg_backend_pid(),
        pg_catalog.set_config('tcp_keepalives_interval', '10', false),
        pg_catalog.set_config('tcp_keepalives_count', '6', false),
        pg_catalog.set_config('default_transaction_isolation', 'read committed', false),
-       pg_catalog.set_config('synchronous_commit', CASE
-           WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'remote_apply'
-               THEN 'remote_apply'
-           ELSE 'on'
-       END, false),
        pg_catalog.set_config('enable_seqscan', 'off', false),
        pg_catalog.set_config('enable_bitmapscan', 'off', false),
        pg_catalog.set_config('enable_hashjoin', 'off', false),
@@ -61,6 +57,11 @@ SELECT pg_catalog.pg_backend_pid(),
        pg_catalog.set_config('array_nulls', 'on', false),
        pg_catalog.set_config('standard_conforming_strings', 'on', false),
        pg_catalog.set_config('quote_all_identifiers', 'off', false),
+       pg_catalog.set_config('synchronous_commit', CASE
+           WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'remote_apply'
+               THEN 'remote_apply'
+           ELSE 'on'
+       END, false),
        pg_catalog.set_config('search_path', pg_catalog.concat_ws(', ', 'pg_catalog', (
            SELECT pg_catalog.string_agg(pg_catalog.quote_ident(n.nspname), ', ' ORDER BY p.position)
            FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS p (name, position)
