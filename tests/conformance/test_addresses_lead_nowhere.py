@@ -14,6 +14,7 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import failed_retry
+from sqlqueue_spark.embedded.programs import version
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.error_row import Selection
@@ -149,6 +150,7 @@ def test_an_ordinary_table_of_a_stranger_is_a_destination(scene, plain, way):
     assert scene.failed() == {}
 
 
+@pytest.mark.skipif(version() < 18, reason="before version 18 such a key is refused")
 @pytest.mark.parametrize("later", ["", "DEFERRABLE INITIALLY DEFERRED"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_foreign_key_of_a_stranger_changes_no_name_of_our_session(
