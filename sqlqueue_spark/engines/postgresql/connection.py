@@ -96,9 +96,7 @@ class PostgresConnection(Connection):
             statement = _session(*self.target.timeouts, mark).encode()
             row = self._raw.execute(statement, prepare=False).fetchone()
         assert row is not None, "the statement has one row"
-        encoding, (commits, path) = row[1], row[-2:]
-        self._settings = f"SET client_encoding TO '{encoding}'; SET synchronous_commit TO {commits}; "
-        self._settings += f"SET search_path TO {path}"
+        self._settings = row
         return int(row[0])
 
     def _check_session(self) -> None:
@@ -110,8 +108,10 @@ class PostgresConnection(Connection):
                 _fail(self.target, None, Kind.SHARED_SESSION)
         if self.renewing and status is not TransactionStatus.INERROR:
             self._raw.prepare_threshold = None  # another statement may have the name of one that was prepared
+            _, encoding, *_, commits, path = self._settings
             # SET takes no snapshot, and looks up no name itself.
-            self._raw.execute(self._settings.encode(), prepare=False)
+            settings = f"SET client_encoding TO '{encoding}'; SET synchronous_commit TO {commits}; "
+            self._raw.execute(f"{settings}SET search_path TO {path}".encode(), prepare=False)
 
     def modify(self, statement: Statement, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
         with self.running(statement, parameters, doing) as cursor:
