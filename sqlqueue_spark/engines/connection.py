@@ -357,8 +357,9 @@ def _column(batch: pa.RecordBatch, wanted: pa.Field) -> pa.Array:
     if wanted.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, wanted.type)
     column = batch.column(wanted.name)
-    cut = pc.CastOptions(wanted.type, allow_time_truncate=True)  # datetime2 has seven decimals
-    return column if column.type == wanted.type else column.cast(options=cut)
+    if column.type == wanted.type:
+        return column
+    return column.cast(options=pc.CastOptions(wanted.type, allow_time_truncate=True))  # of a datetime2
 
 
 def _milliseconds(time: timedelta) -> int:

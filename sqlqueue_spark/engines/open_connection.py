@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from importlib import import_module
 from types import ModuleType
 
@@ -11,6 +12,7 @@ from sqlqueue_spark.engines.drivers import remedy
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady
 
 __all__ = [
+    "MOST_WAITING",
     "Connected",
     "Connection",
     "Reader",
@@ -22,6 +24,10 @@ __all__ = [
     "open_reader",
 ]
 
+#: How long a worker waits for a lock to read a row of a claim. A statement that alters the table waits for
+#: the claim, the worker waits behind it, and the claim waits for the worker. No server sees that circle, and
+#: every sender waits meanwhile. Spark may run the task again.
+MOST_WAITING = timedelta(seconds=5)
 #: Gives a connection to a database, with no open transaction.
 Connected = Callable[[Target], Connection]
 

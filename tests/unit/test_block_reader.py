@@ -333,7 +333,7 @@ def test_arrow_odbc_may_lack_its_library(libraries, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("small", [True, False])
 def test_half_of_a_character_keeps_no_row_back(opened, small, monkeypatch):
-    """The server takes any text as nvarchar. It comes with a sign in its place, whichever way it is read."""
+    """The server takes any text as nvarchar. It comes with a sign in its place, by each reader."""
     monkeypatch.setattr(connection, "_met_halves", threading.Event())
     rows = [message(1, headers='{"a":"x\ud83d"}'), message(2, headers='{"a":"\N{GRINNING FACE}\ude00"}')]
     if not small:  # a connection that cannot read it is given up, as one that was lost

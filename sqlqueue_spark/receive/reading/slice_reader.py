@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ import pyarrow as pa
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connection import RECORD_BATCH_ROWS
 from sqlqueue_spark.engines.database_retry import Retry
-from sqlqueue_spark.engines.open_connection import Reader, Target, open_reader
+from sqlqueue_spark.engines.open_connection import MOST_WAITING, Reader, Target, open_reader
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, LockTimeout, TryAgain
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.receive.reading.first_reading import ONLY, Reading, check_first
@@ -21,10 +20,6 @@ from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 
 _TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
 
-#: How long a worker waits for a lock. A statement that alters the table waits for the claim, the worker waits
-#: behind it, and the claim waits for the worker. No server sees that circle, and every sender waits
-#: meanwhile. Spark may run the task again.
-MOST_WAITING = timedelta(seconds=5)
 #: How long a worker keeps its connection for the next slice.
 _IDLE_SECONDS = 30.0
 

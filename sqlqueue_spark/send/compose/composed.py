@@ -28,8 +28,8 @@ class Composed:
     :param delayed: whether some of them wait until they are due.
     :param events: which of them are published; they have no destination, but copies (:meth:`copied`) that
         have one.
-    :param own_ids: whether the rows keep the Ids that ``make`` gives them; else copies get new ones.
-    :param brought_ids: whether the frame has given some of these, so that a twin may have written them.
+    :param brought_ids: whether the frame gave some Ids of the rows, so that a twin may have written them.
+    :param kept_ids: whether copies have the Ids that ``make`` gives, as they do where these were brought.
     :param size: about how many bytes all of them have.
     :param sources: of each message the row of ``make`` that it is a copy of; None where each has a row of its
         own.
@@ -41,8 +41,8 @@ class Composed:
     make: Callable[[], pa.RecordBatch]
     delayed: bool = False
     events: Events | None = None
-    own_ids: bool = False
     brought_ids: bool = False
+    kept_ids: bool = False
     size: int = 0
     sources: pa.Array | None = None
     copies: pa.Array | None = None
@@ -74,8 +74,7 @@ class Composed:
         :param keeps_ids: whether the rows have the Ids of the messages' own rows, which no other copies may
             have.
         """
-        own_ids = self.own_ids or keeps_ids
-        return self._taken(sources, addresses=addresses, events=None, own_ids=own_ids, copies=copies)
+        return self._taken(sources, addresses=addresses, events=None, kept_ids=keeps_ids, copies=copies)
 
     def _taken(self, its: pa.Array, **changes: Any) -> Composed:
         return replace(
@@ -113,7 +112,7 @@ class Composed:
             pa.array(range(len(sources)), pa.int32())
         )
         rows = self._made if whole else self._made.take(sources)
-        return rows if self.own_ids else replaced(rows, id=new_row_ids(rows.num_rows))
+        return rows if self.brought_ids or self.kept_ids else replaced(rows, id=new_row_ids(rows.num_rows))
 
     @functools.cached_property
     def _made(self) -> pa.RecordBatch:

@@ -165,7 +165,6 @@ class MessageBuilder:
             addresses=destinations,
             make=functools.partial(self._rows, given, groups, ids, row_ids, events),
             events=events,
-            own_ids=to_send.null_count < len(to_send),
             brought_ids=to_send.null_count < len(to_send),
             size=batch.nbytes,
             delayed=pc.any(delayed).as_py(),

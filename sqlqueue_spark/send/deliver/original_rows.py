@@ -3,11 +3,10 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.open_connection import Connection, open_reader
+from sqlqueue_spark.engines.open_connection import MOST_WAITING, Connection, open_reader
 from sqlqueue_spark.errors import NoRight
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
@@ -21,8 +20,6 @@ _READ = pa.schema(
     [("Id", pa.string()), ("Headers", pa.string()), ("Body", pa.binary()), ("RowVersion", pa.int64())]
 )
 
-#: How long a read waits for a lock, and why: as where a worker reads its slice.
-_MOST_WAITING = timedelta(seconds=5)
 #: Rows whose numbers differ by at most this are read together.
 _GAP = 64
 
@@ -62,7 +59,7 @@ def _of_queue(
     versions = {rows.row_versions[at].as_py(): at for at in positions}
     statement = queues.read_statement(connection.dialect, table)
     found = {}
-    hasty = replace(connection.target, lock_timeout=min(connection.target.lock_timeout, _MOST_WAITING))
+    hasty = replace(connection.target, lock_timeout=min(connection.target.lock_timeout, MOST_WAITING))
     with contextlib.closing(open_reader(hasty)) as reader:
         for span in RowSet.of(sorted(versions)).spans(_GAP):
             for batch in reader.batches(statement, (span.first, span.last), _READ):

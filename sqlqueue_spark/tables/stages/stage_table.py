@@ -1,5 +1,4 @@
-"""The table of a stage, ``<stream>.Outgoing``: its creation, and how its rows reach their
-destinations.
+"""The table of a stage, ``<stream>.Outgoing``: its creation, and how its rows reach their destinations.
 
 Rows go out when a batch is settled, or as a rehearsal. The sink rehearses before it seals the stage, in a
 transaction that is rolled back. So it finds what a destination refuses while the batch can still run again.
