@@ -160,8 +160,7 @@ def balanced(sizes: Iterable[int], pieces: int) -> list[int]:
 
     :returns: the number of rows of each part; none is empty.
     """
-    totals = array("q", accumulate(sizes))
-    if not totals:
+    if not (totals := array("q", accumulate(sizes))):
         return []
     shares = [-(-totals[-1] * piece // pieces) for piece in range(1, pieces)]  # each part ends at its share
     ends = {*(bisect_left(totals, share) + 1 for share in shares), len(totals)}

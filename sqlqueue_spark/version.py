@@ -20,7 +20,6 @@ def pip_install(extra: str) -> str:
 
     It never has the name of this package, which is on no index: the first who took it there would run code.
     """
-    packages = requirements(extra)
-    if not packages:
+    if not (packages := requirements(extra)):
         return f"pip install '.[{extra}]' in a clone of this package"
     return " ".join(["pip install", *(f"'{each}'" for each in packages)])

@@ -141,8 +141,7 @@ def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) 
     connection, own = error_queue.admin.connection, error_queue.admin.table
     table = error_queue.options.naming(connection.dialect).table(address)
     find = queue_shape.find_queue if chosen else queue_table.find  # else `allowed` looks at its shape
-    found = find(connection, table)
-    if found is None:
+    if (found := find(connection, table)) is None:
         machine = (  # as the oldest senders have written it
             f", or, where {table.schema!r} is a machine of the same database server, say --legacy-addresses; "
             "a queue on another server is out of reach"

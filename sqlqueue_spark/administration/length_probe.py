@@ -64,11 +64,9 @@ def _oldest(admin: QueueAdmin) -> tuple[datetime | None, timedelta | None] | Non
     if not admin.seeks:
         found = admin.length()
         return (found.oldest_sent, found.oldest_age) if found.rows else None
-    waiting = admin.waiting(LOWEST)
-    if waiting is None:
+    if (waiting := admin.waiting(LOWEST)) is None:
         return None
-    sent = time_sent(waiting.headers)
-    if sent is None:
+    if (sent := time_sent(waiting.headers)) is None:
         times = (time_sent(each.headers) for each in admin.envelopes(LOWEST, HIGHEST, ASKED))
         sent = next((each for each in times if each is not None), None)
     return sent, since(sent, waiting.now)

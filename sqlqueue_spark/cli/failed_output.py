@@ -86,8 +86,7 @@ def shown_text(message: Message, row: ErrorRow) -> Iterator[str]:
     yield f"row {row.row_version}, message {row.message_id}"
     if mark := _mark(row):
         yield f"  {mark}"
-    headers = parse_headers(message.headers)
-    if headers is None:
+    if (headers := parse_headers(message.headers)) is None:
         yield "headers, which are not a JSON object of strings"
         yield from indented((message.headers or "").splitlines())
     else:

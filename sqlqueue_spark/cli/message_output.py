@@ -68,8 +68,7 @@ def whole_body(body: bytes | None) -> Iterator[str]:
     if not body:
         yield beginning(body, None)
         return
-    text = _text(body, whole=True)
-    if text is None:
+    if (text := _text(body, whole=True)) is None:
         yield from (f"hex {body[at : at + _HEX_LINE].hex()}" for at in range(0, len(body), _HEX_LINE))
     else:
         yield from (line.expandtabs() for line in text.splitlines() or [""])

@@ -121,8 +121,7 @@ def check_way(folder: Path) -> None:
 
     :raises ConfigurationError: he could. The text says where.
     """
-    found = changed_by_others(folder)
-    if found is not None:
+    if (found := changed_by_others(folder)) is not None:
         owner = found.lstat().st_uid
         theirs = owner not in (0, os.geteuid())
         why = f"belongs to the user with the number {owner}" if theirs else "may be written by other users"

@@ -87,8 +87,7 @@ class KeptServer:
         """Whether it runs, at which port, who started it and when, and who is connected."""
         if not self._is_there():
             return Status(state=State.NONE)
-        port = self._server.running_port()
-        if port is None:
+        if (port := self._server.running_port()) is None:
             return Status(state=State.STOPPED)
         return Status(
             state=State.RUNNING,

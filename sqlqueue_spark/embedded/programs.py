@@ -115,8 +115,7 @@ def server_user() -> pwd.struct_passwd | None:
         with suppress(KeyError):
             return pwd.getpwnam(_USER)
         path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_FOR_ADMINISTRATORS))
-        program = shutil.which("useradd", path=path)
-        if program is None:
+        if (program := shutil.which("useradd", path=path)) is None:
             raise _no_user(f"there is no program useradd in {path}")
         try:
             command = [program, "-r", "-s", "/usr/sbin/nologin", _USER]

@@ -36,8 +36,7 @@ class UsersConnection:
     def __init__(self, raw: Any, engine: str | None = None) -> None:
         """:raises ConfigurationError: the driver is not known, or the connection is in autocommit mode."""
         package = type(raw).__module__.partition(".")[0]
-        name = engine or _ENGINES.get(package)
-        if name is None:
+        if (name := engine or _ENGINES.get(package)) is None:
             raise ConfigurationError(
                 f"A connection of the package {package!r} does not tell what database it leads to; say it "
                 f"with engine=, one of {', '.join(OUTBOX_DATABASES)}."

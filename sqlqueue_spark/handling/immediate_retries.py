@@ -49,8 +49,7 @@ class Handler:
 
         :raises BaseException: what its last call raised.
         """
-        function = self._function(message)
-        if function is None:
+        if (function := self._function(message)) is None:
             return [], time.time_ns()
         left = self.limits.immediate_retries
         while True:

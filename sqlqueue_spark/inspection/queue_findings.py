@@ -55,8 +55,7 @@ def findings(connection: Connection, table: QueueTable, role: str | None = None)
 
 def of_table(admin: QueueAdmin) -> list[Finding]:
     """Find what is wrong with a table for every login. Only reads, as :func:`findings` does."""
-    found = list(_column_findings(admin))
-    if not found:
+    if not (found := list(_column_findings(admin))):
         found = [*_index_findings(admin), *_space_findings(admin), *_number_findings(admin, admin.numbers)]
     return [*found, *_database_findings(admin)]
 
@@ -148,8 +147,7 @@ def _number_findings(admin: QueueAdmin, numbers: Numbers | None) -> Iterator[Fin
 
 
 def _stopping_row(admin: QueueAdmin) -> Iterator[Finding]:
-    found = admin.stopping_row()
-    if found is None:
+    if (found := admin.stopping_row()) is None:
         return
     what = "has no body (NULL)" if found.bodyless else "has the JSON null for headers"
     sent, behind = time_sent(found.headers), time_sent(found.behind)

@@ -108,8 +108,7 @@ def _variant(admin: QueueAdmin) -> Iterator[ServerFact]:
 
 
 def _numbers(admin: QueueAdmin) -> Iterator[ServerFact]:
-    numbers = admin.numbers
-    if numbers is not None:
+    if (numbers := admin.numbers) is not None:
         last = "?" if numbers.last is None else f"{numbers.last:,}"
         meaning = "none was given yet, or this login may not see it" if numbers.last is None else ""
         yield ServerFact(name="last number", value=f"{last} of {numbers.highest:,}", meaning=meaning)

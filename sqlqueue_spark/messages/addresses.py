@@ -123,8 +123,7 @@ class Address:
             )
         if not at or legacy:
             return cls(table=table)
-        parts = _BEHIND_TABLE.fullmatch(rest)
-        if parts is None:
+        if (parts := _BEHIND_TABLE.fullmatch(rest)) is None:
             raise ConfigurationError(
                 f"The queue address {text!r} cannot be read after the first '@'; write "
                 "table@[schema]@[catalog] and double every ']' inside the brackets."

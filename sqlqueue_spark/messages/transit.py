@@ -28,8 +28,7 @@ def goes_elsewhere(headers: Mapping[str, str], queue: str) -> bool:
     """
     if headers.get(STORED_FOR) or headers.get(STORED_EVENT):
         return True
-    to = in_transit_to(headers)
-    if to is None:
+    if (to := in_transit_to(headers)) is None:
         return False
     try:
         wanted, own = (Address.parse(each, quoted=True).table for each in (to, queue))

@@ -63,8 +63,7 @@ def _json(failure: Column, fields: Mapping[str, str]) -> Column:
 def addresses(rows: DataFrame, columns: Mapping[str, str], options: SinkOptions) -> list[str]:
     """The addresses that the rows of a batch go to, as far as these columns tell."""
     own = [] if options.queue is None else [options.queue]
-    column = columns.get("Destination")
-    if column is None:
+    if (column := columns.get("Destination")) is None:
         return own
     named = [row[0] for row in rows.select(column).distinct().collect()]
     return [each for each in named if each] + (own if None in named or "" in named else [])
@@ -72,8 +71,7 @@ def addresses(rows: DataFrame, columns: Mapping[str, str], options: SinkOptions)
 
 def batch_of(df: DataFrame, number: int) -> Batch:
     """What Spark tells of the batch; call it on the thread that runs the batch."""
-    context = getattr(df.sparkSession, "sparkContext", None)
-    if context is None:
+    if (context := getattr(df.sparkSession, "sparkContext", None)) is None:
         return Batch(number=number, attempt=_PROCESS)
     query, run = (context.getLocalProperty(name) or "" for name in (_QUERY_ID, _RUN_ID))
     return Batch(query=query, number=number, attempt=run or _PROCESS)

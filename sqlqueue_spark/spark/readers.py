@@ -119,8 +119,7 @@ def check_schema(schema: StructType, options: SourceOptions) -> None:
 
 def _reading() -> Reading:
     """The task of Spark that reads, the same for each of its attempts."""
-    context = TaskContext.get()
-    if context is None:
+    if (context := TaskContext.get()) is None:
         return Reading()
     task = f"{context.stageId()}.{context.partitionId()}"
     return Reading(task, context.getLocalProperty("spark.driver.host"))

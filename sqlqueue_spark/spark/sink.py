@@ -257,8 +257,7 @@ class SqlQueueSink:
 
     def details(self, batch_id: int) -> str:
         """What :meth:`sent_in` says, as ``key=value`` for the batch's line; empty where it is not known."""
-        sent = self.sent_in(batch_id)
-        if sent is None:
+        if (sent := self.sent_in(batch_id)) is None:
             return ""
         atomic = self._options.transaction_mode == ATOMIC
         repeated = f" repeated={sent.repeated}" if sent.repeated or not atomic else ""

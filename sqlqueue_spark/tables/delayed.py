@@ -86,8 +86,7 @@ def get(connection: Connection, owner: Table) -> QueueTable:
 
     :raises QueueError: there is none, or its headers are no text or its body is no bytes.
     """
-    found = find(connection, owner)
-    if found is None:
+    if (found := find(connection, owner)) is None:
         raise QueueError(
             f"There is no table {table_of(owner)}, in which delayed messages wait; create it with: sqlqueue "
             f"delayed create {for_shell(str(owner))}"
@@ -133,9 +132,12 @@ class DelayedTable(BaseTable):
             self.render("delayed_forward", queue=to), to, {"zone": self.zone, "count": count, "way": way}
         )
 
-    def lock_due(self, count: int) -> list[Due]:
-        """Lock the next messages that are due, stepping over those that another mover holds."""
-        return [Due(*row) for row in self.execute("delayed_due", zone=self.zone, count=count)]
+    def lock_due(self, count: int, since: object = "") -> list[Due]:
+        """Lock the next messages that are due, stepping over those that another mover holds.
+
+        :param since: the ``due`` of a message, to look only at those behind it.
+        """
+        return [Due(*row) for row in self.execute("delayed_due", zone=self.zone, count=count, since=since)]
 
     def lock_waiting(self, ending: str, since: object, count: int) -> list[Due]:
         """Lock the next messages that wait for a database, in the order in which they are given up.
@@ -212,8 +214,7 @@ def stored_dues(connection: Connection, messages: "pa.RecordBatch") -> "pa.Recor
 
 def zone_of(connection: Connection) -> str | None:
     """The time zone by which the tables of a database tell times; None where that is UTC."""
-    statement = connection.dialect.statement("delayed_zone")
-    if not statement:
+    if not (statement := connection.dialect.statement("delayed_zone")):
         return None
     zone: str = connection.execute(statement, doing="asking for the database's time zone")[0][0]
     return None if zone.lower() in _UTC else zone

@@ -133,8 +133,7 @@ class QueueAdmin(Queue):
     @cached_property
     def numbers(self) -> Numbers | None:
         """What gives the rows their numbers; None when nothing does."""
-        rows = self._execute("numbers")
-        if not rows:
+        if not (rows := self._execute("numbers")):
             return None
         schema, name, last, highest = rows[0]
         return Numbers(Table(table=name, schema=schema, catalog=self.table.table.catalog), last, highest)
@@ -147,8 +146,7 @@ class QueueAdmin(Queue):
 
     def stopping_row(self) -> StoppingRow | None:
         """The first row that stops .NET endpoints; None where the head of the queue has none."""
-        rows = self._execute("stopping_row")
-        if not rows:
+        if not (rows := self._execute("stopping_row")):
             return None
         row_version, row_id, bodyless, headers, behind, now = rows[0]
         return StoppingRow(row_version, row_id, bodyless, headers, behind, now.replace(tzinfo=UTC))

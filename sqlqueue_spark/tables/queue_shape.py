@@ -56,8 +56,7 @@ def find_queue(connection: Connection, table: Table) -> QueueTable | None:
 
     :raises QueueError: the table is of no use as one.
     """
-    found = queue_table.find(connection, table)
-    if found is not None:
+    if (found := queue_table.find(connection, table)) is not None:
         if found.due:
             raise QueueError(
                 f"{found.name} is a table of delayed messages; name its queue, or look at it with: sqlqueue "

@@ -85,8 +85,7 @@ def get(connection: Connection, address: str, naming: Naming, *, shaped: bool = 
     :raises QueueError: there is no such table.
     """
     table = naming.table(address)
-    queue = at(connection, table, shaped=shaped)
-    if queue is None:
+    if (queue := at(connection, table, shaped=shaped)) is None:
         raise queue_table.missing(connection, table, address, "in this database", "the queue name")
     return queue
 
@@ -293,8 +292,7 @@ class Queue:
 
     def waiting(self, after: int) -> Waiting | None:
         """What waits above ``after``; None when nothing does."""
-        rows = self._execute("waiting", after=after)
-        if not rows:
+        if not (rows := self._execute("waiting", after=after)):
             return None
         first, highest, headers, now = rows[0]
         # When the first row is seen, the highest may be gone again, or may not be visible yet.

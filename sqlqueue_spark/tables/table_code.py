@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.connection import Connection
 from sqlqueue_spark.messages.addresses import Table
 
-#: The events of the statement ``foreign_code``: what is about to happen to rows.
+#: The events of the statements ``foreign_table`` and ``foreign_code``: what is about to happen to rows.
 LOOK, INSERT, DELETE = 0, 4, 8
 #: Its reasons, in words that end a sentence.
 _REASONS = {
@@ -67,23 +67,24 @@ def found(
     """
     dialect = connection.dialect
     columns = [f"{name} {kind}" for name, kinds in dialect.queue_columns.items() for kind in kinds]
-    rows = connection.execute(
-        dialect.statement("foreign_code"),
-        {
-            "catalog": table.catalog or "",
-            "schema": table.schema,
-            "name": table.table,
-            "event": event,
-            "trusted": dialect.bind_texts(list(map(str, trusted))),
-            "columns": dialect.bind_texts(columns if shaped else []),
-        },
-        doing=f"looking whose code {table} runs",
-    )
+    values = {
+        "catalog": table.catalog or "",
+        "schema": table.schema,
+        "name": table.table,
+        "event": event,
+        "trusted": dialect.bind_texts(list(map(str, trusted))),
+        "columns": dialect.bind_texts(columns if shaped else []),
+    }
     made = Found()
-    for reason, name, owner in rows:
-        made = Found(owner=owner)
-        if reason == "key":
-            connection.renewing = True
-        elif reason != "stranger":
-            return Found(_REASONS[reason].format(name=f" {name!r}" if name else ""), owner)
+    for statement in (dialect.statement("foreign_table"), dialect.statement("foreign_code")):
+        rows = connection.execute(statement, values, doing=f"looking whose code {table} runs")
+        for reason, name, owner in rows:
+            if reason == "stranger":
+                made = Found(owner=owner)
+            elif reason == "key":
+                connection.renewing = True
+            elif reason != "code":
+                return Found(_REASONS[reason].format(name=f" {name!r}" if name else ""), owner)
+        if statement and not rows:
+            break  # a trusted owner's table without triggers and keys
     return made

@@ -188,6 +188,23 @@ def test_an_error_queue_that_somebody_holds_keeps_only_what_has_failed_waiting(p
     assert places(tables) == DELIVERED
 
 
+def test_messages_for_a_locked_queue_hold_up_none_behind_them(postgresql, tables, monkeypatch):
+    """They fill each portion, and are due before all others."""
+    monkeypatch.setattr(delayed_mover, "_PORTION", 10)
+    waiting, queue, _ = tables
+    held = postgresql.create_queue("held")
+    to = '{"NServiceBus.SqlServer.ForwardDestination":"held"}'
+    for _ in range(25):
+        put(postgresql, waiting, to)
+    postgresql.execute(f"UPDATE {waiting.quoted} SET due = '-infinity' WHERE headers = '{to}'")
+    with psycopg.connect(postgresql.url) as somebody:
+        somebody.execute("LOCK TABLE held IN ACCESS EXCLUSIVE MODE")
+        assert sum(move(postgresql, "Sales")) == MANY
+        assert len(ids_in(queue)) == MANY - 1
+    assert move(postgresql, "Sales") == (25, 0)
+    assert (waiting.count(), held.count()) == (0, 25)
+
+
 @pytest.mark.parametrize(
     "to", ["a\\u0000b", "x" * 600, "a@b@c@d", "\\ud83d"], ids=["NUL", "long", "parts", "half"]
 )

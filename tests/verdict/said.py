@@ -35,7 +35,7 @@ QUEUE, DESTINATION = "orders", "billing"
 CATALOGUE = frozenset({
     *("columns", "database", "holders", "identity", "index_names", "indexes"),
     *("namesakes", "numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
-    *("delayed_stored", "delayed_zone", "foreign_code", "power", "present_tables", "storage",
+    *("delayed_stored", "delayed_zone", "foreign_code", "foreign_table", "power", "present_tables", "storage",
       "subscription_tables", "tables", "unidentified"),
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes", "first_reader",

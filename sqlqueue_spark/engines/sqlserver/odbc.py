@@ -59,8 +59,7 @@ class OdbcString:
             return cls(tuple(_parts_of_url(url)))
         parts, end, last = [], 0, len(url.rstrip("; \t\n"))
         while end < last:
-            match = _PART.match(url, end)
-            if match is None:
+            if (match := _PART.match(url, end)) is None:
                 raise ConfigurationError(
                     "The option url cannot be read as an ODBC connection string, "
                     "Server=host,1433;Database=…;Encrypt=yes; put values that hold ; or } between braces, "
@@ -137,8 +136,7 @@ def find_driver(installed: Iterable[str]) -> Driver:
         version = max(found)
         return Driver(name=found[version], version=version, origin="installed")
     for wheel in _WHEELS:
-        file = _inside(wheel)
-        if file is not None:
+        if (file := _inside(wheel)) is not None:
             return Driver(name=str(file), version=NEWEST, origin=f"wheel {wheel.replace('_', '-')}")
     free = next((name for name in names if name.lower() == "freetds"), None)
     if free is None:
@@ -154,8 +152,7 @@ def driver_of(text: OdbcString, installed: Iterable[str]) -> Driver | None:
 
     :raises ConfigurationError: the connection string names no driver, and none is installed.
     """
-    named = text.get("Driver")
-    if named is None:
+    if (named := text.get("Driver")) is None:
         return None if text.get("DSN") is not None else find_driver(installed)
     match = _MICROSOFTS.fullmatch(named) or re.search(r"msodbcsql[-.]?(1[78])", named)
     return Driver(name=named, origin="named", version=int(match[1]) if match else None)

@@ -71,8 +71,7 @@ def java() -> str:
 
 def spark() -> str:
     """Check which Spark is installed, and compare it with the tested one."""
-    found = _installed()
-    if found is None:
+    if (found := _installed()) is None:
         raise Wrong(f"Spark is not installed; install it with: {pip_install('spark')}.")
     name, version = found
     tested = _tested()

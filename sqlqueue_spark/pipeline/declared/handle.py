@@ -29,8 +29,7 @@ def _retries(value: str) -> int:
 
 def events(value: str) -> tuple[str, ...]:
     """Parse full names of types, with or without their assemblies, a ``;`` between them."""
-    names = type_names(value)
-    if not names:
+    if not (names := type_names(value)):
         raise ValueError("full names of types, such as Shop.OrderPlaced;Shop.OrderCancelled")
     return names
 

@@ -101,8 +101,7 @@ class DeltaWriter:
         log, snapshot = self._log()
         folder = log.logPath().toString()
         for version in range(snapshot.version(), -1, -1):
-            commit = self._files.text(f"{folder}/{version:020}.json")
-            if commit is None:
+            if (commit := self._files.text(f"{folder}/{version:020}.json")) is None:
                 return None
             if (found := batch_in(commit, query_id)) is not None:
                 return found

@@ -40,8 +40,7 @@ def delta_package() -> str:
 
     :raises ConfigurationError: the wheel is not installed.
     """
-    delta = _delta_version()
-    if delta is None:
+    if (delta := _delta_version()) is None:
         raise ConfigurationError(
             "Delta Lake is not installed (there is no package delta-spark); "
             f"install it with: {pip_install('spark')}."
@@ -69,8 +68,7 @@ def with_delta(settings: Mapping[str, str], theirs: Mapping[str, str], *, wanted
 
 def check_delta(spark: SparkSession) -> None:
     """:raises ConfigurationError: the session has no Delta Lake; the text says what to start it with."""
-    lacking = lacks_delta(spark)
-    if lacking is not None:
+    if (lacking := lacks_delta(spark)) is not None:
         package = settings_in(CONF)[PACKAGES] if _delta_version() is None else delta_package()
         settings = " ".join(f"--conf {key}={value}" for key, value in DELTA_SETTINGS.items())
         raise ConfigurationError(

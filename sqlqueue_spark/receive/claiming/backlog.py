@@ -31,8 +31,7 @@ class Backlog:
     def look(self, queue: Queue, last: int) -> None:
         """Look what waits above the row ``last``."""
         self._next_look = self._clock() + self._interval
-        waiting = queue.waiting(last)
-        if waiting is None:
+        if (waiting := queue.waiting(last)) is None:
             self.is_empty()
             return
         sent = time_sent(waiting.headers)

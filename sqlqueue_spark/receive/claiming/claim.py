@@ -102,8 +102,7 @@ def _gather(
     claimed = Claimed()
     chunk = min(_FIRST_CHUNK, queue.connection.dialect.chunk)
     while (want := min(chunk, limits.rows - claimed.rows)) > 0:
-        columns = next_rows(after, up_to, want)
-        if columns is None:
+        if (columns := next_rows(after, up_to, want)) is None:
             return claimed
         leaving = _leaving(queue, columns, elsewhere) if columns[3] else frozenset()
         claimed.kept_in_transit += [each for each in columns[3] if each not in leaving]

@@ -131,8 +131,7 @@ class Forwarder:
         try:
             with queue.connection.attempt():  # of all: a part may have gone before another has to wait
                 table = self._naming(queue).table(address)
-                found = queue_shape.find_queue(queue.connection, table)
-                if found is None:
+                if (found := queue_shape.find_queue(queue.connection, table)) is None:
                     raise ConfigurationError(
                         f"There is no queue table {table}, to which the header {FORWARD_DESTINATION} of a "
                         "message names the way; create it, or take the message out of the queue."

@@ -62,8 +62,7 @@ class NeighbourWatch:
 
     def look(self) -> None:
         """Look once at each watched queue."""
-        watched = self._watched
-        if not watched:
+        if not (watched := self._watched):
             return
         with self._pool.borrowed() as session:
             session.hurry()

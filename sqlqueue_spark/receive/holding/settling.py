@@ -49,8 +49,7 @@ class OpenClaim(NextBatch):
         :returns: what ``send`` returned.
         :raises ConnectionLost: the transaction is gone. Any other error leaves it open, and the rows locked.
         """
-        session = self.session
-        if session is None:
+        if (session := self.session) is None:
             return None
         own = self.settling is Settling.ITS_CLAIM
         if own:

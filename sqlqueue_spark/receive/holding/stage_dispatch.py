@@ -344,8 +344,7 @@ class StageDispatch:
             with self._pool.transaction() as session:
                 stage, sent = Stage(session.connection, table, self._options), None
                 if stage.exists():
-                    whom = stage.holders()
-                    if not whom:
+                    if not (whom := stage.holders()):
                         sent = stage.move_waiting(before=self._last_batch(session))
                     elif table != self._by_stream() and (mark := stage.mark()) is not None and mark.waits:
                         raise _in_use(table, ", ".join(whom))

@@ -70,13 +70,11 @@ def locked_again(session: QueueSession, wanted: Sequence[Offset]) -> list[QueueR
         parts: list[QueueRows] = []
         refused: list[Offset] = []
         for each in wanted:
-            queue = session.named(each.queue)
-            if queue is None:
+            if (queue := session.named(each.queue)) is None:
                 log.warning("not_the_same_table queue=%s rows=%d: dropped since; nothing of the batch is "
                             "looked for", each.queue, each.claimed)  # fmt: skip
                 continue
-            rows = relock(queue, each)
-            if rows is None:
+            if (rows := relock(queue, each)) is None:
                 refused.append(each)
             parts.append(QueueRows(queue, rows or Claimed(), each.witnesses))
         if not refused:

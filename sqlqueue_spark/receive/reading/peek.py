@@ -114,8 +114,7 @@ def plan_peek(options: SourceOptions) -> list[Task]:
 
 
 def _ranges(queue: Queue, options: SourceOptions) -> list[Task]:
-    ends = queue.ends()
-    if ends is None:
+    if (ends := queue.ends()) is None:
         return []
     lowest, highest = ends
     width = max(1, highest - lowest + 1)

@@ -169,8 +169,7 @@ def _named(
     lowered = {name.lower(): name for name in known}
     names: dict[str, str] = {}
     for given, type_ in columns:
-        name = lowered.get(given.lower())
-        if name is None:
+        if (name := lowered.get(given.lower())) is None:
             hint = did_you_mean(given, known, f"drop it, or rename it to one of {', '.join(known)}.")
             raise ConfigurationError(f"{unknown} {given!r}; {hint}")
         if name in names:

@@ -283,8 +283,7 @@ def _parsed(rows: Iterable[tuple[int, Any]], received: bool, hops: AbstractSet[s
     """
     groups: dict[tuple[frozenset[str], bool, bool], list[tuple[int, Mapping[str, str], str]]] = {}
     for position, given in rows:
-        headers = _read(given)
-        if headers is None:
+        if (headers := _read(given)) is None:
             groups.setdefault((frozenset(), False, True), []).append((position, {}, given))
             continue
         lost = {name for name, value in headers.items() if name in hops or (name == MESSAGE_ID and not value)}

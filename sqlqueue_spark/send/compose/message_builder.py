@@ -144,8 +144,7 @@ class MessageBuilder:
         row_ids = ids_of_rows(to_send)
         delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
         destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
-        events = self._events(given, groups, delayed, failed)
-        if events is not None:
+        if (events := self._events(given, groups, delayed, failed)) is not None:
             destinations = pc.if_else(events.published, SUBSCRIBERS, destinations)
         if failed:  # a transform that goes by headers knows no destination for them
             its = among(list(failed), len(given))

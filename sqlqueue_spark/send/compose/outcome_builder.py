@@ -287,8 +287,7 @@ class OutcomeBuilder:
 
     def _failures(self, column: pa.Array) -> dict[int, Failure]:
         """The failures that the frame tells of, by position."""
-        fields = self.columns.failure
-        if not fields:
+        if not (fields := self.columns.failure):
             return {}
         told_ = {at: each for at, each in enumerate(column.to_pylist()) if each is not None}
         if pa.types.is_string(column.type):  # JSON, see spark/batch_frame.py

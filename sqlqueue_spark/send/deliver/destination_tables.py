@@ -81,14 +81,12 @@ class Destinations:
         :param address: as the user or the message gave it.
         :raises QueueError: there is no such table.
         """
-        found = self._found.get(place)
-        if found is None:
+        if (found := self._found.get(place)) is None:
             target, table = place
             with connected(target).transaction() as connection:
                 if target not in self.places.databases:
                     self.places.databases[target] = database(connection)
-                queue = queue_shape.find_queue(connection, table)
-                if queue is None:
+                if (queue := queue_shape.find_queue(connection, table)) is None:
                     raise queue_table.missing(
                         connection, table, address, f"to send to{self._told(target)}", "the destination"
                     )
@@ -112,8 +110,7 @@ class Destinations:
         :param place: the queue, or the queue of the endpoint.
         :raises QueueError: there is no such table.
         """
-        found = self._delayed.get(place)
-        if found is None:
+        if (found := self._delayed.get(place)) is None:
             with connected(place.target).transaction() as connection:
                 found = Destination(target=place.target, table=delayed.get(connection, place.table))
             self._delayed[place] = found

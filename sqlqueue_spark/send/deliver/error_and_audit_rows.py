@@ -153,8 +153,7 @@ class ErrorAndAuditRows:
 
     def acknowledged(self, decision: Decision) -> Iterator[Rows]:
         """What tells ServiceControl that messages succeeded that it had put back."""
-        rows = self._chunk.rows
-        if rows is None:
+        if (rows := self._chunk.rows) is None:
             return
         for queue, its in gathered(decision.acknowledged, lambda at: rows.owed[at].queue).items():
             made = acknowledgements([rows.owed[at].id for at in its], self._now)

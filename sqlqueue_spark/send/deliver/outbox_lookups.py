@@ -48,8 +48,7 @@ def check_outbox(options: SinkOptions, connection: Connection) -> None:
     """
     with connection.transaction():
         outbox = OutboxTable.of_sink(connection, options)
-        once = outbox.keeps_ids_once()
-        if once is None:
+        if (once := outbox.keeps_ids_once()) is None:
             raise QueueError(
                 f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create "
                 f"{for_shell(options.sender or '')}, or set outbox to none."

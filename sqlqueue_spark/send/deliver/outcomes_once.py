@@ -108,8 +108,7 @@ class OutcomesOnce(SendsOnce):
     @cached_property
     def origins(self) -> Sequence[str]:
         """The key of the outcome of each row."""
-        rows = self.chunk.rows
-        if rows is not None:
+        if (rows := self.chunk.rows) is not None:
             whole = keys(rows.origin_texts, "", OF_ORIGIN)
             return whole.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
         return [self.failures[at] for at in range(len(self.chunk))]

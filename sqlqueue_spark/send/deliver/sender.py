@@ -224,8 +224,7 @@ class Sender:
                     return set()
                 return lookup.known([*work.origins, *work.failures.values()])
 
-        found = self._retried(self._home, known)
-        if not found:
+        if not (found := self._retried(self._home, known)):
             return chunk
         gone = {row for row, origin in enumerate(work.origins) if origin in found}
         failed = {at: False for at, key in work.failures.items() if key in found}
@@ -350,8 +349,7 @@ class Sender:
 
     def _gave_way(self, target: Target, error: TryAgain) -> None:
         if isinstance(error, ConnectionLost):
-            lost = self._connections.pop(target, None)
-            if lost is not None:
+            if (lost := self._connections.pop(target, None)) is not None:
                 lost.close()
         elif isinstance(error, Duplicate):
             log.info("twin_won: %s", error)

@@ -88,8 +88,7 @@ class Routes:
         for address, positions in chunk.sends.destinations():
             for each in self._of(address, positions, chunk):
                 key = (each.place, each.known_as, each.to and each.to.table.address, each.stored_for)
-                known = found.get(key)
-                if known is not None:
+                if (known := found.get(key)) is not None:
                     positions_ = sorted([*known.positions, *each.positions])
                     each = replace(each, positions=positions_)  # noqa: PLW2901
                 found[key] = each

@@ -85,6 +85,8 @@ class DelayedMover:
     #: The end that most of the messages had which were delivered last, and the address in it.
     _usual: tuple[str, str] | None = None
     _begun: bool = False
+    #: The due of the last message of a full portion of which some wait for a lock: the next looks behind it.
+    _since: object = ""
 
     def run(self, pause: Callable[[float], bool], moved: Callable[[Sent], object] = lambda _: None) -> Sent:
         """Move what is due, until ``pause``, which waits for a number of seconds, returns True.
@@ -135,11 +137,12 @@ class DelayedMover:
         :returns: how long to wait before the next look, not at all after a full portion; and what was moved.
         """
         table = self._opened()
+        since, self._since = self._since, ""
         most = min(_PORTION, table.connection.dialect.chunk, *([] if self._begun else [_FIRST_PORTION]))
         try:
             with table.connection.hasty(_LOCKED_MS):
-                alike = self._sent_alike(table, most)
-                due = table.lock_due(most - alike) if alike < most else []
+                alike = 0 if since else self._sent_alike(table, most)
+                due = table.lock_due(most - alike, since) if alike < most else []
                 if not due and not alike:
                     return _QUIET_SECONDS, Sent()
                 fail_points.step(fail_points.DUE_LOCKED)
@@ -150,10 +153,13 @@ class DelayedMover:
             return _QUIET_SECONDS, Sent()
         fail_points.step(fail_points.DUE_MOVED)
         self._begun = True
-        if done == Sent():
+        if done != Sent():
+            log.info("delivered table=%s sent=%d failed=%d", table.table, done.sent, done.failed)
+        if alike + len(due) < most:
             return _BUSY_SECONDS, done
-        log.info("delivered table=%s sent=%d failed=%d", table.table, done.sent, done.failed)
-        return 0.0 if alike + len(due) == most else _BUSY_SECONDS, done
+        if done.sent + done.failed < most:
+            self._since = due[-1].due
+        return 0.0, done
 
     def _sent_alike(self, table: DelayedTable, most: int) -> int:
         """Send those of the next due messages that go where most of the last ones went, by one statement.
@@ -278,12 +284,10 @@ class DelayedMover:
 
         :raises QueueError: there is no such queue.
         """
-        known = self._found.get(address or "")
-        if known is None:
+        if (known := self._found.get(address or "")) is None:
             naming = self.options.naming(connection.dialect)
             wanted = self.owner if address is None else naming.table(address)
-            found = queue_shape.find_queue(connection, wanted)
-            if found is None:
+            if (found := queue_shape.find_queue(connection, wanted)) is None:
                 raise queue_table.missing(
                     connection, wanted, address or str(wanted), "to deliver to", "the address"
                 )

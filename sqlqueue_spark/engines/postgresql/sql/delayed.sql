@@ -86,18 +86,23 @@ SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM sent)
 
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
--- in: the zone of delayed_zone, how many
+-- in: the zone of delayed_zone, how many; the due of one behind which it looks, or ''
 -- out: which row, how many characters of its headers stand before the one that says where it goes, the rest
---     of them, NULL, its id
+--     of them, due, its id
 -- SKIP LOCKED steps over rows that another mover holds, and no session waits. Bodies stay where they are, and
 -- so does the beginning of the headers: the header in question stands at their end, where the transport
 -- writes it. Where it stands in another form, nothing stands before it and the rest is all.
-SELECT d.ctid::text, greatest(w.place - 1, 0), substr(d.headers::text, w.place), NULL, d.id::text
+SELECT d.ctid::text, greatest(w.place - 1, 0), substr(d.headers::text, w.place), d.due::timestamptz::text,
+    d.id::text
 FROM ONLY {delayed} AS d
 CROSS JOIN LATERAL (
     SELECT strpos(d.headers::text, ',"NServiceBus.SqlServer.ForwardDestination":') AS place
 ) AS w
 WHERE d.due::timestamptz <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
+  AND d.due::timestamptz >= CASE
+      WHEN :since::text = '' THEN '-infinity'::timestamptz
+      ELSE greatest(:since::text::timestamptz + '1 microsecond'::interval, '4713-01-01 BC'::timestamptz)
+  END
 ORDER BY d.due
 LIMIT :count
 FOR UPDATE OF d SKIP LOCKED

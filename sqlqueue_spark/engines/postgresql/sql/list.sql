@@ -31,6 +31,22 @@ ORDER BY n.nspname, c.relname, a.attnum
 SELECT CASE WHEN pg_relation_size(:object_id::oid::regclass) < :too_many::bigint
     THEN (SELECT count(*) FROM ONLY {queue}) END
 
+-- shared: judged
+WITH trusted AS (
+    {trusted}
+    UNION ALL
+    SELECT c.relowner FROM pg_catalog.pg_class AS c
+    WHERE c.oid IN (SELECT w.id::oid FROM pg_catalog.unnest(:trusted::text[]) AS w (id))
+), found AS (
+    SELECT c.oid, c.relkind, c.relispartition, c.relhastriggers, c.relowner, n.nspowner, :event::int AS event,
+        :event::int = 4 OR current_setting('constraint_exclusion') = 'on' AS checked,
+        c.relowner IN (SELECT t.oid FROM trusted AS t) AS own,
+        pg_catalog.pg_get_userbyid(c.relowner)::text AS owner
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = :schema AND c.relname = :name
+)
+
 -- shared: trusted
     SELECT r.oid
     FROM pg_catalog.pg_roles AS r
@@ -50,76 +66,19 @@ LOCK TABLE ONLY {queue} IN ROW EXCLUSIVE MODE
 -- Does so for a login that may only look. It keeps out all of these but triggers and indexes.
 LOCK TABLE ONLY {queue} IN ACCESS SHARE MODE
 
--- name: foreign_code
--- Returns what code of others would run as this login in a table that no option names.
--- in: schema, table, the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE; 0: a look at rows),
---     object ids of tables whose owners are trusted, the columns that it must have (each with a blank and
---     each type that it may have)
--- out: reason (none are stranger: it is a stranger's, and key: an insert looks into a table of another one),
---     what it is about, the table's owner
--- Trusted are this login, the owners of these tables, superusers and the database's owner. A table of any of
--- them may have code. But the right to create a trigger can be given away, so what it calls must be theirs
--- too. For a foreign key the server works in the other table as its owner. On a delete his triggers may run;
--- on an insert what its indexes, statistics and checks compute, so there may be none. It cannot be locked: an
--- index that comes now runs as him in our session (key), where it can change settings, names and prepared
--- statements. Before version 18 a deferred trigger that it sets off would even run as this login.
--- In a table of anyone else, a trigger, a rule and a policy run, and a cast where a column has a type of a
--- stranger. An insert computes defaults, checks and indexes: what they call must be the server's own, and
--- either depend on nothing but its arguments or be named here, because query_to_xml runs any text as a query,
--- and satisfies_hash_partition computes the key of any table. Such a function stands in no dependency, so it
--- is read out of the expression's tree, where all of them together are not too large. A sequence belongs to
--- the table's owner, or this login would use up numbers of another queue; 2205 is regclass and 2210 an array
--- of these, by which a text could name one. For a look or a delete, the server computes what it can of
--- indexes, statistics and, if told so, checks. No lock on the table prevents that the owner of its schema, if
--- he may create schemas, puts another one in its place, or that its own owner lets others inherit from it:
--- statements look into it ONLY.
-WITH trusted AS (
-    {trusted}
-    UNION ALL
-    SELECT c.relowner FROM pg_catalog.pg_class AS c
-    WHERE c.oid IN (SELECT w.id::oid FROM pg_catalog.unnest(:trusted::text[]) AS w (id))
-), found AS (
-    SELECT c.oid, c.relkind, c.relispartition, c.relowner, n.nspowner, :event::int AS event,
-        :event::int = 4 OR current_setting('constraint_exclusion') = 'on' AS checked,
-        c.relowner IN (SELECT t.oid FROM trusted AS t) AS own,
-        pg_catalog.pg_get_userbyid(c.relowner)::text AS owner
-    FROM pg_catalog.pg_class AS c
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = :schema AND c.relname = :name
-), code AS (
-    SELECT 'trigger' AS kind, g.tgname::text AS name, 'pg_catalog.pg_trigger'::regclass::oid AS catalog,
-        g.oid, g.tgqual AS tree
-    FROM found AS f
-    JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = f.oid
-    WHERE NOT g.tgisinternal AND (g.tgtype::int & f.event) <> 0
-    UNION ALL
-    SELECT 'default', a.attname::text, 'pg_catalog.pg_attrdef'::regclass::oid, d.oid, d.adbin
-    FROM found AS f
-    JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = f.oid
-    JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
-    WHERE NOT f.own AND f.event = 4
-    UNION ALL
-    SELECT 'check', k.conname::text, 'pg_catalog.pg_constraint'::regclass::oid, k.oid, k.conbin
-    FROM found AS f
-    JOIN pg_catalog.pg_constraint AS k ON k.conrelid = f.oid AND k.contype = 'c'
-    WHERE NOT f.own AND f.checked
-    UNION ALL
-    SELECT 'index', c.relname::text, 'pg_catalog.pg_class'::regclass::oid, c.oid, x.tree
-    FROM found AS f
-    JOIN pg_catalog.pg_index AS i ON i.indrelid = f.oid
-    JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
-    CROSS JOIN LATERAL (VALUES (i.indexprs), (i.indpred)) AS x (tree)
-    WHERE NOT f.own
-    UNION ALL
-    SELECT 'statistics', s.stxname::text, 'pg_catalog.pg_statistic_ext'::regclass::oid, s.oid, NULL
-    FROM found AS f
-    JOIN pg_catalog.pg_statistic_ext AS s ON s.stxrelid = f.oid
-    WHERE NOT f.own AND f.event <> 4
-)
+-- name: foreign_table
+-- Returns what is wrong with a table that no option names, before its code is looked at.
+-- in: as foreign_code
+-- out: reason (none are stranger: it is a stranger's, and code: it has triggers or keys), what it is about,
+--     the table's owner
+-- Where no row comes, foreign_code has nothing to find. A new session needs 10 ms to plan that statement, so
+-- it is not asked then. The server sets relhastriggers with a table's first trigger or key.
+{judged}
 SELECT v.reason, v.name, f.owner
 FROM found AS f
 CROSS JOIN LATERAL (VALUES
     ('stranger', '', NOT f.own),
+    ('code', '', f.event <> 0 AND f.relhastriggers),
     ('kind', '', f.relkind <> 'r' AND (f.event <> 0 OR NOT f.own)),
     ('partition', '', f.relispartition AND NOT f.own AND (f.event = 8 OR f.checked)),
     ('schema', pg_catalog.pg_get_userbyid(f.nspowner)::text,
@@ -150,7 +109,59 @@ WHERE NOT EXISTS (
       AND a.attname = split_part(w.typed, ' ', 1)
       AND a.attname::text || ' ' || pg_catalog.format_type(a.atttypid, NULL) = ANY (:columns::text[])
 )
-UNION ALL
+
+-- name: foreign_code
+-- Returns what code of others would run as this login in a table that no option names.
+-- in: schema, table, the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE; 0: a look at rows),
+--     object ids of tables whose owners are trusted, the columns that it must have (each with a blank and
+--     each type that it may have)
+-- out: reason (none is key: an insert looks into a table of another one), what it is about, the table's owner
+-- Trusted are this login, the owners of these tables, superusers and the database's owner. A table of any of
+-- them may have code. But the right to create a trigger can be given away, so what it calls must be theirs
+-- too. For a foreign key the server works in the other table as its owner. On a delete his triggers may run;
+-- on an insert what its indexes, statistics and checks compute, so there may be none. It cannot be locked: an
+-- index that comes now runs as him in our session (key), where it can change settings, names and prepared
+-- statements. Before version 18 a deferred trigger that it sets off would even run as this login.
+-- In a table of anyone else, a trigger, a rule and a policy run, and a cast where a column has a type of a
+-- stranger. An insert computes defaults, checks and indexes: what they call must be the server's own, and
+-- either depend on nothing but its arguments or be named here, because query_to_xml runs any text as a query,
+-- and satisfies_hash_partition computes the key of any table. Such a function stands in no dependency, so it
+-- is read out of the expression's tree, where all of them together are not too large. A sequence belongs to
+-- the table's owner, or this login would use up numbers of another queue; 2205 is regclass and 2210 an array
+-- of these, by which a text could name one. For a look or a delete, the server computes what it can of
+-- indexes, statistics and, if told so, checks. No lock on the table prevents that the owner of its schema, if
+-- he may create schemas, puts another one in its place, or that its own owner lets others inherit from it:
+-- statements look into it ONLY.
+{judged}, code AS (
+    SELECT 'trigger' AS kind, g.tgname::text AS name, 'pg_catalog.pg_trigger'::regclass::oid AS catalog,
+        g.oid, g.tgqual AS tree
+    FROM found AS f
+    JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = f.oid
+    WHERE NOT g.tgisinternal AND (g.tgtype::int & f.event) <> 0
+    UNION ALL
+    SELECT 'default', a.attname::text, 'pg_catalog.pg_attrdef'::regclass::oid, d.oid, d.adbin
+    FROM found AS f
+    JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = f.oid
+    JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+    WHERE NOT f.own AND f.event = 4
+    UNION ALL
+    SELECT 'check', k.conname::text, 'pg_catalog.pg_constraint'::regclass::oid, k.oid, k.conbin
+    FROM found AS f
+    JOIN pg_catalog.pg_constraint AS k ON k.conrelid = f.oid AND k.contype = 'c'
+    WHERE NOT f.own AND f.checked
+    UNION ALL
+    SELECT 'index', c.relname::text, 'pg_catalog.pg_class'::regclass::oid, c.oid, x.tree
+    FROM found AS f
+    JOIN pg_catalog.pg_index AS i ON i.indrelid = f.oid
+    JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
+    CROSS JOIN LATERAL (VALUES (i.indexprs), (i.indpred)) AS x (tree)
+    WHERE NOT f.own
+    UNION ALL
+    SELECT 'statistics', s.stxname::text, 'pg_catalog.pg_statistic_ext'::regclass::oid, s.oid, NULL
+    FROM found AS f
+    JOIN pg_catalog.pg_statistic_ext AS s ON s.stxrelid = f.oid
+    WHERE NOT f.own AND f.event <> 4
+)
 SELECT 'rule', r.rulename::text, f.owner
 FROM found AS f
 JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = f.oid

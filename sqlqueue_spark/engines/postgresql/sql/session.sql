@@ -33,12 +33,12 @@ SELECT pg_catalog.pg_backend_pid(),
        pg_catalog.set_config('statement_timeout', :statement_timeout::pg_catalog.text, false),
        pg_catalog.set_config('sqlqueue.session', :mark::pg_catalog.text, false),
        pg_catalog.set_config('idle_in_transaction_session_timeout', '0', false),
-       (SELECT pg_catalog.set_config(t.name, '0', false)
-        FROM pg_catalog.pg_settings AS t
-        WHERE t.name OPERATOR(pg_catalog.=) 'transaction_timeout'),
-       (SELECT pg_catalog.set_config(t.name, '0', false)
-        FROM pg_catalog.pg_settings AS t
-        WHERE t.name OPERATOR(pg_catalog.=) 'idle_session_timeout'),
+       CASE WHEN pg_catalog.current_setting('transaction_timeout', true) IS NOT NULL
+           THEN pg_catalog.set_config('transaction_timeout', '0', false)
+       END,
+       CASE WHEN pg_catalog.current_setting('idle_session_timeout', true) IS NOT NULL
+           THEN pg_catalog.set_config('idle_session_timeout', '0', false)
+       END,
        pg_catalog.set_config('tcp_keepalives_idle', '60', false),
        pg_catalog.set_config('tcp_keepalives_interval', '10', false),
        pg_catalog.set_config('tcp_keepalives_count', '6', false),

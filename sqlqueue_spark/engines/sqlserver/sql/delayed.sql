@@ -59,12 +59,12 @@ CROSS APPLY (
 
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
--- in: how many, at most 2,400
--- out: due instead of NULL, and the Id that the header of the origin names
+-- in: how many, at most 2,400; the due as in the twin
+-- out: the Id is the one that the header of the origin names
 -- The statement reads Headers, so on a heap it locks the row itself. FAST 1 and MAXDOP 1 as in claim. Due
 -- comes as a text, which the statements below get back as it is: a driver's time would not be the same
--- datetime. What style 126 writes (with a T) is read alike whatever language and DATEFORMAT a login has. The
--- headers as in the twin.
+-- datetime. What style 126 writes (with a T) is read alike whatever language and DATEFORMAT a login has. Two
+-- milliseconds later is the next datetime. The headers as in the twin.
 SELECT CAST(d.RowVersion AS varchar(20)),
        CASE WHEN w.place = 0 THEN 0 ELSE w.place - 1 END,
        SUBSTRING(h.text, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),
@@ -73,6 +73,9 @@ SELECT CAST(d.RowVersion AS varchar(20)),
 FROM {locked_with_origin}
 CROSS APPLY (SELECT CHARINDEX(N',"NServiceBus.SqlServer.ForwardDestination":', h.text) AS place) AS w
 WHERE d.Due <= GETUTCDATE()
+  AND d.Due >= COALESCE(
+      DATEADD(millisecond, 2, CAST(NULLIF(:since, N'') AS datetime)), CAST('17530101' AS datetime)
+  )
 ORDER BY d.Due
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)

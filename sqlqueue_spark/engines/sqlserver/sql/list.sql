@@ -31,6 +31,9 @@ ORDER BY s.name, t.name, c.column_id
 -- name: look_lock
 -- Nothing to say, likewise.
 
+-- name: foreign_table
+-- Nothing to say: SQL Server keeps the plan of foreign_code, which is asked at once.
+
 -- name: foreign_code
 -- Returns what code of others would run as this user in a table that no option names.
 -- in: also the database, or '' for the present one
