@@ -34,7 +34,7 @@ from tests.support.sparks import check_java, start_spark
 from tests.support.sqlserver import SqlServerEngine, emptied, opened, set_row_versions
 from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
 from tests.support.wheel import Installed, install
-from tests.tiers import tier_of, tiers
+from tests.tiers import tiers, tiers_of
 
 # numpy starts a thread for each processor in every Python process; of one that lives for a second that is a fifth of its cost.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -348,7 +348,7 @@ def pytest_report_header() -> list[str]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen = tiers(str(config.getoption("--tier")))
-    left_out = {item for item in items if tier_of(item) not in chosen}
+    left_out = {item for item, tier in tiers_of(items).items() if tier not in chosen}
     for only in _only(config):
         left_out |= {item for item in items if not _concerns(item, only)}
     if left_out:

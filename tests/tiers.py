@@ -1,5 +1,11 @@
-"""The tier of a test: how often it runs. It follows from the test's folder, or from the marker ``tier``."""
+"""The tier of a test: how often it runs. It follows from the test's folder, or from the marker ``tier``.
 
+Many tests of conformance, of faults and of the lock model ask one question of several modes, steps or inputs.
+These variants take half of the time. So the first variant of a test runs in its folder's tier, the next two
+run in the tier above, and the others at night.
+"""
+
+from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -22,18 +28,37 @@ FOLDERS = {
 }
 
 
-def tier_of(item: pytest.Item) -> str:
-    """The tier of a test.
+#: The folders whose tests have their variants in several tiers, on each engine.
+VARIED = ("lock_model", "conformance", "faults")
+#: How many tiers the first variants of a test stand above their folder's. All others stand as the last.
+_ABOVE = (0, 1, 1, 2)
+
+
+def tiers_of(items: Iterable[pytest.Item]) -> dict[pytest.Item, str]:
+    """The tier of each test.
 
     :raises pytest.UsageError: its folder has no tier, or its marker names none.
     """
-    marker = item.get_closest_marker("tier")
-    tier = marker.args[0] if marker is not None else FOLDERS.get(item.path.parent.name)
-    if tier not in TIERS:
-        raise pytest.UsageError(
-            f"{item.nodeid} has the tier {tier!r}; give its folder one of {TIERS} in tests/tiers.py."
-        )
-    return str(tier)
+    found, variants = {}, Counter[tuple[object, ...]]()
+    for item in items:
+        marker, folder = item.get_closest_marker("tier"), item.path.parent.name
+        tier = FOLDERS.get(folder) if marker is None else marker.args[0]
+        if tier not in TIERS:
+            raise pytest.UsageError(
+                f"{item.nodeid} has the tier {tier!r}; give its folder one of {TIERS} in tests/tiers.py."
+            )
+        if marker is None and folder in VARIED:
+            name = (item.nodeid.partition("[")[0], *_engines(item))
+            tier = TIERS[TIERS.index(tier) + _ABOVE[min(variants[name], len(_ABOVE) - 1)]]
+            variants[name] += 1
+        found[item] = str(tier)
+    return found
+
+
+def _engines(item: pytest.Item) -> list[object]:
+    """The engines on which a test runs: on each it has variants of its own."""
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return [params.get(name) for name in ("engine", "outbox_database")]
 
 
 def tiers(named: str) -> Iterable[str]:

@@ -34,11 +34,10 @@ from tests.support.forwarding import forwarding, staged
 from tests.support.messages import body, message_id, message_ids, row_id
 from tests.support.outcomes import outcome, outgoing, settle
 from tests.support.postgresql import PostgresEngine, fresh_database
-from tests.support.sending import batch, ids_in, options, send
+from tests.support.sending import OUTBOXES, batch, ids_in, options, send
 
 #: Letters that LATIN1 has, and letters that it has not.
 LATIN, FOREIGN = "é", "漢€\U0001f600"
-OUTBOXES = ("optimistic", "pessimistic")
 _numbers = itertools.count(1)
 
 

@@ -16,11 +16,10 @@ from tests.support.driver import at_step
 from tests.support.messages import message_ids, row_id
 from tests.support.outboxes import OutboxRows
 from tests.support.outcomes import failed_in, options, sent_to
-from tests.support.sending import ids_in, steps
+from tests.support.sending import OUTBOXES, ids_in, steps
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
 
-OUTBOXES = ("optimistic", "pessimistic")
 POISON = "not json"
 FAILED_QUEUE = "NServiceBus.FailedQ"
 

@@ -17,11 +17,10 @@ from tests.support.kept_connections import forget
 from tests.support.messages import message_id, message_ids
 from tests.support.outboxes import OutboxRows
 from tests.support.postgresql import PostgresEngine
-from tests.support.sending import PLAIN, batch, composed, ids_in, options, send
+from tests.support.sending import OUTBOXES, PLAIN, batch, composed, ids_in, options, send
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
 
-OUTBOXES = ("optimistic", "pessimistic")
 #: As version 0.1.0 signed its rows.
 EARLIER = "sqlqueue 0.1.0"
 

@@ -27,11 +27,10 @@ from tests.support.error_rows import fail, full
 from tests.support.forwarding import forwarding, staged
 from tests.support.messages import body, message_id, message_ids, row_id
 from tests.support.outboxes import OutboxRows
-from tests.support.sending import batch, ids_in, options, send
+from tests.support.sending import OUTBOXES, batch, ids_in, options, send
 
 #: How a table drops rows: all of them by a trigger or by a rule, or those of one message.
 TRIGGER, RULE = "trigger", "rule"
-OUTBOXES = ("optimistic", "pessimistic")
 SAID = re.compile(r"took (\d+) of the (\d+) rows that were inserted into it")
 
 

@@ -52,8 +52,7 @@ def test_each_message_arrives_once_whatever_the_crash(engine, queue, step):
 @pytest.mark.parametrize(
     "step",
     [
-        STEPS[0],
-        pytest.param(STEPS[1], marks=pytest.mark.tier("all")),
+        *STEPS[:2],
         *(pytest.param(step, marks=pytest.mark.tier("nightly")) for step in STEPS[2:]),
     ],
 )

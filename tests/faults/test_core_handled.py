@@ -67,7 +67,7 @@ class Handling(Forward):
     "mode, steps",
     [
         ("optimistic", (*RECEIVING, fail_points.IDS_CHECKED, *SENDING)),
-        pytest.param("pessimistic", (*RECEIVING, *SENDING), marks=pytest.mark.tier("all")),
+        ("pessimistic", (*RECEIVING, *SENDING)),
         ("atomic", (*RECEIVING, *STAGING)),
     ],
     ids=["optimistic", "pessimistic", "atomic"],

@@ -247,6 +247,7 @@ def test_neighbours_that_roll_back_a_tenth_get_their_headroom_and_each_message_i
     assert handled_once(queue, 30_000, stream.ids(), neighbour.handled)
 
 
+@pytest.mark.tier("all")
 def test_a_neighbour_that_handles_each_message_for_long_keeps_what_it_holds(postgresql, queue, clock):
     """It hangs, which lasts as long as the test wants. It is known from then on, and seen again when it takes more."""
     queue.insert(1000)
@@ -341,6 +342,7 @@ def test_a_stream_that_crashes_is_no_neighbour_to_the_other(postgresql, queue, c
 # Time.
 
 
+@pytest.mark.tier("all")
 def test_the_headroom_grows_with_the_time_that_a_batch_lasts(postgresql, queue, clock):
     """A sink that takes a minute: twice what the neighbours take in it."""
     queue.insert(4000)
@@ -359,6 +361,7 @@ def test_the_headroom_grows_with_the_time_that_a_batch_lasts(postgresql, queue, 
     assert handled_once(queue, 4000, stream.ids(), neighbours.handled)
 
 
+@pytest.mark.tier("all")
 def test_an_hourly_trigger_leaves_enough_for_an_hour(postgresql, queue, clock):
     queue.insert(6000)
     neighbours = OneByOne(queue)
@@ -407,6 +410,7 @@ def test_a_headroom_whose_rows_are_all_locked_is_left_to_who_holds_them(postgres
         assert queue.row_versions() == list(range(111, 211))
 
 
+@pytest.mark.tier("all")
 def test_a_headroom_whose_rows_are_all_gone_grows(postgresql, queue, clock):
     with each_handled_once(postgresql, queue, clock, 2000) as (stream, neighbours):
         neighbours.take(100)
@@ -605,6 +609,7 @@ def large(queue):
     return queue
 
 
+@pytest.mark.tier("all")
 def test_drained_rows_leave_no_pages_for_neighbours_to_walk_through(postgresql, large, clock):
     with (
         cleanups() as done,

@@ -46,18 +46,7 @@ def tables(engine, queue):
     return queue, engine.create_queue("billing"), engine.create_queue("error")
 
 
-# The steps of receiving die in the same way whatever the batch sends.
-@pytest.mark.parametrize(
-    "mode, step",
-    [
-        pytest.param(
-            *case,
-            id=", ".join(case),
-            marks=[pytest.mark.tier("all")] if case[0] == "atomic" and case[1] in RECEIVING else [],
-        )
-        for case in CASES
-    ],
-)
+@pytest.mark.parametrize("mode, step", CASES)
 def test_one_poison_row_is_moved_once(engine, tables, mode, step):
     queue, billing, error = tables
     with forwarding(

@@ -31,10 +31,7 @@ _SENDING = (
 )
 STEPS = [
     *(("optimistic", step) for step in (*_SENDING, fail_points.IDS_CHECKED, BATCH_WRITTEN)),
-    *(
-        pytest.param("pessimistic", step, marks=pytest.mark.tier("all"))
-        for step in (*_SENDING, BATCH_WRITTEN)
-    ),
+    *(("pessimistic", step) for step in (*_SENDING, BATCH_WRITTEN)),
     *(
         ("atomic", step)
         for step in (

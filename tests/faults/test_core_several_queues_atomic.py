@@ -47,17 +47,7 @@ def billing(engine):
     return engine.create_queue("billing")
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        *EVERY_STEP[::3],
-        *(
-            pytest.param(step, marks=pytest.mark.tier("all"))
-            for number, step in enumerate(EVERY_STEP)
-            if number % 3
-        ),
-    ],
-)
+@pytest.mark.parametrize("step", EVERY_STEP)
 def test_each_message_is_sent_once_whatever_the_crash(engine, queues, billing, step):
     with forwarding(engine, queues, queues=queues.listed, **SMALL) as stream:
         limits = itertools.cycle((40, 100))

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tests import conftest
+from tests.faults.test_core_several_queues_atomic import EVERY_STEP
 from tests.support import sqlserver
 from tests.support.messages import Row, body, headers, message_id, row_id, row_ids
 from tests.support.spark_home import INSTALLED, fill
@@ -76,6 +77,33 @@ def test_the_tests_of_a_server_that_is_given_can_be_collected():
         [f"{each}]" for each in ("postgresql", *conftest.VARIANTS, conftest.ODD)],
         0,
     )
+
+
+def test_the_variants_of_a_test_stand_in_several_tiers():
+    """The first in that of the folder, two in the next one, and the others in the highest."""
+    one = "tests/faults/test_core_several_queues_atomic.py::test_each_message_is_sent_once_whatever_the_crash"
+    done = {
+        tier: subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "--collect-only",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "--tier",
+                tier,
+                one,
+            ],
+            cwd=Path(__file__).parents[2],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.count(f"{one}[postgresql-")
+        for tier in ("test", "all", "nightly")
+    }
+    assert done == {"test": 1, "all": 2, "nightly": len(EVERY_STEP) - 3}
 
 
 def test_names_may_hold_anything(engine):

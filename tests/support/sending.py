@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pyarrow as pa
-import pytest
 
 from sqlqueue_spark.engines.open_connection import Connection, Target
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
@@ -20,8 +19,8 @@ from tests.support import driver
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, message_id
 
-#: Both kinds of outbox, the second one in a higher tier: for tests that are slow with each.
-OUTBOXES = ("optimistic", pytest.param("pessimistic", marks=pytest.mark.tier("all")))
+#: Both kinds of outbox.
+OUTBOXES = ("optimistic", "pessimistic")
 _MOMENT, _SPAN = pa.timestamp("us", tz="UTC"), pa.duration("us")
 _TYPES = {
     "Body": pa.binary(),

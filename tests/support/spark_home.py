@@ -22,7 +22,8 @@ _ZIPS = Path("python", "lib")
 @functools.cache
 def spark_home() -> Path:
     """The folder, beside the virtual environment's other files; this makes it if it is not there."""
-    home = Path(sys.prefix) / f"spark-home-{pyspark.__version__}"
+    # Java finds in its archive under which path it was made: a link to the environment would be another one.
+    home = Path(sys.prefix).resolve() / f"spark-home-{pyspark.__version__}"
     if not home.exists():
         begun = Path(tempfile.mkdtemp(dir=sys.prefix))
         begun.chmod(0o755)

@@ -6,12 +6,11 @@ which keeps its number when the transaction is rolled back.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-import pytest
 from psycopg import sql
 
 from sqlqueue_spark.embedded import EmbeddedServer
@@ -469,12 +468,3 @@ def inhabited(server: EmbeddedServer, name: str, *arms: str) -> Iterator[Scene]:
         stranger = Stranger(ways.admin.url)
         stranger.make(*arms)
         yield Scene(ways.admin, ways.job, stranger)
-
-
-def few_first(names: Iterable[str]) -> list[object]:
-    """The names for a test; all but the first, and those of :data:`FEW`, are for ``make test-all``."""
-    wanted = [*names]
-    return [
-        name if name in (*FEW, wanted[0]) else pytest.param(name, marks=pytest.mark.tier("all"))
-        for name in wanted
-    ]
