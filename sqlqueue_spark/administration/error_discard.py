@@ -76,8 +76,7 @@ def _appended(file: Path) -> Iterator[BinaryIO]:
         out = os.fdopen(opened_file(file, os.O_RDWR | os.O_CREAT | os.O_APPEND), "ab+", buffering=0)
     with out:
         with _told(file):
-            size = out.seek(0, os.SEEK_END)
-            if size:
+            if size := out.seek(0, os.SEEK_END):
                 out.seek(size - 1)
                 if out.read(1) != b"\n":
                     out.write(b"\n")

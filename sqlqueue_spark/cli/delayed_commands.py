@@ -1,7 +1,8 @@
 """The commands of ``sqlqueue delayed``, over :mod:`sqlqueue_spark.administration.delayed_tables`."""
 
+import contextlib
 import signal
-import threading
+from queue import Empty, SimpleQueue
 
 import click
 
@@ -70,8 +71,14 @@ def run(options: ConnectionOptions, queue: str, error_queue: str, once: bool) ->
                 options, queue, error_queue, moved=lambda more: progress(more.sent + more.failed)
             )
     else:
-        stopping = threading.Event()
+        signals = SimpleQueue[int]()  # an Event could be in the middle of its own wait
+
+        def stopping(seconds: float) -> bool:
+            with contextlib.suppress(Empty):
+                return bool(signals.get(timeout=seconds))
+            return False
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stopping.set())
-        done = delayed_tables.deliver(options, queue, error_queue, stopping.wait)
+            signal.signal(number, lambda number, _: signals.put(number))
+        done = delayed_tables.deliver(options, queue, error_queue, stopping)
     output.say(f"delivered {done.sent:,} messages, {done.failed:,} went to {error_queue}")

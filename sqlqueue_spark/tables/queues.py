@@ -153,8 +153,7 @@ class Queue:
         dialect = self.connection.dialect
         for chunk in runs.chunks(dialect.chunk):
             rows = self._execute("claim_runs", "claiming from", **dialect.bind(chunk))
-            found = dialect.claimed(sorted(rows, key=_ROW_VERSION))
-            if found is not None:
+            if (found := dialect.claimed(sorted(rows, key=_ROW_VERSION))) is not None:
                 yield found
 
     def count(self, after: int, up_to: int) -> int:

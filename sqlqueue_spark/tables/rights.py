@@ -44,8 +44,7 @@ def held(connection: Connection, table: QueueTable) -> Rights:
     dialect = connection.dialect
     statement = dialect.render("rights", catalog=dialect.quote(table.database))
     doing = f"asking for the rights to {table.name}"
-    rows = connection.execute(statement, table.identified, doing=doing)
-    if not rows:
+    if not (rows := connection.execute(statement, table.identified, doing=doing)):
         raise QueueError(
             f"{table.name} was just dropped; create it with: sqlqueue create {for_shell(table.name)}"
         )

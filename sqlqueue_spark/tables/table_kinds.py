@@ -127,8 +127,7 @@ def oldest(connection: Connection, found: FoundTable) -> Oldest | None:
         return Oldest(first[0][2], None, first[0][3].replace(tzinfo=UTC)) if first else None
     if found.kind != DELAYED:
         return None
-    seconds = DelayedTable(connection, found.table).first_due_in()
-    if seconds is None:
+    if (seconds := DelayedTable(connection, found.table).first_due_in()) is None:
         return None
     moment = now(connection)
     return Oldest(None, moment + timedelta(seconds=seconds) if abs(seconds) < _FAR else None, moment)

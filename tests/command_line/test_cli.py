@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import signal
 import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -258,6 +259,21 @@ def test_a_typed_password_leaves_the_list_of_processes(postgresql):
             eventually(lambda: shown.read_text().split("\0")[-len(hidden) :] == hidden)
         finally:
             running.terminate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_delayed_messages_are_delivered_until_a_signal(postgresql, number):
+    queue, _ = postgresql.create_queue(), postgresql.create_queue("error")
+    said(postgresql, "delayed", "create", "orders")
+    postgresql.execute(
+        """INSERT INTO "orders.Delayed" (headers, body, due) VALUES ('{}', '', '2026-01-01')"""
+    )
+    command = [COMMAND, "delayed", "run", "orders", f"--url={postgresql.url}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        eventually(lambda: queue.count() == 1)
+        running.send_signal(number)
+        assert running.communicate(timeout=30) == ("delivered 1 messages, 0 went to error\n", None)
+    assert running.returncode == 0
 
 
 def test_credentials_may_be_kept_out_of_the_url(postgresql, guarded_url):

@@ -157,8 +157,7 @@ class Forwarder:
             naming = self._naming(queue)
             try:
                 with queue.connection.attempt():
-                    found = queue_shape.find_queue(queue.connection, naming.table(to))
-                    if found is None:
+                    if (found := queue_shape.find_queue(queue.connection, naming.table(to))) is None:
                         raise ConfigurationError(f"There is no error queue {to!r}.")
                     _insert(queue, found, [_failed(row, address, naming, error) for row in rows])
             except SqlQueueError as refusal:

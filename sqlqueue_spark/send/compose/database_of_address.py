@@ -74,8 +74,7 @@ class Places:
     def _place(self, address: str, options: ConnectionOptions, target: Target) -> Place:
         quoted = target.dialect.quoted_addresses
         named = Address.parse(address, legacy=options.legacy_addresses, quoted=quoted)
-        url = of_endpoint(self.away.endpoint_urls, named.table)
-        if url is not None:
+        if (url := of_endpoint(self.away.endpoint_urls, named.table)) is not None:
             target, options = _elsewhere(target, url), self.away
         return Place(target, options.naming(target.dialect).table(address))
 
