@@ -48,7 +48,7 @@ class Input:
 
 
 @dataclass(kw_only=True)
-class Sent:
+class Restored:
     """How much is committed: the number of messages, and up to which line of the input."""
 
     messages: int = 0
@@ -71,10 +71,10 @@ def restore(
     draft: Draft | None = None,
     new_ids: bool = False,
     stopping: bool = False,
-    sent: Sent | None = None,
+    sent: Restored | None = None,
     checked: Progress = untold,
     progress: Progress = untold,
-) -> Sent:
+) -> Restored:
     """Send the messages of an input.
 
     :param draft: what the messages are beside their bodies, if a line is a body; else it is a whole row.
@@ -83,7 +83,7 @@ def restore(
     :param checked: is called before anything is sent, with the number of lines checked since its last call.
     :raises SqlQueueError: the text says how many lines were sent before.
     """
-    sent = Sent() if sent is None else sent
+    sent = Restored() if sent is None else sent
     if draft is not None:
         check(draft, several=True)
     with opened(options, queue, shaped=False) as admin:
@@ -169,7 +169,7 @@ def _check_goes_on(message: StoredMessage) -> None:
 
 
 @contextmanager
-def _told(chunk: list[_Line], given: Input, sent: Sent, queue: str) -> "Iterator[list[pa.RecordBatch]]":
+def _told(chunk: list[_Line], given: Input, sent: Restored, queue: str) -> "Iterator[list[pa.RecordBatch]]":
     """The transaction of a chunk stands in the block, which adds the rows that it has inserted.
 
     :raises SqlQueueError: also says what was sent before.

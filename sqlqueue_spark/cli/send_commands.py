@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import click
 
 from sqlqueue_spark.administration import queue_restore, queue_tables
-from sqlqueue_spark.administration.queue_restore import Input, Sent
+from sqlqueue_spark.administration.queue_restore import Input, Restored
 from sqlqueue_spark.cli import login_prompt, output, parameters, progress
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.outgoing import COMPLETED
@@ -141,8 +141,8 @@ def send(
             output.say(f"sent {count:,} messages to {queue} in {took:.1f} s ({pace})")
 
 
-def _send_lines(options: ConnectionOptions, queue: str, file: str, skip: int, **how: Any) -> Sent:
-    sent = Sent(lines=skip)
+def _send_lines(options: ConnectionOptions, queue: str, file: str, skip: int, **how: Any) -> Restored:
+    sent = Restored(lines=skip)
     sending = progress.interruptible(
         None,
         "message",
