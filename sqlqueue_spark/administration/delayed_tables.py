@@ -14,7 +14,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl, delayed
 from sqlqueue_spark.tables.ddl import Created
-from sqlqueue_spark.tables.delayed import DelayedTable, Waiting
+from sqlqueue_spark.tables.delayed import DelayedPart, DelayedTable
 from sqlqueue_spark.tables.scripts import naming_of, script_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Length:
+class DelayedLength:
     """How many messages wait in a table, and how many of them are due.
 
     :ivar first_due_in: time until the first message is due that waits for no database: None without one,
@@ -55,14 +55,14 @@ def script(engine: str, owner: str, *, default_schema: str | None = None) -> str
     return script_of(DelayedTable, dialect, table)
 
 
-def length(options: ConnectionOptions, owner: str) -> Length:
+def length(options: ConnectionOptions, owner: str) -> DelayedLength:
     """:raises QueueError: the table does not exist."""
     table = _owner_at(options, owner)
     with connect(Target.of(options)) as connection, connection.transaction():
         found = delayed.get(connection, table)
         parts = DelayedTable(connection, found.table).waiting()
     waiting = [each for each in parts if each.database is not None]
-    return Length(
+    return DelayedLength(
         table=found.name,
         rows=sum(each.rows for each in parts),
         due=sum(each.due for each in parts),
@@ -93,7 +93,7 @@ def deliver(
         return mover.move_due(moved) if pause is None else mover.run(pause, moved)
 
 
-def _first(parts: Iterable[Waiting]) -> timedelta | None:
+def _first(parts: Iterable[DelayedPart]) -> timedelta | None:
     return min((each.first_due_in for each in parts if each.first_due_in is not None), default=None)
 
 

@@ -46,7 +46,7 @@ for _name, _help in (
     ("store-and-forward", "Send messages that were stored for another database to it, each once."),
 ):
     job = f"sqlqueue_spark.pipeline.declared.jobs:{_name.replace('-', '_')}"
-    main.add_command(exit_codes.Job(_name, job, help=_help))
+    main.add_command(exit_codes.SparkCommand(_name, job, help=_help))
 
 
 @main.command()

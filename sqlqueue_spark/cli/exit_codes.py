@@ -90,7 +90,7 @@ class CommandGroup(click.Group):
             ) from error
 
 
-class Job(click.Command):
+class SparkCommand(click.Command):
     """A command that needs Spark. Its module is imported when it runs, because that takes a second.
 
     :param where: ``module:command``.

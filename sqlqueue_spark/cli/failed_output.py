@@ -8,7 +8,7 @@ from sqlqueue_spark.administration.error_discard import Discarded
 from sqlqueue_spark.administration.failed_retry import Retried
 from sqlqueue_spark.administration.message_lines import to_json
 from sqlqueue_spark.cli.output import counted, indented, told
-from sqlqueue_spark.cli.text_table import Table
+from sqlqueue_spark.cli.text_table import TextTable
 from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
 from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Ingestion, Verdict
@@ -55,7 +55,7 @@ class Summary:
             (f"{count:,}", queue or NONE, exception or NONE)
             for (queue, exception), count in self.groups.most_common()
         ]
-        yield from Table("count", "failed queue", "exception type").lines(rows)
+        yield from TextTable("count", "failed queue", "exception type").lines(rows)
         for kind, count in self.others.items():
             failures = "failure" if count == 1 else "failures"
             yield f"{counted(count, kind)} {_is(count)} no {failures}: neither retry nor discard takes them"
@@ -74,7 +74,7 @@ def row_json(row: ErrorRow) -> dict[str, Any]:
 
 def rows_text(rows: Iterable[ErrorRow]) -> Iterator[str]:
     heads = ("number", "failed", "message id", "failed queue", "exception type", "message", "")
-    yield from Table(*heads).lines(map(_row, rows))
+    yield from TextTable(*heads).lines(map(_row, rows))
 
 
 def shown_json(message: Message, row: ErrorRow) -> dict[str, Any]:

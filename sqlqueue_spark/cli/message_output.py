@@ -9,7 +9,7 @@ import enum
 from collections.abc import Iterator, Sequence
 
 from sqlqueue_spark.administration.message_lines import message_id
-from sqlqueue_spark.cli.text_table import Table, terminal_width
+from sqlqueue_spark.cli.text_table import TextTable, terminal_width
 from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, TIME_SENT, parse_time
 from sqlqueue_spark.plain_text import moment, plain
@@ -34,7 +34,7 @@ class MessageTable:
     def __init__(self, bodies: Bodies = Bodies.NONE) -> None:
         self._bodies = bodies
         self._width = terminal_width()
-        self._table = Table("number", "sent", "message id", "type", "body", "")
+        self._table = TextTable("number", "sent", "message id", "type", "body", "")
 
     def lines(self, messages: Sequence[Message]) -> Iterator[str]:
         """Yield the lines of these messages, the first time below the heads of the columns."""

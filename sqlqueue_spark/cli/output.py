@@ -12,12 +12,12 @@ from typing import Any
 import click
 
 from sqlqueue_spark.administration.database_overview import TableOverview
-from sqlqueue_spark.administration.delayed_tables import Length as DelayedLength
+from sqlqueue_spark.administration.delayed_tables import DelayedLength
 from sqlqueue_spark.administration.length_probe import ASKED, Probe
 from sqlqueue_spark.administration.message_lines import iso, to_line
 from sqlqueue_spark.administration.outbox_tables import Report
 from sqlqueue_spark.administration.queue_tables import Inspection
-from sqlqueue_spark.cli.text_table import Table
+from sqlqueue_spark.cli.text_table import TextTable
 from sqlqueue_spark.inspection.doctor import Check, State
 from sqlqueue_spark.options.fields import Described, camel
 from sqlqueue_spark.plain_text import age, moment, plain
@@ -88,7 +88,7 @@ def show_check(json_: bool, check: Check) -> None:
     if json_:
         say(as_json(told(check)))
     else:
-        first, *more = Table("", "", longest=None).lines([(f"  {check.name:10}", check.said)])
+        first, *more = TextTable("", "", longest=None).lines([(f"  {check.name:10}", check.said)])
         say(first[1:], mark=_MARKS[check.state])
         lines(more)
 
@@ -123,7 +123,7 @@ def probe_text(probe: Probe) -> str:
 def overview_text(tables: Iterable[TableOverview]) -> Iterator[str]:
     rows = [_overview_row(each) for each in tables]
     heads = ("kind", "table", "rows", "oldest sent", "")
-    yield from Table(*heads).lines(rows) if rows else ["no table of a queue"]
+    yield from TextTable(*heads).lines(rows) if rows else ["no table of a queue"]
 
 
 def inspection_text(inspection: Inspection) -> Iterator[str]:
@@ -132,14 +132,14 @@ def inspection_text(inspection: Inspection) -> Iterator[str]:
         (f"  {c.name}", c.type, "" if c.nullable else "not null", "computed" if c.computed else "")
         for c in inspection.columns
     ]
-    yield from Table("  column", "type", "", "").lines(columns)
+    yield from TextTable("  column", "type", "", "").lines(columns)
     indexes = [
         (f"  {i.name}", ", ".join(i.columns), "unique" if i.unique else "", i.kind, i.filter or "")
         for i in inspection.indexes
     ]
-    yield from Table("  index", "columns", "", "kind", "").lines(indexes)
+    yield from TextTable("  index", "columns", "", "kind", "").lines(indexes)
     settings = [(f"  {each.name}", each.value, each.meaning) for each in inspection.settings]
-    yield from Table("  setting", "value", "meaning").lines(settings)
+    yield from TextTable("  setting", "value", "meaning").lines(settings)
     for setting in inspection.settings:
         if setting.remedy_sql:
             yield f"to change {setting.name}:"
@@ -188,7 +188,7 @@ def options_text(described: Iterable[Described]) -> Iterator[str]:
         (each.name, each.kind, each.default.replace("`", ""), each.meaning.replace("`", ""))
         for each in described
     ]
-    yield from Table("option", "value", "default", "meaning").lines(rows)
+    yield from TextTable("option", "value", "default", "meaning").lines(rows)
 
 
 def options_markdown(described: Iterable[Described]) -> Iterator[str]:

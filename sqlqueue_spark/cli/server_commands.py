@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sqlqueue_spark.cli import output, parameters
-from sqlqueue_spark.embedded.kept_server import KeptServer, State, Status
+from sqlqueue_spark.embedded.kept_server import KeptServer, ServerState, Status
 from sqlqueue_spark.embedded.server_processes import Client
 from sqlqueue_spark.plain_text import age, moment
 
@@ -98,13 +98,13 @@ def status(kept: KeptServer, json_: bool) -> bool:
     if json_:
         where = {"folder": str(kept.folder), "urlFile": str(kept.url_file)}
         output.say(output.as_json(output.told(found) | where))
-    elif found.state is State.NONE:
+    elif found.state is ServerState.NONE:
         output.say(f"There is no server in {kept.folder}")
     else:
         at = "" if found.port is None else f" on port {found.port}"
         output.say(f"{found.state}{at}, with its data in {kept.folder}")
         output.lines(_told(found))
-    return found.state is not State.RUNNING
+    return found.state is not ServerState.RUNNING
 
 
 @server.command()

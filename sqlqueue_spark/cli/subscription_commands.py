@@ -4,7 +4,7 @@ import click
 
 from sqlqueue_spark.administration import event_subscriptions
 from sqlqueue_spark.cli import login_prompt, output, parameters
-from sqlqueue_spark.cli.text_table import Table
+from sqlqueue_spark.cli.text_table import TextTable
 from sqlqueue_spark.options import ConnectionOptions
 
 _events = parameters.argument("events", "EVENT...", parameters.some_text, nargs=-1, required=True)
@@ -75,6 +75,6 @@ def subscriptions(options: ConnectionOptions, event: str | None, create: bool, j
         output.lines(output.as_json(each._asdict()) for each in found)
     elif found:
         rows = [(each.topic, each.endpoint, each.address) for each in found]
-        output.lines(Table("event", "endpoint", "queue").lines(rows))
+        output.lines(TextTable("event", "endpoint", "queue").lines(rows))
     else:
         output.say(f"no endpoint has subscribed{'' if event is None else f' to {event}'}")

@@ -20,7 +20,7 @@ _LEAST, _LEAST_TEXT = 60, 24
 _LONGEST = 500
 
 
-class Table:
+class TextTable:
     """A table that may grow: its heads stand there once, and its columns become no narrower."""
 
     def __init__(self, *heads: str, longest: int | None = _LONGEST) -> None:

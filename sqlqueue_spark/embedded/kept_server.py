@@ -34,7 +34,7 @@ The file url holds its password. The data stay until: {remove}
 """
 
 
-class State(StrEnum):
+class ServerState(StrEnum):
     RUNNING = "running"
     STOPPED = "stopped"
     #: There is no server in the folder.
@@ -48,7 +48,7 @@ class Status:
     :param started_by: a user and the working folder; None if an earlier version started it.
     """
 
-    state: State
+    state: ServerState
     port: int | None = None
     started_by: str | None = None
     started_at: datetime | None = None
@@ -86,11 +86,11 @@ class KeptServer:
     def status(self) -> Status:
         """Whether it runs, at which port, who started it and when, and who is connected."""
         if not self._is_there():
-            return Status(state=State.NONE)
+            return Status(state=ServerState.NONE)
         if (port := self._server.running_port()) is None:
-            return Status(state=State.STOPPED)
+            return Status(state=ServerState.STOPPED)
         return Status(
-            state=State.RUNNING,
+            state=ServerState.RUNNING,
             port=port,
             started_by=OwnFile(self.folder / _STARTED).read(),
             started_at=started_at(self._server.data_directory),

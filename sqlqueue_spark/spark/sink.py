@@ -33,7 +33,7 @@ from sqlqueue_spark.spark.send_task import (
     log_untyped,
 )
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
-from sqlqueue_spark.tables.stages.stage import Run
+from sqlqueue_spark.tables.stages.stage import StageRun
 
 #: As people write it, ``"30s"``, or as Python has it.
 Duration = str | timedelta
@@ -140,7 +140,7 @@ class SqlQueueSink:
         self._patience = Retry(f"sending by {options.sender or 'a sink'}")
         self._counts: dict[int, Sent] = {}
         #: What the last batch was staged for. While it is None, an error is the configuration's and final.
-        self._last_run: Run | None = None
+        self._last_run: StageRun | None = None
         self._said_untyped = False
         #: The batch of each query that was sent last, unless another was tried since.
         self._sent: dict[str, int] = {}
@@ -224,7 +224,7 @@ class SqlQueueSink:
             if kept:
                 df.unpersist()
 
-    def _stage(self, rows: DataFrame, task: SendTask, run: Run, *, own_ids: bool) -> None:
+    def _stage(self, rows: DataFrame, task: SendTask, run: StageRun, *, own_ids: bool) -> None:
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
         staged = [
             Staged(

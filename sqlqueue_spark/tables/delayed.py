@@ -58,7 +58,7 @@ class Forwarded(NamedTuple):
     rest: str
 
 
-class Waiting(NamedTuple):
+class DelayedPart(NamedTuple):
     """What waits in a table for a database or, where that is None, until it is due.
 
     ``first_due_in`` is negative if a message is overdue. One that waits for a database is given up then.
@@ -181,11 +181,11 @@ class DelayedTable(BaseTable):
         left, took = self.connection.execute(statement, parameters, doing=f"moving from {self.table}")[0]
         return check_went_in(took, left, to)
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[DelayedPart]:
         """What waits; nothing where the table is empty. A database may stand there more than once."""
         found = self.execute("delayed_length", zone=self.zone, ending=begin_of(None))
         return [
-            Waiting(
+            DelayedPart(
                 waits_for(end) if end else None,
                 int(rows),
                 int(due),

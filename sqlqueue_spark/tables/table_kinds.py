@@ -51,7 +51,7 @@ class FoundTable:
     stranger: str = ""
 
 
-class Oldest(NamedTuple):
+class OldestMessage(NamedTuple):
     """The oldest message of a table: its headers, when it is due, and the time by the database's clock."""
 
     headers: str | None
@@ -119,15 +119,15 @@ def rows(connection: Connection, found: FoundTable, *, exact: bool = False) -> i
     return counted[0][0] if counted else found.estimate
 
 
-def oldest(connection: Connection, found: FoundTable) -> Oldest | None:
+def oldest(connection: Connection, found: FoundTable) -> OldestMessage | None:
     """What is known of a table's oldest message; None where there is none, or no index finds it."""
     if found.kind == QUEUE:
         statement = connection.dialect.render("waiting", queue=connection.dialect.table(found.table))
         first = connection.execute(statement, {"after": LOWEST}, doing=Doing("looking at", found.name))
-        return Oldest(first[0][2], None, first[0][3].replace(tzinfo=UTC)) if first else None
+        return OldestMessage(first[0][2], None, first[0][3].replace(tzinfo=UTC)) if first else None
     if found.kind != DELAYED:
         return None
     if (seconds := DelayedTable(connection, found.table).first_due_in()) is None:
         return None
     moment = now(connection)
-    return Oldest(None, moment + timedelta(seconds=seconds) if abs(seconds) < _FAR else None, moment)
+    return OldestMessage(None, moment + timedelta(seconds=seconds) if abs(seconds) < _FAR else None, moment)

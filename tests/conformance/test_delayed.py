@@ -292,7 +292,7 @@ def test_a_row_that_is_never_due_hides_no_other_and_stops_no_look(postgresql, du
     postgresql.execute(f"ALTER TABLE {waiting.quoted} ALTER due DROP NOT NULL")
     postgresql.execute(f"INSERT INTO {waiting.quoted} (headers, due) VALUES ('{{}}', {due})")
     found = delayed_tables.length(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
-    assert found == delayed_tables.Length(
+    assert found == delayed_tables.DelayedLength(
         table=found.table,
         rows=1,
         due=0,

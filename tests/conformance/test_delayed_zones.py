@@ -39,7 +39,7 @@ def dotnet_due(postgresql, table):
         return connection.execute(statement).fetchall()[0][0]
 
 
-def seconds(length: delayed_tables.Length) -> float:
+def seconds(length: delayed_tables.DelayedLength) -> float:
     """How long it takes until the first message is due."""
     assert length.first_due_in is not None
     return length.first_due_in.total_seconds()

@@ -20,7 +20,7 @@ from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions, Sour
 from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.receive.offset import INITIAL, to_json
 from sqlqueue_spark.send import Destinations, prepare, seal, stage
-from sqlqueue_spark.tables.stages.stage import Run, Stage
+from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Mark
 from sqlqueue_spark.tables.stages.stage_name import table_of
 from tests.support import tampering
@@ -232,7 +232,7 @@ def test_a_message_on_the_stage_keeps_all_that_it_has(engine, queue, billing):
         with connection.transaction():
             found.create()
             run = found.open("claim")
-        seal(atomic, [stage(Destinations(atomic), composed(atomic, rows))], Run(name=run))
+        seal(atomic, [stage(Destinations(atomic), composed(atomic, rows))], StageRun(name=run))
         with connection.transaction():
             assert found.move("claim") == 1
     assert [dataclasses.replace(row, row_version=1) for row in billing.rows()] == queue.rows()
@@ -245,7 +245,7 @@ def test_a_message_on_the_stage_keeps_all_that_it_has(engine, queue, billing):
             found = Stage(connection, stage_table(engine, "Sales"))
             run = found.open("next")
         hour = batch([2], TimeToBeReceived=timedelta(hours=1))
-        seal(atomic, [stage(Destinations(atomic), composed(atomic, hour))], Run(name=run))
+        seal(atomic, [stage(Destinations(atomic), composed(atomic, hour))], StageRun(name=run))
         with connection.transaction():
             assert found.move("next") == 1
     lasts = billing.rows()[1].expires - before
@@ -266,7 +266,7 @@ def test_messages_to_two_addresses_keep_their_order(engine, queue, billing):
     with opened(engine) as (connection, found):
         with connection.transaction():
             run = found.open("claim")
-        seal(atomic, [stage(Destinations(atomic), composed(atomic, rows))], Run(name=run))
+        seal(atomic, [stage(Destinations(atomic), composed(atomic, rows))], StageRun(name=run))
         with connection.transaction():
             assert found.move("claim") == 12
     ours, others = [n for n in range(12) if n % 3 != 2], range(2, 12, 3)
@@ -300,7 +300,7 @@ def test_a_sink_whose_source_is_not_atomic_is_told_so(engine, queue, created):
             seal(
                 atomic,
                 [stage(Destinations(atomic), composed(atomic, batch(range(3))))],
-                Run(name="any"),
+                StageRun(name="any"),
             )
         assert str(caught.value) == UNOPENED.format(schema=engine.default_schema)
     assert queue.count() == 0

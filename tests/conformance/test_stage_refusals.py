@@ -11,7 +11,7 @@ from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.send import Destinations, seal, stage
-from sqlqueue_spark.tables.stages.stage import Run, Stage
+from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_name import table_named
 from tests.support import tampering
 from tests.support.driver import at_step
@@ -127,7 +127,7 @@ def test_a_taken_id_is_found_before_the_batch_is_logged(engine, queue, billing):
             run = found.open("claim")
         done = [stage(Destinations(atomic), composed(atomic, batch(range(10), Id=ids)))]
         with pytest.raises(QueueError) as caught:
-            seal(atomic, done, Run(name=run), own_ids=True)
+            seal(atomic, done, StageRun(name=run), own_ids=True)
         text = str(caught.value)
         assert text.startswith(f"The destination {billing.address}@[")
         assert ID in text.lower()

@@ -19,7 +19,7 @@ from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, 
 from sqlqueue_spark.send import Destinations, FrameColumns, RemoteDatabases, Sender, Sent, prepare
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.spark.send_task import SendTask, counted
-from sqlqueue_spark.tables.stages.stage import Run
+from sqlqueue_spark.tables.stages.stage import StageRun
 from tests.machine.query import Crash, Query, Setup, watching
 from tests.machine.remote import Remote
 from tests.machine.world import DELAYED, DESTINATIONS, ENDPOINT, ERROR, SENDER, SOURCES, World
@@ -197,7 +197,7 @@ class ForwardingQuery(Query):
         assert self._destinations_here is not None
         home, _ = self._sinks()
         here, down = self._destinations_here, self._databases.down()
-        prepare(here, _COLUMNS, (), last=Run() if self._wrote else None, down=down)
+        prepare(here, _COLUMNS, (), last=StageRun() if self._wrote else None, down=down)
         first_try = self._wrote and self._tried != batch
         self._wrote, self._tried = True, batch
         task = SendTask(_COLUMNS, here, down, Places(home, home), first_try=first_try)

@@ -36,7 +36,7 @@ from sqlqueue_spark.receive.claiming import claim_ahead, connection_pool, set_as
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.receive.reading import slice_reader
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
-from sqlqueue_spark.tables.stages.stage import Run
+from sqlqueue_spark.tables.stages.stage import StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Batch
 from tests.machine.world import (
     DELAYED,
@@ -269,7 +269,7 @@ class Query:
         #: What an operator has put back that had failed.
         self.put_back = set[int]()
         #: What each sink has staged its last batch for.
-        self._last_runs: dict[int, Run] = {}
+        self._last_runs: dict[int, StageRun] = {}
 
     @property
     def process(self) -> str:

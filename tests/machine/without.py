@@ -32,7 +32,7 @@ from sqlqueue_spark.send.deliver.sends_once import send_keys
 from sqlqueue_spark.send.deliver.tables_of_chunk import Addressed
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import Queue
-from sqlqueue_spark.tables.stages.stage import Run, Stage
+from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Batch, Mark
 from tests.machine import without_forwarding as forwarding
 
@@ -72,7 +72,7 @@ def batches_without_rows() -> Iterator[None]:
     """A sink stages nothing where no claim has opened the stage."""
     enter = Stage.enter
 
-    def refuse(self: Stage, batch: Batch, last: Run | None) -> Run:
+    def refuse(self: Stage, batch: Batch, last: StageRun | None) -> StageRun:
         mark = self.mark() if self.exists() else None
         if mark is None or not mark.claim:
             raise ConfigurationError(f"The stage {self.table} belongs to no batch.")
@@ -119,8 +119,8 @@ def patient_settling() -> Iterator[None]:
 def one_source_a_stage() -> Iterator[None]:
     """Two sources of one stream stage into each other's batches."""
 
-    def enter(self: Stage, batch: Batch, _: Run | None) -> Run:
-        return Run(name=self._opened(self.mark()).run, batch=batch, source_seen=True)
+    def enter(self: Stage, batch: Batch, _: StageRun | None) -> StageRun:
+        return StageRun(name=self._opened(self.mark()).run, batch=batch, source_seen=True)
 
     with (
         mock.patch.object(Stage, "hold", return_value=None),

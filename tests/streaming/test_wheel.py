@@ -148,7 +148,9 @@ def test_every_command_is_there(installed, folder):
         import json
         from click.testing import CliRunner
         from sqlqueue_spark.cli import exit_codes, main
-        jobs = [name for name, command in main.commands.items() if isinstance(command, exit_codes.Job)]
+        jobs = [
+            name for name, command in main.commands.items() if isinstance(command, exit_codes.SparkCommand)
+        ]
         asked = [[name, "--help"] for name in main.commands] + [[name, "--example-config"] for name in jobs]
         print(json.dumps({" ".join(each): CliRunner().invoke(main, each).exit_code for each in asked}))
     """)

@@ -11,7 +11,7 @@ from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.receive import Slice, Task
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
-from sqlqueue_spark.tables.stages.stage import Run
+from sqlqueue_spark.tables.stages.stage import StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Batch, Mark
 from tests.support.driver import Message, Read, Stream, watched_connections
 from tests.support.engines import Engine
@@ -51,7 +51,7 @@ class Forward(Stream):
 
     def _began(self) -> None:
         self._attempt = str(uuid.uuid4())
-        self._last: Run | None = None
+        self._last: StageRun | None = None
 
     def crash(self, *, noticed: bool = True) -> None:
         super().crash(noticed=noticed)

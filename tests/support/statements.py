@@ -19,14 +19,14 @@ from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.tables import database_facts, ddl, queue_table, queues, rights, table_kinds
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
 from sqlqueue_spark.tables.database_facts import OpenTransaction
-from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded, Waiting
+from sqlqueue_spark.tables.delayed import DelayedPart, DelayedTable, Due, Forwarded
 from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import Envelope, Numbers, QueueAdmin, Space
 from sqlqueue_spark.tables.queue_table import Column, QueueTable
 from sqlqueue_spark.tables.queues import InTransit, Oldest, Queue
 from sqlqueue_spark.tables.rights import Rights
-from sqlqueue_spark.tables.stages.stage import Run, Stage
+from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_mark import NO_BATCH, Batch, Mark
 from sqlqueue_spark.tables.subscriptions import (
     Subscription,
@@ -526,8 +526,8 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
             )
         ],
         [
-            Waiting("sink.url", 3, 1, timedelta(seconds=-3)),
-            Waiting(None, 2, 0, timedelta(seconds=3)),
+            DelayedPart("sink.url", 3, 1, timedelta(seconds=-3)),
+            DelayedPart(None, 2, 0, timedelta(seconds=3)),
         ],
     ),
     "subscriptions_create": (lambda c: subscriptions(c).create(), [], None),
@@ -583,7 +583,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "stage_held": (
         lambda c: stage(c).enter(Batch(query="q", number=7), None),
         [MARKED, DATABASE, IDENTITY, TABLE_COLUMNS, Answer("APPLOCK_TEST", "i", [[None]])],
-        Run(name="r", claimed=True, batch=Batch(query="q", number=7), source_seen=True),
+        StageRun(name="r", claimed=True, batch=Batch(query="q", number=7), source_seen=True),
     ),
     "stage_try": (
         lambda c: stage(c).rehearse({"t": 2}, "orders@[dbo]@[shop]", whole=False),

@@ -10,10 +10,10 @@ from sqlqueue_spark.errors import ConfigurationError, TryAgain
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.send import Sent, Staged
 from sqlqueue_spark.spark.sink import SqlQueueSink
-from sqlqueue_spark.tables.stages.stage import Run
+from sqlqueue_spark.tables.stages.stage import StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Batch
 
-RUN = Run(name="a run", batch=Batch(number=7))
+RUN = StageRun(name="a run", batch=Batch(number=7))
 
 
 def row(sent, **more):

@@ -202,6 +202,17 @@ def test_a_folder_has_few_modules():
     assert wrong == {}, "merge modules that are one thing, or make a folder of those that belong together"
 
 
+def test_a_name_of_a_class_has_one_meaning():
+    found = Counter(
+        node.name
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.parse(text(file)).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    twice = [name for name, count in found.items() if count > 1]
+    assert twice == [], "give one of them a name that says what it is"
+
+
 def test_no_modules_import_one_another_in_a_circle():
     found = circles(graph())
     assert found == [], "move what they share into a module below both"

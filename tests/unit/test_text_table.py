@@ -20,7 +20,7 @@ PROBLEM = ("8", "4e5f6a7b", "KeyError", "Region", "stops ServiceControl: the hea
 def table(monkeypatch):
     def lines(rows, width, heads=HEADS):
         monkeypatch.setattr(text_table, "terminal_width", lambda: width)
-        return list(text_table.Table(*heads).lines(rows))
+        return list(text_table.TextTable(*heads).lines(rows))
 
     return lines
 

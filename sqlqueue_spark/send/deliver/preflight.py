@@ -10,7 +10,7 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.deliver.destination_tables import Destinations, check_one_database, nothing_passes_on
 from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, has_sent, look_for_versions
-from sqlqueue_spark.tables.stages.stage import Run, Stage
+from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_mark import NO_BATCH, Batch
 from sqlqueue_spark.tables.stages.stage_name import table_of
 
@@ -23,9 +23,9 @@ def prepare(
     addresses: Iterable[str],
     *,
     batch: Batch = NO_BATCH,
-    last: Run | None = None,
+    last: StageRun | None = None,
     down: Collection[Target] | None = None,
-) -> Run:
+) -> StageRun:
     """Find the tables that these addresses mean, the error queue, and the outbox in each of their databases.
 
     Where there is an error queue, any other address may be missing: messages to it go there.
@@ -45,7 +45,7 @@ def prepare(
     addresses = list(addresses)
     if options.transaction_mode == ATOMIC and options.error_queue is None:
         check_one_database(destinations, addresses)
-    run = Run(batch=batch)
+    run = StageRun(batch=batch)
 
     def check(opened: Connection) -> None:
         its = destinations.places.at(opened.target)

@@ -22,7 +22,7 @@ from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.deliver.sends_once import SendsOnce
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import fitted
-from sqlqueue_spark.tables.stages.stage import Run, Stage
+from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_name import table_of
 
 log = logger(__name__)
@@ -64,7 +64,7 @@ def stage(destinations: Destinations, chunks: Iterable[Chunk]) -> Staged:
     )
 
 
-def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: bool = False) -> None:
+def seal(options: SinkOptions, staged: Iterable[Staged], run: StageRun, *, own_ids: bool = False) -> None:
     """Write into the mark which tasks' rows count: those that Spark has accepted. A repetition is harmless.
 
     First the sink rehearses each destination, so that it finds what a destination would refuse while the

@@ -35,7 +35,7 @@ class Unsealed(Incomplete):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class StageRun:
     """What a sink has found on the stage before its tasks begin."""
 
     #: The name of the run in the stage's mark.
@@ -120,7 +120,7 @@ class Stage(StageTable):
         rows, load = self.connection.dialect.bind_staged(task, messages)
         check_went_in(self.load("stage_insert", load), rows, self.table)
 
-    def enter(self, batch: Batch, last: Run | None) -> Run:
+    def enter(self, batch: Batch, last: StageRun | None) -> StageRun:
         """Find out what a batch is staged for, and refuse to stage what would never be sent.
 
         :param last: what this returned for the sink's last batch.
@@ -141,7 +141,7 @@ class Stage(StageTable):
                 "was just lost, start again, and the batch runs again; where the database has lost what was "
                 "committed, give a new checkpoint folder."
             )
-        return Run(name=mark.run, claimed=bool(mark.claim), batch=batch, source_seen=seen)
+        return StageRun(name=mark.run, claimed=bool(mark.claim), batch=batch, source_seen=seen)
 
     def rehearse(
         self, tasks: Mapping[str, int | None], destination: str, *, whole: bool, named: bool = False
