@@ -1,8 +1,8 @@
 """The tier of a test: how often it runs. It follows from the test's folder, or from the marker ``tier``.
 
 Many tests of conformance, of faults and of the lock model ask one question of several modes, steps or inputs.
-These variants take half of the time. So the first variant of a test runs in its folder's tier, the next two
-run in the tier above, and the others at night.
+These variants take half of the time. So the first variant of a test runs in its folder's tier, the next one
+in the tier above, and the others at night.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ FOLDERS = {
 #: The folders whose tests have their variants in several tiers, on each engine.
 VARIED = ("lock_model", "conformance", "faults")
 #: How many tiers the first variants of a test stand above their folder's. All others stand as the last.
-_ABOVE = (0, 1, 1, 2)
+_ABOVE = (0, 1, 2)
 
 
 def tiers_of(items: Iterable[pytest.Item]) -> dict[pytest.Item, str]:

@@ -154,6 +154,7 @@ def test_rows_of_real_endpoints_are_copied_and_taken_alike(spark, postgresql, tm
     assert failures == [str(row.id) for row in dotnet.rows("error")]
 
 
+@AT_NIGHT
 def test_a_row_that_comes_late_is_found(archive_of):
     """Its number is lower than those that were copied before, because numbers are given before rows are committed."""
     copier = archive_of.copier()
@@ -255,6 +256,7 @@ def test_a_row_that_was_found_is_not_looked_up_again_while_no_other_program_writ
     assert asked == [3, 3, 1, 1]
 
 
+@AT_NIGHT
 def test_an_archive_that_goes_back_while_a_round_writes_is_looked_at_in_the_next(
     spark, archive_of, monkeypatch
 ):
@@ -318,6 +320,7 @@ def test_a_copy_that_dies_anywhere_doubles_and_loses_nothing(copy_of, monkeypatc
     assert (table.ids(), queue.count()) == (texts(range(6)), 6)
 
 
+@AT_NIGHT
 def test_copies_that_run_at_once_double_nothing(archive_of, monkeypatch):
     """Three find the same rows missing, also before there is a table; Delta lets one of them merge at a time. Nor does an Id that
     two rows of the queue have, as SQL Server allows it.
@@ -358,6 +361,7 @@ def test_what_was_copied_is_taken_without_being_doubled(archive_of):
     assert logged(archive_of.folder, "commits") == logged(archive_of.folder, "offsets") == [0, 1, 2]
 
 
+@AT_NIGHT
 def test_a_batch_that_was_taken_and_not_logged_is_taken_once(archive_of):
     """A checkpoint that has gone back further is refused, as that of any stream into Delta."""
 

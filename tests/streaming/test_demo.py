@@ -108,7 +108,13 @@ def test_the_demo_of_two_databases_has_every_order_accepted_once(demo, installed
     assert stopped == (0, "".join(f"The server in {folder / each} {stays}\n" for each in ("shop", "billing")))
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(signal.SIGINT, id="Ctrl-C", marks=pytest.mark.tier("nightly")),
+        pytest.param(signal.SIGKILL, id="kill -9"),
+    ],
+)
 def test_a_demo_of_two_databases_that_is_ended_leaves_nothing_running(installed, folder, tmp_path, end):
     """Neither its servers nor its jobs."""
     said = tmp_path / "said.txt"

@@ -174,6 +174,7 @@ def jupyter(postgresql, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
+@pytest.mark.tier("nightly")
 def test_the_notebook_of_a_drain_runs_in_jupyter(spark, jupyter, postgresql, capsys):
     import matplotlib.pyplot as plt
 

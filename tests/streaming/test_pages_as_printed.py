@@ -21,6 +21,14 @@ from tests.support.reading import Desk, PageFailed, Reader, shows
 PAGES = {
     each.path: each for each in (*TO_TYPE, EXAMPLES) if any(block.language in TYPED for block in each.steps())
 }
+#: Pages that are typed at night only: each takes a minute, and begins as another one does.
+AT_NIGHT = (
+    "docs/archive.md",
+    "docs/command-line.md",
+    "docs/running.md",
+    "docs/transaction-modes.md",
+    "examples/README.md",
+)
 #: How many blocks of a page are not run. The mark of each says why.
 SKIPPED = {
     "README.md": 0,
@@ -59,7 +67,10 @@ def home(desk):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(each, marks=[pytest.mark.tier("nightly")] if each in AT_NIGHT else []) for each in PAGES],
+)
 def test_a_page_works_as_printed(desk, home, database_url, path):
     """Where it starts a server itself, there is no other."""
     page = PAGES[path]

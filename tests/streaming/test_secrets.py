@@ -126,7 +126,16 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("login", ["url", "wrong", "nowhere", "unreadable", "bare"])
+@pytest.mark.parametrize(
+    "login",
+    [
+        *("url", "bare"),
+        *(
+            pytest.param(each, marks=pytest.mark.tier("nightly"))
+            for each in ("wrong", "nowhere", "unreadable")
+        ),
+    ],
+)
 def test_commands_tell_no_password(logins, login):
     """Those that fail do so with the trace of the error."""
     sqlqueue = str(Path(sys.executable).parent / "sqlqueue")
