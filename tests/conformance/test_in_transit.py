@@ -2,11 +2,13 @@
 
 import contextlib
 import json
+from datetime import datetime
 
 import psycopg
 import pytest
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.errors import ClaimLost, QueueError
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY
 from sqlqueue_spark.receive.claiming import claim, in_transit
@@ -336,3 +338,42 @@ def test_what_waits_for_a_row_of_another_session_sends_nothing_of_its_destinatio
         stream.drain()
     assert sorted(row.body for row in billing.rows()) == [b"first", b"held", b"last", b"there"]
     assert (error.count(), queue.count()) == (1, 0)
+
+
+KEEPS = """
+CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+CREATE TRIGGER keep BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION keep()
+"""
+
+
+def test_a_row_that_a_trigger_keeps_is_not_copied_again_and_again(postgresql):
+    queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
+    queue.insert_row(id=row_id(1), headers=json.dumps({FORWARD_DESTINATION: "billing"}), body=b"x")
+    queue.execute(KEEPS)
+    with (
+        streaming(postgresql, queue) as stream,
+        pytest.raises(QueueError, match=r"deleted 0, so none was moved"),
+    ):
+        stream.trigger()
+    assert (queue.count(), billing.count()) == (1, 0)
+
+
+def test_a_row_with_the_number_of_one_in_transit_is_not_lost(postgresql):
+    queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
+    queue.execute("ALTER TABLE {table} DROP CONSTRAINT orders_seq_key")
+    queue.execute("CREATE INDEX ON {table} (seq)")
+    queue.insert(1)
+    queue.insert_row(id=row_id(7), headers=json.dumps({FORWARD_DESTINATION: "billing"}), body=b"x")
+    queue.execute("UPDATE {table} SET seq = 1")
+    with streaming(postgresql, queue) as stream, pytest.raises(QueueError):
+        stream.trigger()
+    assert (queue.count(), billing.count()) == (2, 0)
+
+
+def test_expired_rows_that_a_trigger_keeps_end_the_stream(postgresql):
+    queue = postgresql.create_queue()
+    queue.insert(3, expires=datetime(2020, 1, 1))  # noqa: DTZ001 -- the column has no zone
+    queue.execute(KEEPS)
+    with streaming(postgresql, queue) as stream, pytest.raises(ClaimLost, match=r"found 0 of 3 locked rows"):
+        stream.trigger()
+    assert queue.count() == 3

@@ -188,6 +188,18 @@ def test_an_error_queue_that_somebody_holds_keeps_only_what_has_failed_waiting(p
     assert places(tables) == DELIVERED
 
 
+def test_one_message_for_a_locked_queue_holds_up_none_of_its_moment(postgresql, tables, monkeypatch):
+    monkeypatch.setattr(delayed_mover, "_PORTION", 10)
+    waiting, queue, _ = tables
+    postgresql.create_queue("held")
+    put(postgresql, waiting, '{"NServiceBus.SqlServer.ForwardDestination":"held"}')
+    postgresql.execute(f"UPDATE {waiting.quoted} SET due = '2026-01-01'")
+    with psycopg.connect(postgresql.url) as somebody:
+        somebody.execute("LOCK TABLE held IN ACCESS EXCLUSIVE MODE")
+        assert sum(move(postgresql, "Sales")) == MANY
+    assert (waiting.count(), len(ids_in(queue))) == (1, MANY - 1)
+
+
 def test_messages_for_a_locked_queue_hold_up_none_behind_them(postgresql, tables, monkeypatch):
     """They fill each portion, and are due before all others."""
     monkeypatch.setattr(delayed_mover, "_PORTION", 10)

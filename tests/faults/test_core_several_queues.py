@@ -457,6 +457,20 @@ def test_a_queue_that_fails_when_a_run_begins_does_not_hold_up_the_others(postgr
         has_everything(stream, ids)
 
 
+def test_a_queue_whose_rows_may_not_be_deleted_does_not_hold_up_the_others(postgresql, guarded_url):
+    queues = Queues(postgresql, *FIVE)
+    ids = fill(queues)
+    postgresql.execute(
+        "GRANT SELECT, UPDATE, DELETE ON a, b, d, e TO guarded; GRANT SELECT, UPDATE ON c TO guarded"
+    )
+    with streaming(postgresql, queues, queues=queues.listed, url=guarded_url, **SMALL) as stream:
+        eventually(lambda: not stream.trigger() and queues["e"].count() == 0)
+        has_everything(stream, ids, "abde")
+        postgresql.execute("GRANT DELETE ON c TO guarded")
+        eventually(lambda: not stream.trigger() and queues["c"].count() == 0)
+        has_everything(stream, ids)
+
+
 def test_a_run_that_begins_while_a_queue_is_locked_does_not_end_without_it(postgresql, monkeypatch):
     monkeypatch.setattr(database_retry, "RETRY_SECONDS", 1.0)
     queues = Queues(postgresql, *FIVE)

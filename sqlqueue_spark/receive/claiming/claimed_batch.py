@@ -115,7 +115,8 @@ class Claims(BatchMaker):
         _say_claimed(session, parts)
         for part in parts:
             if part.queue.table.row_versions:  # readers still see the rows
-                part.delete()
+                with setting_aside(session, part.name):
+                    part.delete()
                 part.deleted = True
         return NextBatch(start, batch_offset(start, offsets, self._options), parts, session)
 
@@ -133,7 +134,8 @@ def without_keys_of_others(session: QueueSession, parts: list[QueueRows]) -> lis
 
 def _delete_expired(session: QueueSession, parts: Sequence[QueueRows]) -> None:
     for part in parts:
-        part.queue.delete(part.rows.expired)
+        with setting_aside(session, part.name):
+            part.delete()
     session.connection.commit()
     for part in parts:
         log.info("expired queue=%s deleted=%d", part.name, len(part.rows.expired))

@@ -10,7 +10,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from sqlqueue_spark import fail_points, plain_text
-from sqlqueue_spark.errors import ConfigurationError, LockTimeout, RowsHeld, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import (
+    ConfigurationError,
+    LockTimeout,
+    QueueError,
+    RowsHeld,
+    SqlQueueError,
+    TryAgain,
+)
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.header_json import parse_headers, without_headers
@@ -116,7 +123,12 @@ class Forwarder:
             moved += [row for row in its if row.row_version not in stay]
         fail_points.step(fail_points.TRANSIT_INSERTED)
         if moved:
-            queue.delete(RowSet.of(row.row_version for row in moved))
+            numbers = sorted({row.row_version for row in moved})
+            if (deleted := queue.delete(RowSet.of(numbers))) != len(moved):
+                raise QueueError(
+                    f"Deleting {len(moved)} rows in transit from {queue.table.name} deleted {deleted}, so "
+                    "none was moved; a trigger keeps rows, or two have one RowVersion: mend the table."
+                )
             fail_points.step(fail_points.TRANSIT_DELETED)
             log.info("forwarded queue=%s rows=%d", queue.table.name, len(moved))
         return stay, len(moved)

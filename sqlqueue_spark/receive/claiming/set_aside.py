@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, RowsHeld, SqlQueueError
+from sqlqueue_spark.errors import (
+    ClaimLost,
+    ConfigurationError,
+    LockTimeout,
+    QueueError,
+    RowsHeld,
+    SqlQueueError,
+)
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 
 log = plain_text.logger(__name__)
@@ -15,7 +22,7 @@ log = plain_text.logger(__name__)
 #: How long a batch does without a queue that has failed.
 LATER_SECONDS = 5.0
 #: Errors of one queue that leave the other queues of the stream usable.
-_OF_ONE_QUEUE = (QueueError, ConfigurationError, LockTimeout, RowsHeld)
+_OF_ONE_QUEUE = (ClaimLost, QueueError, ConfigurationError, LockTimeout, RowsHeld)
 
 
 class QueueFails(Exception):

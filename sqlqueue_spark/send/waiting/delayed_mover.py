@@ -85,8 +85,10 @@ class DelayedMover:
     #: The end that most of the messages had which were delivered last, and the address in it.
     _usual: tuple[str, str] | None = None
     _begun: bool = False
-    #: The due of the last message of a full portion of which some wait for a lock: the next looks behind it.
+    #: The due of the last message of a full portion of which most wait for a lock: the next looks behind it.
     _since: object = ""
+    #: The addresses of queues that were locked since the first portion. Their messages keep their order.
+    _locked: set[_To] = field(default_factory=set)
 
     def run(self, pause: Callable[[float], bool], moved: Callable[[Sent], object] = lambda _: None) -> Sent:
         """Move what is due, until ``pause``, which waits for a number of seconds, returns True.
@@ -138,6 +140,8 @@ class DelayedMover:
         """
         table = self._opened()
         since, self._since = self._since, ""
+        if not since:
+            self._locked.clear()
         most = min(_PORTION, table.connection.dialect.chunk, *([] if self._begun else [_FIRST_PORTION]))
         try:
             with table.connection.hasty(_LOCKED_MS):
@@ -157,7 +161,7 @@ class DelayedMover:
             log.info("delivered table=%s sent=%d failed=%d", table.table, done.sent, done.failed)
         if alike + len(due) < most:
             return _BUSY_SECONDS, done
-        if done.sent + done.failed < most:
+        if 2 * (done.sent + done.failed) < most:
             self._since = due[-1].due
         return 0.0, done
 
@@ -191,10 +195,13 @@ class DelayedMover:
         """Send these messages to where they go."""
         done = Sent()
         for address, its in self._by_destination(due).items():
+            if address in self._locked:
+                continue
             try:
                 refusals = self._delivered(table, address, its)
             except LockTimeout as error:  # the destination is locked: these wait where they are
                 log.warning("moving_waits table=%s destination=%s: %s", table.table, address, error)
+                self._locked.add(address)
                 continue
             done += Sent(sent=len(its) - sum(len(part) for part, _ in refusals))
             if not refusals and 2 * len(its) > len(due):
