@@ -51,11 +51,7 @@ def _body(value: str) -> bytes:
 )
 @parameters.option("--body TEXT|@FILE", _body, "Body: text, @file, or @- for standard input.")
 @parameters.option(
-    "--header NAME=VALUE",
-    _header,
-    "A header of the message. May be repeated.",
-    name="headers",
-    multiple=True,
+    "--header NAME=VALUE", _header, "A header of the message. May be repeated.", name="headers", multiple=True
 )
 @parameters.option("--ttl DURATION", parameters.time_span, "Time to be received, for example 10m.")
 @parameters.option("--count N", parameters.Number(1), "Send a load of sample messages instead.")

@@ -127,8 +127,7 @@ class KeptServer:
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
-            left = sorted(each.name for each in self.folder.iterdir())
-            if not left:
+            if not (left := sorted(each.name for each in self.folder.iterdir())):
                 self.folder.rmdir()
                 if self.folder.parent.parent == OF_ROOT:
                     with suppress(OSError):  # it holds other things

@@ -24,8 +24,6 @@ BREAKER_SECONDS = 30.0
 FIRST_PAUSE, LONGEST_PAUSE, JITTER = 0.05, 5.0, 1.0
 #: The longest time between two looks whether to stop.
 _LOOK_SECONDS = 0.2
-
-
 #: Whether a step of ours is just being repeated.
 _RETRYING = ContextVar("retrying", default=False)
 

@@ -121,6 +121,4 @@ def _driver(package: str) -> ModuleType | None:
 def _commits_by_itself(raw: Any) -> bool:
     """Whether the connection is in autocommit mode: a method of PyMySQL and MySQLdb, else an attribute."""
     ask = getattr(raw, "get_autocommit", None)
-    if callable(ask):
-        return bool(ask())
-    return getattr(raw, "autocommit", False) is True
+    return bool(ask()) if callable(ask) else getattr(raw, "autocommit", False) is True

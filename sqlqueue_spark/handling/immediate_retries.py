@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlqueue_spark.errors import NoHandler, NoReplyAddress, WrongAnswer, WrongBody
 from sqlqueue_spark.handling.answers import Answer, Outgoing, outgoing
@@ -56,7 +56,8 @@ class Handler:
             started = time.time_ns()
             try:
                 with watch:
-                    return _listed(function(message), message), started
+                    given = replace(message, headers={**message.headers}) if left else message
+                    return _listed(function(given), message), started
             except BaseException as error:  # a handler is a user's, and may raise anything
                 watch.__exit__()  # again: the alarm may have rung while the block ended
                 if not left or self.limits.is_hopeless(error):

@@ -80,7 +80,7 @@ def _type_names(enclosed: str) -> tuple[str, ...]:
 
 def format_time(moment: datetime) -> str:
     """A time as headers carry it: exactly 28 characters, in UTC."""
-    return moment.astimezone(UTC).strftime(_TIME)
+    return moment.astimezone(UTC).strftime(_TIME).rjust(28, "0")  # strftime pads no year
 
 
 def since(at: datetime | None, now: datetime) -> timedelta | None:

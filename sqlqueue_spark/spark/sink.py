@@ -25,13 +25,7 @@ from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed, warn_if_computed_again
 from sqlqueue_spark.spark.error_boundary import shorten
 from sqlqueue_spark.spark.processes import log_to_stderr
-from sqlqueue_spark.spark.send_task import (
-    SENT_COLUMNS,
-    STAGED_COLUMNS,
-    SendTask,
-    counted,
-    log_untyped,
-)
+from sqlqueue_spark.spark.send_task import SENT_COLUMNS, STAGED_COLUMNS, SendTask, counted, log_untyped
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.stages.stage import StageRun
 

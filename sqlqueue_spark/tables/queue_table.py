@@ -125,14 +125,14 @@ def identity_of(found: tuple[object, ...]) -> str:
 
 
 def left_alone(
-    connection: Connection, table: Table, *, looking: bool = False, shaped: bool = False
+    connection: Connection, table: Table, event: int = table_code.DELETE, *, shaped: bool = False
 ) -> str | None:
     """Why a table that no option names is left alone: what of a stranger would run as this login.
 
     None where nothing would, until the transaction ends. On PostgreSQL a lock keeps new code out; a login
     that may only look cannot keep out indexes.
 
-    :param looking: rows are only looked at; else they are deleted too.
+    :param event: what happens to rows, as for :func:`table_code.found`.
     :param shaped: as for :func:`table_code.found`: with columns of another type, an operator may be his.
     """
     if connection.dialect.statement("code_lock"):
@@ -140,10 +140,6 @@ def left_alone(
             with contextlib.suppress(NoRight), connection.attempt(hurried=True):
                 table_code.keep_out(connection, table, looking=look_alone)
                 break
-    return of_strangers(connection, table, table_code.LOOK if looking else table_code.DELETE, shaped=shaped)
-
-
-def of_strangers(connection: Connection, table: Table, event: int, *, shaped: bool) -> str | None:
     found = table_code.found(connection, table, event, shaped=shaped)
     return found.why and f"it belongs to {found.owner!r}, and {found.why}"
 

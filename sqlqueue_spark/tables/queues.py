@@ -13,7 +13,7 @@ from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
-from sqlqueue_spark.tables import queue_shape, queue_table, table_code
+from sqlqueue_spark.tables import delayed, queue_shape, queue_table, table_code
 from sqlqueue_spark.tables.queue_table import QueueTable
 
 #: Columns that some generations of queue tables lack; a missing one is read as NULL.
@@ -88,6 +88,18 @@ def get(connection: Connection, address: str, naming: Naming, *, shaped: bool = 
     if (queue := at(connection, table, shaped=shaped)) is None:
         raise queue_table.missing(connection, table, address, "in this database", "the queue name")
     return queue
+
+
+def left_alone(connection: Connection, table: Table) -> str | None:
+    """Why nothing is received from a queue that no option names: what of a stranger would run as this login.
+
+    A handler's answers may be stored in the queue, and its retries in the table of its delayed messages.
+    """
+    ways = [(table, table_code.DELETE), (table, table_code.INSERT)]
+    if (later := delayed.find(connection, table)) is not None:
+        ways.append((later.table, table_code.INSERT))
+    found = (queue_table.left_alone(connection, each, event, shaped=each == table) for each, event in ways)
+    return next(filter(None, found), None)
 
 
 def at(connection: Connection, table: Table, *, guarded: bool = False, shaped: bool = True) -> "Queue | None":
@@ -222,8 +234,7 @@ class Queue:
 
     def clean_indexes(self) -> bool:
         """Remove index entries of deleted rows, outside of a transaction; False if the engine does it."""
-        statement = self._render("clean_indexes")
-        if statement:
+        if statement := self._render("clean_indexes"):
             self.connection.maintain(statement, doing=Doing("cleaning indexes of", self.name))
         return bool(statement)
 
@@ -318,7 +329,7 @@ class Queue:
             return
         if table_code.keep_out(self.connection, self.table.table):
             self._guarded_since = self.connection.freed
-        if why := queue_table.of_strangers(self.connection, self.table.table, table_code.DELETE, shaped=True):
+        if why := left_alone(self.connection, self.table.table):
             self._guarded_since = None
             raise QueueError(f"{self.name} is left alone: {why}; to receive from it, name it in queues.")
 

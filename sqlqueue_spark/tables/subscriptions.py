@@ -14,6 +14,7 @@ from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.queue_table import left_alone
 from sqlqueue_spark.tables.swallowed_rows import check_went_in
@@ -60,7 +61,7 @@ class SubscriptionTable(BaseTable):
 
         :raises QueueError: it would.
         """
-        if why := left_alone(self.connection, self.table, looking=True):
+        if why := left_alone(self.connection, self.table, table_code.LOOK):
             raise QueueError(f"The table {self.table} is left alone: {why}; let an administrator own it.")
         return super().execute(name, doing, **parameters)
 

@@ -89,8 +89,7 @@ def unidentified(connection: Connection) -> dict[Table, tuple[str, ...]]:
     :returns: each table with the key that it lacks.
     """
     statement = connection.dialect.statement("unidentified")
-    rows = connection.execute(statement, doing="looking for published tables")
-    if not rows:
+    if not (rows := connection.execute(statement, doing="looking for published tables")):
         return {}
     keys = {each.table: _KEYS[each.kind] for each in find(connection)}
     keys |= dict.fromkeys(readable_tables(connection), _KEYS[_SUBSCRIPTIONS])

@@ -3,6 +3,7 @@
 import pytest
 
 from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline.running import delayed_delivery
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering
 from sqlqueue_spark.send.compose.database_of_address import Places
 from tests.support.delayed import DelayedRows
@@ -38,16 +39,43 @@ def sales(postgresql):
         postgresql.execute("DROP ROLE delayed_sales")
 
 
-@pytest.mark.parametrize(
-    "named,there", [({"queue": "orders"}, ([(1,)], 1, 0)), ({"queuePattern": "orders"}, ([(0,)], 0, 1))]
-)
-def test_a_trigger_runs_where_an_option_names_the_queue_alone(postgresql, sales, named, there):
-    source = SourceOptions.parse({"url": postgresql.url, **named})
+def places(postgresql):
     sink = SinkOptions.parse(
         {"url": postgresql.url, "errorQueue": "error", "endpoint": "Shop", "allowedDestinations": "+billing"}
     )
-    with delivering(source, Places(sink, sink)):
+    return Places(sink, sink)
+
+
+def counts(postgresql):
+    """How often the trigger ran, and the rows of the queue and of the error queue."""
+    ((ran,),) = postgresql.fetch("SELECT count(*) FROM public.ran")
+    return ran, *(postgresql.queue(name).count() for name in ("orders", "error"))
+
+
+def test_a_trigger_runs_where_an_option_names_the_queue(postgresql, sales):
+    with delivering(SourceOptions.parse({"url": postgresql.url, "queue": "orders"}), places(postgresql)):
         eventually(lambda: sales.count() == 0)
-    ran = postgresql.fetch("SELECT count(*) FROM public.ran")
-    counts = [postgresql.queue(name).count() for name in ("orders", "error")]
-    assert (ran, *counts) == there
+    assert counts(postgresql) == (1, 1, 0)
+
+
+def test_nothing_is_moved_where_a_pattern_finds_a_queue_with_a_trigger(postgresql, sales, caplog):
+    source = SourceOptions.parse({"url": postgresql.url, "queuePattern": "orders"})
+    assert delayed_delivery._owners(source, places(postgresql)) == set()
+    assert "its trigger 'told' would run as this login" in caplog.text
+    assert (sales.count(), *counts(postgresql)) == (1, 0, 0, 0)
+
+
+def test_a_trigger_that_comes_when_a_mover_runs_already_does_not_run(postgresql, sales, caplog):
+    postgresql.execute("DROP TRIGGER told ON orders")
+    source = SourceOptions.parse({"url": postgresql.url, "queuePattern": "orders"})
+    with delivering(source, places(postgresql)):
+        eventually(lambda: sales.count() == 0)
+        postgresql.execute(
+            'CREATE TRIGGER told BEFORE DELETE ON "orders.Delayed" '
+            "FOR EACH ROW EXECUTE FUNCTION public.told()"
+        )
+        postgresql.execute(
+            """INSERT INTO "orders.Delayed" (headers, body, due) VALUES ('{"a":"b"}', '', '2020-01-01')"""
+        )
+        eventually(lambda: "delivery_stopped" in caplog.text)
+    assert (sales.count(), *counts(postgresql)) == (1, 0, 1, 0)

@@ -240,7 +240,7 @@ def test_a_trigger_of_a_stranger_on_a_table_of_ours_counts_and_one_of_ours_does_
             with connection.transaction():
                 assert left_alone(connection, table) == why
             with connection.transaction():
-                assert left_alone(connection, table, looking=True) is None
+                assert left_alone(connection, table, table_code.LOOK) is None
 
 
 def test_triggers_do_not_count_for_a_look(logins, stranger):
@@ -317,6 +317,24 @@ def test_a_pattern_adopts_no_table_with_code_of_strangers(logins, stranger, capl
         for code in codes
         if code not in free
     )
+
+
+@pytest.mark.parametrize("table", ["theirs", "theirs.Delayed"], ids=["answers", "retries"])
+def test_a_pattern_adopts_no_queue_into_which_nothing_could_be_written(logins, stranger, caplog, table):
+    """A handler's answers for another database may be stored in the queue, and its retries beside it."""
+    stranger.create()
+    stranger.insert("theirs")
+    stranger.execute(
+        'CREATE TABLE "theirs.Delayed" (headers text, body bytea, due timestamptz, id bigserial)'
+    )
+    stranger.execute(f'CREATE TRIGGER t BEFORE INSERT ON "{table}" FOR EACH ROW EXECUTE FUNCTION note_row()')
+    owner = logins["superuser"]
+    owner.create_queue().insert(2)
+    owner.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO guarded")
+    with streaming(logins["ordinary"], Both(owner, "orders"), queuePattern=".*") as stream:
+        stream.drain()
+        assert by_queue(stream.messages()) == {"orders": [1, 2]}
+    assert f"it belongs to '{stranger.name}', and its trigger 't' would run as this login" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,14 @@ def test_a_pause_between_triggers_makes_no_batch_smaller():
     ]
 
 
+def test_between_triggers_the_rows_of_a_batch_take_no_longer_than_they_may():
+    """A trigger once a minute, and 10 ms a row: only a longer batch tells what its rows take."""
+    size, worked = BatchSize(300, 2, 20, 1_000_000), []
+    sizes(size, [lambda rows: worked.append(0.01 * rows) or max(60.0, 0.01 * rows)] * 30)
+    assert max(worked) < 4 * 60
+    assert 20 < max(worked[-8:]) < 81
+
+
 def test_a_job_that_slows_down_gets_small_batches():
     """It tells when a batch is done, and pauses half a minute where its messages fail."""
     size = BatchSize(300, 2, 20, 1_000_000, told=True)

@@ -187,6 +187,19 @@ def test_the_times_are_those_of_the_call(given):
     assert ended - 1e-6 <= row["ProcessingEnded"].timestamp() < ended + 5
 
 
+def test_what_a_call_changes_in_the_headers_is_as_received_in_the_next():
+    seen = []
+
+    def handle(message):
+        seen.append(message.headers.pop("NServiceBus.MessageId"))
+        raise OutOfStock
+
+    handler = Handler(functions=handle, limits=Limits(immediate_retries=2, timeout=30.0))
+    (found,) = BatchHandler(handler).handle(batch(1))
+    assert seen == [message_id(1)] * 3
+    assert found["Failure"][0]["ExceptionType"].as_py().endswith("OutOfStock")
+
+
 def test_a_failure_has_no_times_of_processing():
     """As with a .NET endpoint: its own time is in Failure."""
     handler = Handler(functions=lambda _: 42, limits=Limits(immediate_retries=0, timeout=30.0))

@@ -93,6 +93,7 @@ def test_headers_are_written_as_by_dotnet_senders(headers, text):
     [
         (datetime(2024, 2, 29, 23, 59, 58, 123456, tzinfo=UTC), "2024-02-29 23:59:58:123456 Z"),
         (datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC), "2024-01-02 03:04:05:000000 Z"),
+        (datetime(1, 1, 1, tzinfo=UTC), "0001-01-01 00:00:00:000000 Z"),
         (
             datetime(2024, 1, 1, 1, tzinfo=timezone(timedelta(hours=5, minutes=30))),
             "2023-12-31 19:30:00:000000 Z",

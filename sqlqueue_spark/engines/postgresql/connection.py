@@ -271,8 +271,7 @@ def _connecting(target: Target, conninfo: str, token: str | None = None) -> Iter
     try:
         yield
     except (psycopg.Error, AdbcError, OSError) as error:
-        kind = _kind(error)
-        if kind is Kind.CONNECTION_LOST:
+        if (kind := _kind(error)) is Kind.CONNECTION_LOST:
             seconds = target.connect_seconds(_CONNECT_SECONDS)
             state = refusals.state(conninfo, seconds) if refusals.answer(str(error)) else None
             kind = Kind.NOT_REACHED if state is None else POSTGRESQL.refusal(state)

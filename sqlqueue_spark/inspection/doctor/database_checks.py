@@ -92,8 +92,7 @@ def _queue(connection: Connection, options: ConnectionOptions, address: str) -> 
         hidden = f" {dialect.title} hides a table from a login without any right to it."
         raise Wrong(f"{error}{hidden if dialect.hides_tables else ''}") from error
     admin = QueueAdmin(connection, found.table)
-    wrong = [*of_table(admin), *of_rows(admin, rights.held(connection, found.table))]
-    if wrong:
+    if wrong := [*of_table(admin), *of_rows(admin, rights.held(connection, found.table))]:
         command = f"sqlqueue inspect {for_shell(address)}"
         raise Wrong(f"{wrong[0].message} See what to run with: {command}")
     return found.table.name

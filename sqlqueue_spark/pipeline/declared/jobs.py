@@ -24,10 +24,7 @@ from sqlqueue_spark.pipeline.declared.transform import (
 )
 from sqlqueue_spark.pipeline.delta.archive import ArchiveOptions, archive_until_stopped
 from sqlqueue_spark.pipeline.delta.checkpoint import CHECKPOINT, with_checkpoint
-from sqlqueue_spark.pipeline.delta.delta_stream import (
-    DeltaOptions,
-    drain_until_stopped,
-)
+from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, drain_until_stopped
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.program import Flag, Job, Run, Sections
 from sqlqueue_spark.pipeline.running.queue_stream import as_outgoing

@@ -156,6 +156,8 @@ class BatchSize:
     _FULL = 0.8
     #: How long a batch lasts beside neighbours: this number of seconds, or of fixed costs if that is more.
     _BESIDE_SECONDS, _BESIDE_FIXED = 1.0, 2.0
+    #: A batch that lasts this factor longer than the shortest one is no more a short one and a pause.
+    _PAUSES = 1.1
     #: The rows of a first batch beside neighbours, and rows that they step over in a moment.
     _FEW, _HARMLESS = 300, 20_000
 
@@ -169,6 +171,8 @@ class BatchSize:
         self._more = False
         #: The sizes of the smallest and the largest batch that the cost was learned from, and their number.
         self._smallest, self._largest, self._learned = most, 0, 0
+        #: How long the shortest batch lasted: at most this is a trigger's pause.
+        self._shortest = math.inf
 
     @property
     def next_most(self) -> int:
@@ -220,6 +224,7 @@ class BatchSize:
             return  # a small batch says nothing of a large one
         fits = self._longest / max(seconds, self._cost.of(self.had))
         self._cost.learn(self.had, seconds)
+        self._shortest = min(self._shortest, seconds)
         self._smallest, self._largest = min(self._smallest, self.had), max(self._largest, self.had)
         self._learned += 1
         wanted = self._next(fits)
@@ -239,7 +244,10 @@ class BatchSize:
             return min(self._wanted(), self._times(fits) if fits < 1 else max(self.rows, self._times(fits)))
         # A job that slows down because its messages fail pauses for longer than a batch may last. A stream
         # that tells nothing has a trigger that comes once a minute, for example.
-        return self._times(1 / self._GROWTH if self._told else self._GROWTH)
+        if self._told:
+            return self._times(1 / self._GROWTH)
+        fits = self._longest / self.lasted  # a batch that lasts longer than the pause has none
+        return self._times(fits if self.lasted > self._PAUSES * self._shortest else self._GROWTH)
 
     def _times(self, factor: float) -> int:
         """The rows of the last batch times this factor, within limits."""

@@ -37,8 +37,7 @@ class QueueSession:
         :raises QueueError: there is no such table.
         """
         if table not in self._open:
-            queue = queues.at(self.connection, table, guarded=self._pool.guards(table))
-            if queue is None:
+            if (queue := queues.at(self.connection, table, guarded=self._pool.guards(table))) is None:
                 address = shown(self.connection, table)
                 raise queue_table.missing(
                     self.connection, table, address, "in this database", "the queue name"

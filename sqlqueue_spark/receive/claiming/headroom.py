@@ -136,7 +136,7 @@ class Headroom:
         if not self.rows:
             log.info("neighbours_gone queue=%s: they have taken nothing for %.0f s", queue.table.name,
                      now - self._taken_at)  # fmt: skip
-            self._left = _Left()
+            self._left, self._claimed_to = _Left(), LOWEST  # numbers may have begun again
             return LOWEST
         self._left = self._filled(queue, left, looked, asked, now)
         log.debug("headroom queue=%s rows=%d taken=%d left=%d held=%d pace=%.0f batch=%d seconds=%.2f "

@@ -16,7 +16,7 @@ from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.tables import queue_shape, queue_table, queues, table_kinds
+from sqlqueue_spark.tables import queue_shape, queue_table, queues, table_code, table_kinds
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.table_kinds import FoundTable
 
@@ -78,8 +78,7 @@ def opened(connection: Connection, options: SourceOptions, *, looking: bool = Fa
         found = []
         for each in _matching(connection, options, options.queue_pattern, looking=looking):
             guarded = bool(each.stranger) and not looking
-            queue = queues.at(connection, each.table, guarded=guarded, shaped=False)
-            if queue is None:
+            if (queue := queues.at(connection, each.table, guarded=guarded, shaped=False)) is None:
                 continue  # it has gone between two statements
             try:
                 queue_shape.check_shape(queue.table, connection.dialect.queue_columns)
@@ -125,7 +124,10 @@ def _left_alone(
     connection.hurry(LOCKED_MS)
     why = None
     with contextlib.suppress(LockTimeout):  # its queue looks again before it is received from
-        why = queue_table.left_alone(connection, found.table, looking=looking, shaped=True)
+        if looking:
+            why = queue_table.left_alone(connection, found.table, table_code.LOOK, shaped=True)
+        else:
+            why = queues.left_alone(connection, found.table)
     connection.hurry(None)
     return why
 

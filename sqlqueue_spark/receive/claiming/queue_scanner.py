@@ -152,8 +152,7 @@ class QueueScanner:
         if above >= up_to:
             return None
         told = queue.connection.dialect.tells_receivers
-        part = self._find(queue, above, up_to, self.headroom.limited(limits, told=told))
-        if part is not None:
+        if (part := self._find(queue, above, up_to, self.headroom.limited(limits, told=told))) is not None:
             self.cleanup.rows += part.rows.rows
         self.headroom.claimed(queue, above, part)
         return part

@@ -51,8 +51,7 @@ class OpenClaim(NextBatch):
         """
         if (session := self.session) is None:
             return None
-        own = self.settling is Settling.ITS_CLAIM
-        if own:
+        if own := self.settling is Settling.ITS_CLAIM:
             fail_points.step(fail_points.COMMIT_LOGGED)
         connection, queue = session.connection, session.name
         told = False

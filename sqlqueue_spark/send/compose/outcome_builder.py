@@ -25,14 +25,14 @@ from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.failure_headers import Failure, poison
-from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.header_json import format_headers, parse_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ORIGIN, STORED, STORED_EVENT, STORED_FOR
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.chunk_size import chunks
-from sqlqueue_spark.send.compose.column_values import among, grouped, moment, told
+from sqlqueue_spark.send.compose.column_values import among, grouped, mapped, moment, told
 from sqlqueue_spark.send.compose.composed import Composed, nothing
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
@@ -76,11 +76,22 @@ class OutcomeBuilder:
         once = _Once()
         sized = [own for name in _SIZED if (own := self.columns.names.get(name)) is not None]
         written = self.places.at_home.dialect.written
-        for chunk in chunks(batches, sized, written, self._messages_up_to):
+        for chunk in chunks(map(self._in_texts, batches), sized, written, self._messages_up_to):
             queues, row_versions, _ = _told_rows(self.columns, chunk)
             if self.columns.outcomes:
                 once.check(queues, row_versions)
             yield from self._of(chunk)
+
+    def _in_texts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with its headers as JSON, where they are maps."""
+        headers = self.columns.column(batch, "Headers")
+        if not pa.types.is_map(headers.type):
+            return batch
+        texts = mapped(
+            lambda its: format_headers({k: v for k, v in its if v is not None}), headers, pa.string()
+        )
+        own = self.columns.names["Headers"]
+        return batch.set_column(batch.schema.get_field_index(own), own, texts)
 
     def _messages_up_to(self, batch: pa.RecordBatch) -> Sequence[int]:
         if not self.columns.outgoing:
@@ -166,7 +177,7 @@ class OutcomeBuilder:
             queues=queues,
             row_versions=row_versions.cast(pa.int64()),
             row_ids=row_ids,
-            ids=message_ids(told(columns.column(batch, "MessageId").cast(pa.string())), groups, row_ids),
+            ids=self._ids(batch, groups, row_ids),
             headers=columns.column(batch, "Headers").cast(pa.string()),
             bodies=empty_for_null(columns.column(batch, "Body").cast(pa.binary())),
             stores=(self.stored_of or columns).outcomes,
@@ -177,6 +188,15 @@ class OutcomeBuilder:
             moved={at: origin for at, origin in origins.items() if origin.moves},
             stored={} if self.stored_of is None else asked(STORED, groups),
         )
+
+    def _ids(self, batch: pa.RecordBatch, groups: Sequence[Alike], row_ids: pa.Array) -> pa.Array:
+        """The message id of each row: of its header where the column says another, so that the row fails."""
+        try:
+            return message_ids(
+                told(self.columns.column(batch, "MessageId").cast(pa.string())), groups, row_ids
+            )
+        except Unsendable:
+            return message_ids(pa.nulls(batch.num_rows, pa.string()), groups, row_ids)
 
     def _in_transit(self, groups: Sequence[Alike], received: Received) -> Iterator[tuple[int, Failure]]:
         """The rows that are on their way to another queue. They must be moved on, not handled."""

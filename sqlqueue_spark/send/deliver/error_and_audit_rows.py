@@ -192,8 +192,7 @@ class ErrorAndAuditRows:
 
         :param owners: the received row of each, and ``what`` it is: by both it is known there.
         """
-        to_queue = self._routes.destinations.beside(queue, self._routes.connected)
-        if to_queue is not None:
+        if (to_queue := self._routes.destinations.beside(queue, self._routes.connected)) is not None:
             yield to_queue, rows
             return
         received = self._chunk.rows

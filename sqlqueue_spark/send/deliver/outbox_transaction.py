@@ -50,8 +50,7 @@ class Delivery:
         with connection.transaction(), self.work.entered(connection) as barred:
             if lookup is not None:
                 known = self._seen = lookup.known(self.work.asked())
-            last = self.options.outbox == OPTIMISTIC
-            if last:
+            if last := self.options.outbox == OPTIMISTIC:
                 fail_points.step(fail_points.IDS_CHECKED)
             decision = self.work.decide(known)
             self.work.check_allowed(decision, barred)

@@ -18,7 +18,14 @@ from functools import partial
 from sqlqueue_spark import errors, fail_points
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, LockTimeout, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    LockTimeout,
+    QueueError,
+    SqlQueueError,
+    TryAgain,
+)
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.header_json import TEXT, ascii_json, parse_headers, without_headers
@@ -31,7 +38,7 @@ from sqlqueue_spark.tables import delayed, queue_shape, queue_table
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
 from sqlqueue_spark.tables.insert import in_code_page, present_columns
-from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable, left_alone
 from sqlqueue_spark.tables.refused_messages import Why, refused
 
 log = logger(__name__)
@@ -48,8 +55,6 @@ _MOST_ENDS, _LONGEST_END = 10_000, 1_000
 #: The header that says where a message goes, with the comma before it. Within a value a quotation mark is
 #: escaped, so only a member can stand so.
 _MEMBER = re.compile(rf',\s*+"{re.escape(FORWARD_DESTINATION)}"\s*+:\s*+({TEXT})')
-
-
 #: Stands for the address of messages whose headers name one that cannot be read.
 _UNREADABLE = ConfigurationError(
     f"The header {FORWARD_DESTINATION} of a delayed message is no JSON that can be read; correct it, and put "
@@ -128,6 +133,7 @@ class DelayedMover:
         """Move a portion if something is due. Returns how long to wait before the next look."""
         table = self._opened()
         with table.connection.transaction():
+            self._guard(table)
             seconds = table.first_due_in()
         if seconds is None or seconds > 0:
             return min(_QUIET_SECONDS, seconds or _QUIET_SECONDS), Sent()
@@ -145,6 +151,7 @@ class DelayedMover:
         most = min(_PORTION, table.connection.dialect.chunk, *([] if self._begun else [_FIRST_PORTION]))
         try:
             with table.connection.hasty(_LOCKED_MS):
+                self._guard(table)
                 alike = 0 if since else self._sent_alike(table, most)
                 due = table.lock_due(most - alike, since) if alike < most else []
                 if not due and not alike:
@@ -164,6 +171,14 @@ class DelayedMover:
         if 2 * (done.sent + done.failed) < most:
             self._since = due[-1].due
         return 0.0, done
+
+    def _guard(self, table: DelayedTable) -> None:
+        """Keep code of strangers out of a table that a pattern has found, until the transaction ends.
+
+        :raises QueueError: there is some.
+        """
+        if self.owner not in self.chosen and (why := left_alone(table.connection, table.table)):
+            raise QueueError(f"{table.table} is left alone: {why}; mend it, or name its queue in queues.")
 
     def _sent_alike(self, table: DelayedTable, most: int) -> int:
         """Send those of the next due messages that go where most of the last ones went, by one statement.

@@ -49,8 +49,7 @@ def put_back(connection: Connection, queue: QueueTable, database: str) -> tuple[
     total = 0
     while True:
         with connection.transaction():
-            waiting = table.lock_waiting(begin_of(database), since, most)
-            if waiting:
+            if waiting := table.lock_waiting(begin_of(database), since, most):
                 messages = [Forwarded(each, each.before, "}") for each in waiting]
                 table.send(queue.table, columns, messages, row_ids(waiting))
                 fail_points.step(fail_points.WAITING_SENT)

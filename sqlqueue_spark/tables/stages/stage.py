@@ -207,9 +207,7 @@ class Stage(StageTable):
         :raises QueueError: a destination is not there any more, or refuses a message.
         """
         mark = self.mark()
-        if mark is None or mark.claim != claim:
-            return None
-        return self._send(mark)
+        return None if mark is None or mark.claim != claim else self._send(mark)
 
     def move_waiting(self, *, before: Batch | None = None) -> int | None:
         """Send what a batch without a claim has sealed. Errors as :meth:`move`, with the remedy.
