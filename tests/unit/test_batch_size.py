@@ -135,8 +135,13 @@ def test_a_pause_between_triggers_makes_no_batch_smaller():
 
 def test_between_triggers_the_rows_of_a_batch_take_no_longer_than_they_may():
     """A trigger once a minute, and 10 ms a row: only a longer batch tells what its rows take."""
-    size, worked = BatchSize(300, 2, 20, 1_000_000), []
-    sizes(size, [lambda rows: worked.append(0.01 * rows) or max(60.0, 0.01 * rows)] * 30)
+    worked: list[float] = []
+
+    def seconds(rows: int) -> float:
+        worked.append(0.01 * rows)
+        return max(60.0, worked[-1])
+
+    sizes(BatchSize(300, 2, 20, 1_000_000), [seconds] * 30)
     assert max(worked) < 4 * 60
     assert 20 < max(worked[-8:]) < 81
 
