@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
+from sqlqueue_spark.send.compose.message_builder import MessageBuilder
 from tests.support.messages import body, headers, message_id, row_id
 from tests.support.outcomes import failed_in
 from tests.support.sending import ids_in, options, sent_all
@@ -42,6 +43,22 @@ def test_a_row_of_which_column_and_header_name_two_ids_fails_alone(engine, near)
     assert (sent.sent, sent.failed, sorted(ids_in(near))) == (2, 1, [message_id(1), message_id(3)])
     [failed] = failed_in(engine.queue("error"))
     assert failed["NServiceBus.MessageId"] == message_id(2)
+
+
+def test_one_row_that_cannot_be_sent_is_found_without_trying_each(postgresql, monkeypatch):
+    create_home(postgresql, "Sales", "orders")
+    near, composed, tries = postgresql.create_queue("near"), MessageBuilder.composed, []
+
+    def counted(self, given, *more):
+        tries.append(given.num_rows)
+        return composed(self, given, *more)
+
+    monkeypatch.setattr(MessageBuilder, "composed", counted)
+    given = rows(
+        *({"MessageId": message_id(number) if number != 777 else "other"} for number in range(1, 1001))
+    )
+    sent = sent_all(options(postgresql, errorQueue="error"), given)
+    assert (sent.sent, sent.failed, near.count(), len(tries) < 30) == (999, 1, 999, True)
 
 
 def test_headers_of_received_rows_may_be_a_map(engine, near):

@@ -349,13 +349,20 @@ class _Sends:
         return made
 
     def unsendable(self) -> Iterator[tuple[int, Unsendable]]:
-        """The messages that cannot be sent, each tried by itself: the position of each, and why."""
-        for at in range(self.rows.num_rows):
+        """The messages that cannot be sent, found by halves: the position of each, and why."""
+        left = [(0, self.rows.num_rows)]
+        while left:
+            at, count = left.pop()
+            half = count // 2
             try:
-                made = self.builder.composed(self.rows.slice(at, 1), lambda each: pa.repeat("", len(each)))
-                made.sends.rows([0])
+                rows = self.rows.slice(at, count)
+                made = self.builder.composed(rows, lambda each: pa.repeat("", len(each))).sends
+                made.rows(range(len(made)))
             except Unsendable as error:
-                yield at, error
+                if half:
+                    left += [(at + half, count - half), (at, half)]
+                else:
+                    yield at, error
 
 
 def _new_ids(received: Received, owners: Sequence[int], nameless: Sequence[int]) -> pa.Array:
