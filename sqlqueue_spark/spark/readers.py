@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sqlqueue_spark.engines.open_connection import Target
-from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, LockTimeout, SqlQueueError, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.receive import Receiver, ReceiverBeforeSpark42, SliceReader
@@ -136,11 +136,12 @@ def _look_round(queue: Queue) -> None:
     from sqlqueue_spark.tables.rights import RECEIVER
 
     try:
-        shared = not queue.first_reader(f"{socket.gethostname()}/{os.getppid()}")
-        found = findings(queue.connection, queue.table, RECEIVER)
-    except TryAgain:
-        raise
+        with queue.connection.attempt(hurried=True):
+            shared = not queue.first_reader(f"{socket.gethostname()}/{os.getppid()}")
+            found = findings(queue.connection, queue.table, RECEIVER)
     except SqlQueueError as error:
+        if isinstance(error, TryAgain) and not isinstance(error, LockTimeout):
+            raise
         log.warning("not_inspected queue=%s: %s", queue.table.name, error)
         return
     if shared:

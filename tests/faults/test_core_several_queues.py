@@ -12,9 +12,11 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, TryAgain
 from sqlqueue_spark.receive.claiming import connection_pool, set_aside, stream_scanner
+from sqlqueue_spark.receive.receiver import Receiver
+from sqlqueue_spark.spark.readers import _look_round
 from tests.support import death_steps, tampering
 from tests.support.clock import Clock
-from tests.support.driver import STEPS, Crash, at_step, crash, streaming
+from tests.support.driver import STEPS, Crash, Reader, at_step, crash, streaming
 from tests.support.messages import row_ids
 from tests.support.several import Queues, by_queue, ids_of
 from tests.support.waiting import eventually
@@ -467,6 +469,19 @@ def test_a_queue_whose_rows_may_not_be_deleted_does_not_hold_up_the_others(postg
         eventually(lambda: not stream.trigger() and queues["e"].count() == 0)
         has_everything(stream, ids, "abde")
         postgresql.execute("GRANT DELETE ON c TO guarded")
+        eventually(lambda: not stream.trigger() and queues["c"].count() == 0)
+        has_everything(stream, ids)
+
+
+def test_a_queue_that_is_locked_when_it_is_looked_at_first_does_not_hold_up_the_others(postgresql):
+    queues = Queues(postgresql, *FIVE)
+    ids = fill(queues)
+    with streaming(postgresql, queues, queues=queues.listed, **SMALL) as stream:
+        stream._receiver = Reader(Receiver(stream.options, on_first_open=_look_round))
+        with queues["c"].session() as other:
+            other.connection.execute("LOCK TABLE c IN ACCESS EXCLUSIVE MODE")  # type: ignore[attr-defined]
+            eventually(lambda: not stream.trigger() and queues["e"].count() == 0)
+            has_everything(stream, ids, "abde")
         eventually(lambda: not stream.trigger() and queues["c"].count() == 0)
         has_everything(stream, ids)
 

@@ -152,7 +152,9 @@ class ConnectionPool:
             if not self.several:
                 session.keep(queue.table.table, queue)
             if queue.name not in self._seen and self._on_first_open is not None:
-                self._on_first_open(queue)  # last: it may leave the transaction failed
+                session.hurry()
+                self._on_first_open(queue)
+                session.patient()
             self._seen.add(queue.name)
 
     def guards(self, table: Table) -> bool:
