@@ -90,7 +90,7 @@ def get(connection: Connection, address: str, naming: Naming, *, shaped: bool = 
     return queue
 
 
-def left_alone(connection: Connection, table: Table) -> str | None:
+def not_received(connection: Connection, table: Table) -> str | None:
     """Why nothing is received from a queue that no option names: what of a stranger would run as this login.
 
     A handler's answers may be stored in the queue, and its retries in the table of its delayed messages.
@@ -329,7 +329,7 @@ class Queue:
             return
         if table_code.keep_out(self.connection, self.table.table):
             self._guarded_since = self.connection.freed
-        if why := left_alone(self.connection, self.table.table):
+        if why := not_received(self.connection, self.table.table):
             self._guarded_since = None
             raise QueueError(f"{self.name} is left alone: {why}; to receive from it, name it in queues.")
 

@@ -194,8 +194,8 @@ def test_one_message_for_a_locked_queue_holds_up_none_of_its_moment(postgresql, 
     postgresql.create_queue("held")
     put(postgresql, waiting, '{"NServiceBus.SqlServer.ForwardDestination":"held"}')
     postgresql.execute(f"UPDATE {waiting.quoted} SET due = '2026-01-01'")
-    with psycopg.connect(postgresql.url) as somebody:
-        somebody.execute("LOCK TABLE held IN ACCESS EXCLUSIVE MODE")
+    with psycopg.connect(postgresql.url) as other:
+        other.execute("LOCK TABLE held IN ACCESS EXCLUSIVE MODE")
         assert sum(move(postgresql, "Sales")) == MANY
     assert (waiting.count(), len(ids_in(queue))) == (1, MANY - 1)
 
@@ -209,8 +209,8 @@ def test_messages_for_a_locked_queue_hold_up_none_behind_them(postgresql, tables
     for _ in range(25):
         put(postgresql, waiting, to)
     postgresql.execute(f"UPDATE {waiting.quoted} SET due = '-infinity' WHERE headers = '{to}'")
-    with psycopg.connect(postgresql.url) as somebody:
-        somebody.execute("LOCK TABLE held IN ACCESS EXCLUSIVE MODE")
+    with psycopg.connect(postgresql.url) as other:
+        other.execute("LOCK TABLE held IN ACCESS EXCLUSIVE MODE")
         assert sum(move(postgresql, "Sales")) == MANY
         assert len(ids_in(queue)) == MANY - 1
     assert move(postgresql, "Sales") == (25, 0)

@@ -127,7 +127,7 @@ def _left_alone(
         if looking:
             why = queue_table.left_alone(connection, found.table, table_code.LOOK, shaped=True)
         else:
-            why = queues.left_alone(connection, found.table)
+            why = queues.not_received(connection, found.table)
     connection.hurry(None)
     return why
 

@@ -43,8 +43,8 @@ from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.refused_messages import Why
 
 log = logger(__name__)
-
 T = TypeVar("T")
+
 #: Errors of another database that takes nothing, after all retries. A QueueError there is the outbox's: the
 #: driver has seen it at the start, and what a destination refuses is told from it.
 _DOWN = (ConnectionLost, DatabaseTakesNothing, LockTimeout, RowsHeld, QueueError)
