@@ -2,7 +2,8 @@
 
 Many tests of conformance, of faults and of the lock model ask one question of several modes, steps or inputs.
 These variants take half of the time. So the first variant of a test runs in its folder's tier, the next one
-in the tier above, and the others at night.
+in the tier above, and the others at night. What stands upon the core, one queue in one database, waits for
+``all``.
 """
 
 from collections import Counter
@@ -30,6 +31,20 @@ FOLDERS = {
 
 #: The folders whose tests have their variants in several tiers, on each engine.
 VARIED = ("lock_model", "conformance", "faults")
+#: What the names of their files say where the subject is more than one queue in one database, as a stream
+#: reads it by default.
+UPON_THE_CORE = (
+    "between_two_tries",
+    "databases_down",
+    "destructive_read",
+    "headroom",
+    "moved_rows",
+    "several_queues",
+    "stage",
+    "store_and_forward",
+    "two_databases",
+    "waiting_rows",
+)
 #: How many tiers the first variants of a test stand above their folder's. All others stand as the last.
 _ABOVE = (0, 1, 2)
 
@@ -49,7 +64,10 @@ def tiers_of(items: Iterable[pytest.Item]) -> dict[pytest.Item, str]:
             )
         if marker is None and folder in VARIED:
             name = (item.nodeid.partition("[")[0], *_engines(item))
-            tier = TIERS[TIERS.index(tier) + _ABOVE[min(variants[name], len(_ABOVE) - 1)]]
+            above = _ABOVE[min(variants[name], len(_ABOVE) - 1)]
+            if any(each in item.path.stem for each in UPON_THE_CORE):
+                above = max(1, above)
+            tier = TIERS[TIERS.index(tier) + above]
             variants[name] += 1
         found[item] = str(tier)
     return found

@@ -90,10 +90,8 @@ def outgoing(answer: object, message: ReceivedMessage) -> Outgoing:
     to, event = None, None
     if isinstance(answer, Send):
         intent, to = "Send", answer.to
-        if not isinstance(to, str):
-            raise WrongAnswer(
-                f"The handler answered a Send to {type(to).__name__}; give it the address of a queue as text."
-            )
+        if not isinstance(to, str) or not to:  # type: ignore[redundant-expr] # a user's
+            raise WrongAnswer(f"The handler answered a Send to {to!r}; give it the address of a queue.")
     elif isinstance(answer, Reply):
         intent, to = "Reply", message.reply_to
         if to is None:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.functions import header
+from sqlqueue_spark.functions import header, headers_map
 from sqlqueue_spark.messages.message import RETRIES
 from sqlqueue_spark.messages.waiting_headers import RETRY_COUNT
 from sqlqueue_spark.options.fields import duration_of
@@ -75,7 +75,8 @@ def recoverability(
     fields = [name.lower() for name in failure.names]
     count = header(RETRIES)
     retries = F.when(count.rlike(rf"^{RETRY_COUNT}\z"), count.cast("int")).otherwise(0)
-    again = retries < delayedRetries
+    # Spark may be unable to read headers that we read. How often such a message was tried is not known.
+    again = (retries < delayedRetries) & headers_map().isNotNull()
     if "unrecoverable" in fields:
         again = again & ~F.coalesce(told.getField(failure.names[fields.index("unrecoverable")]), F.lit(False))
     waits = F.make_dt_interval(secs=((retries + 1) * increase.total_seconds()).cast("decimal(18,6)"))

@@ -46,14 +46,21 @@ class Table:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """The inverse of :meth:`to_text`.
+        """The inverse of :meth:`to_text`, and of the canonical address with schema and catalog.
 
         :raises ConfigurationError: the text is of some other kind.
         """
         if text.startswith("{"):
             with contextlib.suppress(ValueError, TypeError, RecursionError):  # an address may begin so too
                 return cls(**json.loads(text))
-        address = Address.parse(text)
+        try:
+            address = Address.parse(text)
+        except ConfigurationError:
+            name, *behind = text.rsplit("@[", 2)  # the table's name may hold an @
+            if len(behind) < 2:
+                raise
+            schema, catalog = (_unbracketed("[" + each) for each in behind)
+            return cls(table=name, schema=schema, catalog=catalog)
         return cls(table=address.table, schema=address.schema or "", catalog=address.catalog)
 
     def to_address(self, *, quoted: bool) -> str:

@@ -98,7 +98,7 @@ def refused(headers: Mapping[str, str]) -> dict[str, str]:
 def readable(headers: Mapping[str, str]) -> dict[str, str]:
     """Those of the headers that it can read, as it can read them."""
     made = {cleaned(name): cleaned(value) for name, value in headers.items()}
-    lost = {*refused(made), *([MESSAGE_ID] if len(made.get(MESSAGE_ID, "")) > LONGEST_ID else [])}
+    lost = {*refused(made), *([] if 0 < len(made.get(MESSAGE_ID, "")) <= LONGEST_ID else [MESSAGE_ID])}
     return {name: value for name, value in made.items() if name not in lost}
 
 

@@ -26,7 +26,8 @@ from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.swallowed_rows import check_went_in
 
-_SUFFIX = ".Delayed"
+#: Behind the name of the queue or the endpoint.
+SUFFIX = ".Delayed"
 #: No message is due before this: it is the earliest time of the type datetime.
 _EARLIEST = "1753-01-01T00:00:00"
 #: A retry after a longer delay, 100 years, is no retry.
@@ -72,7 +73,7 @@ class DelayedPart(NamedTuple):
 
 def table_of(owner: Table) -> Table:
     """The table of the delayed messages of a queue or an endpoint; ``owner`` is the queue of that name."""
-    return replace(owner, table=owner.table + _SUFFIX)
+    return replace(owner, table=owner.table + SUFFIX)
 
 
 def find(connection: Connection, owner: Table) -> QueueTable | None:

@@ -281,6 +281,17 @@ def test_while_the_stop_file_is_there_nothing_is_claimed(engine, queue, tmp_path
         assert (stream.ids(), queue.count()) == (row_ids(range(20)), 0)
 
 
+def test_while_the_stop_file_is_there_spark_is_made_to_wait(tmp_path):
+    """Spark asks for a batch again at once, and a stop file may stand there for hours."""
+    stop, clock = tmp_path / "stop", Clock()
+    stop.touch()
+    given = {"url": "postgresql://nowhere/", "queue": "orders", "stopFile": str(stop)}
+    receiver = Receiver(SourceOptions.parse(given), clock=clock, sleep=clock.sleep)
+    assert [receiver.latest(None, 10) for _ in range(4)] == [None] * 4
+    assert clock.now == 1001.0
+    receiver.close()
+
+
 def test_a_stream_that_is_idle_holds_no_transaction_open(engine, queue):
     with streaming(engine, queue) as stream:
         assert not stream.trigger()

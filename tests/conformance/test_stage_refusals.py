@@ -1,23 +1,30 @@
 """What a destination refuses is found before the batch is logged, and named; what it refuses later is named too."""
 
+import contextlib
+import json
 import re
+import shlex
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.administration import failed_retry, queue_tables
+from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import NoRight, QueueError
+from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
-from sqlqueue_spark.send import Destinations, seal, stage
+from sqlqueue_spark.send import Destinations, prepare, seal, stage
 from sqlqueue_spark.tables.stages.stage import Stage, StageRun
-from sqlqueue_spark.tables.stages.stage_name import table_named
+from sqlqueue_spark.tables.stages.stage_name import table_named, table_of
 from tests.support import tampering
+from tests.support.delayed import DelayedRows, in_an_hour
 from tests.support.driver import at_step
 from tests.support.forwarding import NAME, forwarding, staged
 from tests.support.messages import message_ids
-from tests.support.sending import batch, composed, ids_in, options
+from tests.support.sending import batch, columns_of, composed, ids_in, options
 from tests.support.stages import opened
 
 pytestmark = [
@@ -96,6 +103,8 @@ def test_a_refusal_when_settling_can_be_mended(engine, queue, billing):
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(10)), 0, 0)
 
 
+#: The full address of billing on each engine.
+AT_HOME = {"postgresql": '"public"."billing"', "sqlserver": "billing@[dbo]"}
 STAGE_NAME = r"Forward\.Outgoing"
 
 
@@ -153,3 +162,55 @@ def test_a_locked_destination_refuses_nothing(postgresql):
             stream.run()
         stream.drain()
     assert (ids_in(billing), queue.count(), staged(postgresql)) == (message_ids(range(10)), 0, 0)
+
+
+@pytest.fixture
+def delayed(engine):
+    """The table in which the messages of Sales wait, and two messages staged for it; it is dropped meanwhile."""
+    table = DelayedRows(engine, "Sales").create()
+
+    @contextlib.contextmanager
+    def dropped(**more):
+        given = options(engine, transactionMode=ATOMIC, stream="Forward", **more)
+        with connect(Target.of(ConnectionOptions.parse({"url": engine.url}))) as connection:
+            found = Stage(connection, table_of(given), given)
+            with connection.transaction():
+                found.create()
+            with connection.transaction():
+                found.hold()
+                found.open("a claim")
+            rows = batch([1, 2], DeliverAt=in_an_hour(), Destination="billing")
+            destinations = Destinations(given)
+            run = prepare(destinations, columns_of("DeliverAt"), ["billing"])
+            seal(given, [stage(destinations, composed(given, rows, destinations=destinations))], run)
+            engine.execute('DROP TABLE "Sales.Delayed"')
+            yield connection, found
+        table.create()
+
+    return dropped
+
+
+def test_delayed_messages_whose_table_is_gone_fail_for_their_queue(engine, billing, delayed):
+    """In the error queue only FailedQ says where they were to go."""
+    error = engine.create_queue("error")
+    with delayed(errorQueue="error") as (connection, found), connection.transaction():
+        found.move("a claim")
+    told = json.loads(error.rows()[0].headers)
+    assert (told["NServiceBus.FailedQ"], told["NServiceBus.ProcessingEndpoint"]) == (
+        AT_HOME[engine.name],
+        "billing",
+    )
+    retried = failed_retry.retry(ConnectionOptions.parse({"url": engine.url}), "error", Selection())
+    assert (retried.went.total(), ids_in(billing)) == (2, message_ids([1, 2]))
+
+
+def test_without_an_error_queue_the_remedy_makes_their_table_again(engine, billing, delayed):
+    with delayed() as (connection, found):
+        with pytest.raises(QueueError) as caught, connection.transaction():
+            found.move("a claim")
+        [made] = re.findall(r"create it again with: sqlqueue (.*), and start the stream\.", str(caught.value))
+        done = CliRunner(env={"SQLQUEUE_URL": engine.url}).invoke(main, shlex.split(made))
+        assert (done.exit_code, shlex.split(made)[:2]) == (0, ["delayed", "create"])
+        with connection.transaction():
+            found.move("a claim")
+    assert DelayedRows(engine, "Sales").count() == 2

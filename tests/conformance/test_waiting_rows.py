@@ -15,8 +15,10 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
+from sqlqueue_spark.messages.failure_headers import RAW_HEADERS
 from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
 from sqlqueue_spark.pipeline.running.delayed_delivery import waiting_for
 from sqlqueue_spark.send import Destinations, RemoteDatabases, Sent, database_came_back, prepare
 from sqlqueue_spark.send.compose.database_of_address import Places
@@ -31,6 +33,7 @@ from tests.support.gate import gated
 from tests.support.messages import body, row_id
 from tests.support.sending import batch, columns_of, options, send, steps
 from tests.support.stored import create_home, create_outbox, numbers_in
+from tests.support.subscriptions import SubscriptionRows
 from tests.support.waiting import eventually
 
 COLUMNS = columns_of("Queue", "RowVersion", "Id", "Headers", "Body", "Destination")
@@ -364,3 +367,82 @@ def test_a_message_that_an_index_elsewhere_refuses_fails_alone(engine, orders, f
     with copying(engine, orders, gate, "far") as stream:
         assert drained(stream) == Sent(sent=2, failed=1)
     assert (far.count(), DelayedRows(engine, "orders").count()) == (3, 0)
+
+
+class Mending(Copies):
+    """Takes a comma too many out of the headers, as a transform may."""
+
+    def read(self, task):
+        return [{**each, "Headers": each["Headers"].replace(",}", "}")} for each in super().read(task)]
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_headers_that_a_transform_has_mended_are_not_lost_where_their_row_would_wait(
+    engine, orders, far, gate, down
+):
+    """What waits is the row as it was received, and nothing can say in its headers where it goes."""
+    poison = '{"NServiceBus.MessageId":"order-1","Customer":"4711",}'
+    orders.insert_row(id=row_id(1), headers=poison, body=body(1))
+    if down:
+        gate.shut()
+    stream = Mending(engine, orders, ("far",), **{"endpoint.far.url": gate.url})
+    with watched_connections(stream.opened):
+        try:
+            assert drained(stream) == (Sent(failed=1) if down else Sent(sent=1))
+        finally:
+            stream.stop()
+    if down:
+        [row] = engine.queue("error").rows()
+        failed = json.loads(row.headers)
+        assert failed[RAW_HEADERS] == poison
+        assert failed["NServiceBus.ExceptionInfo.ExceptionType"] == "sqlqueue_spark.errors.UnreadableHeaders"
+    else:
+        [row] = far.rows()
+        told = json.loads(row.headers)
+        assert (told[MESSAGE_ID], told["Customer"]) == ("order-1", "4711")
+
+
+def test_a_row_that_has_no_table_to_wait_in_fails_and_says_why(engine, orders, far, gate):
+    orders.insert(1)
+    gate.shut()
+    engine.execute('DROP TABLE "orders.Delayed"')
+    with copying(engine, orders, gate, "far") as stream:
+        assert drained(stream) == Sent(failed=1)
+    [row] = engine.queue("error").rows()
+    failed = json.loads(row.headers)
+    assert failed["NServiceBus.ExceptionInfo.ExceptionType"] == "sqlqueue_spark.errors.GaveUp"
+    assert failed["NServiceBus.ExceptionInfo.Message"].startswith(
+        "The database of the option endpoint.far.url was down"
+    )
+
+
+def test_events_wait_while_the_database_of_their_subscriptions_is_down(engine, elsewhere, orders, far, gate):
+    """The driver looks there again after a minute, whatever it knows of it."""
+    SubscriptionRows(elsewhere).create().add(far, "Shop.Placed")
+    source = {"url": engine.url, "queue": "orders"}
+    sink = {"url": gate.url, "endpoint": "Copies", "errorQueue": "error"}
+    places, now = places_of(*agreed(source, sink)), [0.0]
+    destinations = Destinations(places.home, places.away, clock=lambda: now[0])
+    columns = columns_of("Queue", "RowVersion", "Id", "Headers", "Body", "EventType")
+    databases = RemoteDatabases(places, orders.address)
+
+    def published(number, down):
+        orders.insert(1, start=number)
+        row = orders.rows()[-1]
+        prepare(destinations, columns, [], down=down)
+        told = ["orders", row.row_version, str(row.id), row.headers, row.body, "Shop.Placed"]
+        frame = pa.table({name: [value] for name, value in zip(columns.names, told, strict=True)})
+        return SendTask(columns, destinations, down).sent(iter(frame.to_batches()))[0]
+
+    databases.look()
+    assert published(1, databases.down()) == Sent(sent=1)
+    gate.shut()
+    now[0] += 61
+    assert published(2, {}) == Sent(waiting=1)
+    databases.note(Sent(waiting=1))
+    databases.look()
+    now[0] += 61
+    assert published(3, databases.down()) == Sent(waiting=1)
+    gate.open()
+    assert databases.look() == 2
+    assert numbers_in(far) == [1]

@@ -12,12 +12,14 @@ import pytest
 from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import DatabaseTakesNothing, QueueError, TryAgain
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import database_came_back
+from sqlqueue_spark.send import Sent, database_came_back
 from sqlqueue_spark.send.compose.database_of_address import Places
 from tests.support.crossing import crossing, drained, drained_twice
 from tests.support.delayed import DelayedRows
+from tests.support.driver import at_step
+from tests.support.gate import gated
 from tests.support.messages import message_ids
-from tests.support.sending import OUTBOXES, batch, ids_in, send
+from tests.support.sending import OUTBOXES, batch, ids_in, options, send, sent_all, steps
 from tests.support.stored import create_home, create_outbox, numbers_in
 from tests.support.waiting import eventually
 
@@ -201,3 +203,115 @@ def test_a_plain_batch_waits_for_a_database_that_takes_nothing(
         "batch_waits batch=7 database=endpoint.billing.url",
         "database_back database=endpoint.billing.url",
     ]
+
+
+@pytest.mark.parametrize("refusing", ["billing", "other"])
+def test_a_database_that_comes_back_and_refuses_holds_up_no_other_one(
+    engine, elsewhere, third, orders, billing, other, refusing
+):
+    """Both were down when the job began, and one has lost its outbox."""
+    there = {"billing": elsewhere, "other": third}
+    there[refusing].execute(f"DROP TABLE {OUTBOX}")
+    [sound] = there.keys() - {refusing}
+    orders.insert(3)
+    with gated(elsewhere.url) as first, gated(third.url) as second:
+        first.shut()
+        second.shut()
+        sink = {"endpoint.billing.url": first.url, "endpoint.other.url": second.url}
+        with crossing(engine, orders, sink, to=[sound]) as job:
+            assert job.databases.look() == 0
+            assert drained(job) == Sent(waiting=3)
+            first.open()
+            second.open()
+            with pytest.raises(QueueError, match="outbox table"):
+                job.databases.look()
+            assert [*job.databases.down().values()] == [f"endpoint.{refusing}.url"]
+            assert drained(job) == Sent(sent=3)
+    assert numbers_in(there[sound].queue(sound)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("back", [True, False], ids=["at once", "later"])
+def test_a_connection_that_breaks_before_a_look_for_another_queue_is_made_anew(
+    engine, elsewhere, orders, billing, back
+):
+    """The look is the first that the task has to do there since."""
+    far = elsewhere.create_queue("billing.2")
+    orders.insert(8400)
+
+    def to(number):
+        return ["billing.2"] if 4100 <= number < 4200 else ["billing"]
+
+    with (
+        gated(elsewhere.url) as gate,
+        crossing(engine, orders, {"endpoint.billing*.url": gate.url}, to=to) as job,
+    ):
+        with steps(), at_step("chunk sent", gate.cut if back else gate.shut, on=(1,)):
+            job.trigger()
+        first = job.sent
+        if not back:
+            gate.open()
+        job.databases.look()
+        assert first + drained(job) == Sent(sent=8400, waiting=first.waiting)
+        assert (first.waiting == 0) is back
+    assert (billing.count(), far.count()) == (8300, 100)
+
+
+def test_a_connection_that_breaks_is_made_anew_for_plain_messages(engine, elsewhere, orders, billing):
+    far = elsewhere.create_queue("billing.2")
+
+    rows = batch(range(4100), Destination=["billing"] * 4050 + ["billing.2"] * 50)
+    with gated(elsewhere.url) as gate:
+        given = options(engine, endpoint="Cross", errorQueue="error", **{"endpoint.billing*.url": gate.url})
+        with steps(), at_step("chunk sent", gate.cut):
+            assert sent_all(given, rows) == Sent(sent=4100)
+    assert (billing.count(), far.count()) == (4050, 50)
+
+
+@contextlib.contextmanager
+def refusing_logins(server, role, name):
+    server.execute(f"ALTER ROLE {role} NOLOGIN")
+    yield
+    server.execute(f"ALTER ROLE {role} LOGIN")
+
+
+@contextlib.contextmanager
+def of_another_password(server, role, name):
+    server.execute(f"ALTER ROLE {role} PASSWORD 'another'")
+    yield
+    server.execute(f"ALTER ROLE {role} PASSWORD 'open sesame'")
+
+
+@contextlib.contextmanager
+def renamed(server, role, name):
+    server.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+    server.execute(f'ALTER DATABASE "{name}" RENAME TO "{name}_meanwhile"')
+    yield
+    server.execute(f'ALTER DATABASE "{name}_meanwhile" RENAME TO "{name}"')
+
+
+@pytest.mark.parametrize("trouble", [refusing_logins, of_another_password, renamed])
+def test_a_login_that_is_refused_since_a_while_lets_rows_wait(
+    engine, elsewhere, server, orders, billing, request, trouble
+):
+    """A handler's answers, of which the driver does not know where they go."""
+    name, role = elsewhere.url.rpartition("/")[2], f"role_{abs(hash(request.node.name))}"
+    elsewhere.execute(f"CREATE ROLE {role} SUPERUSER LOGIN PASSWORD 'open sesame'")
+    url = server.url(name, user=role, password="open sesame")
+
+    def handler(message):
+        return [{"Destination": "billing", "Body": message["Body"]}]
+
+    try:
+        with crossing(engine, orders, {"endpoint.billing.url": url}, handler=handler) as job:
+            job.databases.look()
+            orders.insert(1)
+            assert drained(job) == Sent(sent=2, handled=1)  # the answer is stored at home, and sent on
+            with trouble(engine, role, name):
+                orders.insert(1, start=1)
+                assert drained(job) == Sent(sent=1, handled=1, waiting=1)
+                assert job.databases.look() == 0
+            assert job.databases.look() == 1
+            assert drained(job) == Sent(sent=1)
+        assert numbers_in(billing) == [0, 1]
+    finally:
+        engine.execute(f"DROP ROLE {role}")

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.administration import outbox_tables
@@ -118,6 +119,25 @@ def test_a_large_body_and_100_000_headers_are_handled(spark, postgresql, queues,
         large + b"1",
         True,
     )
+    assert orders.count() == 0
+
+
+def test_bytes_that_are_no_text_stop_no_batch_that_reads_bodies_as_text(spark, postgresql, queues, tmp_path):
+    """Spark takes them as they are, and anyone who sends may write them."""
+    orders, web, _, error = queues
+    for number, sent in enumerate([b"a", b"\xff", b"\xfe"]):
+        text = TEXT.replace("{id}", message_id(number))
+        orders.insert_row(id=row_id(number), headers=text, body=sent)
+    text = F.col("Body").cast("string")
+    messages = stream(spark, postgresql, orders).withColumn("CorrelationId", text)
+    handled = messages.transform(each_message(lambda message: Reply("T", message.body), queue="orders"))
+    told = F.struct(F.lit("shop.Error").alias("ExceptionType"), text.alias("Message"))
+    failing = handled.withColumn("Failure", F.when(F.col("Body") == F.lit(b"\xfe"), told))
+    given = {"url": postgresql.url, "errorQueue": "error", **MODES["receiveOnly"]}
+    drain(to_each(failing, tmp_path, SqlQueueSink(options=given)))
+    assert sorted(row.body for row in web.rows()) == [b"a", b"\xff"]
+    assert [row.body for row in error.rows()] == [b"\xfe"]
+    assert failed_in(error)[0]["NServiceBus.ExceptionInfo.Message"] == "\ufffd"
     assert orders.count() == 0
 
 

@@ -28,6 +28,10 @@ class Gate:
         if self._listener is not None:
             _cut(self._listener)
             self._listener = None
+        self.cut()
+
+    def cut(self) -> None:
+        """Whoever is in is thrown out, and may come again."""
         while self._sockets:
             _cut(self._sockets.pop())
 

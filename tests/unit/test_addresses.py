@@ -183,6 +183,11 @@ def test_a_table_s_text_is_read_as_the_same_table(table):
     assert Table.from_text(table.to_text()) == table
 
 
+@pytest.mark.parametrize("table", [replace(each, catalog="sh]@p") for each in TABLES if each.schema])
+def test_a_table_s_full_address_is_read_as_the_same_table(table):
+    assert Table.from_text(str(table)) == table
+
+
 def test_a_plain_table_s_text_is_its_address():
     assert Table(table="orders", schema="dbo", catalog="shop").to_text() == "orders@[dbo]@[shop]"
     assert Table.from_text("orders@[dbo]") == Table(table="orders", schema="dbo")

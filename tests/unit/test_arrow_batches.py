@@ -47,3 +47,35 @@ def test_a_batch_that_is_too_large_for_plain_types_is_cut(monkeypatch):
     found = list(plain(iter([given])))
     assert [each.num_rows for each in found] == [1, 1, 1, 1, 1]
     assert [each for batch in found for each in batch["Id"].to_pylist()] == texts
+
+
+def test_what_is_no_utf_8_in_a_text_is_read_as_java_reads_it():
+    odd = pa.array([b"ok", b"\xff\xfe", None]).view(pa.string())
+    person = pa.struct([("name", pa.string()), ("photo", pa.binary())])
+    columns = {
+        "Text": odd,
+        "Body": odd,
+        "Struct": pa.StructArray.from_arrays([odd, pa.array([b"\xff", b"\xfe", b""])], fields=list(person)),
+        "List": pa.ListArray.from_arrays(pa.array([0, 2, 3, 3], pa.int32()), odd),
+        "Map": pa.MapArray.from_arrays(pa.array([0, 1, 2, 2], pa.int32()), pa.array(["a", "b"]), odd[:2]),
+        "Number": pa.array([1, 2, 3]),
+    }
+    [found] = plain(iter([pa.RecordBatch.from_pydict(columns)]))
+    assert found.column("Body").cast(pa.binary()).to_pylist() == [b"ok", b"\xff\xfe", None]
+    assert found.drop_columns("Body").to_pydict() == {
+        "Text": ["ok", "\ufffd\ufffd", None],
+        "Struct": [
+            {"name": "ok", "photo": b"\xff"},
+            {"name": "\ufffd\ufffd", "photo": b"\xfe"},
+            {"name": None, "photo": b""},
+        ],
+        "List": [["ok", "\ufffd\ufffd"], [None], []],
+        "Map": [[("a", "ok")], [("b", "\ufffd\ufffd")], []],
+        "Number": [1, 2, 3],
+    }
+
+
+def test_a_part_of_a_batch_has_its_own_texts_alone():
+    whole = pa.RecordBatch.from_pydict({"Text": pa.array([b"\xff", b"a", b"b"]).view(pa.string())})
+    [found] = plain(iter([whole.slice(1)]))
+    assert found.to_pydict() == {"Text": ["a", "b"]}

@@ -135,6 +135,7 @@ def test_what_a_net_endpoint_reads_leniently_is_written_as_texts(headers, read):
     "wrong, right",
     [
         ({"NServiceBus.MessageId": "x" * 500}, {"NServiceBus.MessageId": ROW_ID}),
+        ({"NServiceBus.MessageId": "\0\0"}, {"NServiceBus.MessageId": ROW_ID}),
         ({"NServiceBus.TimeSent": "2026-11-22T12:00:00Z"}, {}),
         ({"NServiceBus.TimeSent": "2026-11-22 12:00:00:123 Z"}, {}),
         ({"NServiceBus.ConversationId": "x" * 451}, {}),

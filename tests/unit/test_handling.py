@@ -129,6 +129,15 @@ def test_an_event_has_a_type(kind):
     )
 
 
+@pytest.mark.parametrize("to", [None, 7, ""])
+def test_a_message_has_a_destination(to):
+    failure = failure_of(lambda _: Send(to))
+    assert (failure["Unrecoverable"], failure["Message"]) == (
+        True,
+        f"The handler answered a Send to {to!r}; give it the address of a queue.",
+    )
+
+
 def test_several_messages_go_out_in_their_order():
     def handle(message):
         yield Send("Billing", body="text")

@@ -111,12 +111,13 @@ def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
     """
     asked, first = threading.Event(), threading.Lock()
     said = f"\n{_STOPS}" if is_terminal(sys.stderr) else _STOPS  # behind the ^C of the terminal
+    # A thread of its own says it: the signal may have interrupted a line that this one writes.
+    saying = threading.Thread(target=click.echo, args=(said,), kwargs={"err": True})
 
     def ask(*_: object) -> None:
         asked.set()
         if first.acquire(blocking=False):
-            # Not in this thread: the signal may have interrupted a line that it writes.
-            threading.Thread(target=click.echo, args=(said,), kwargs={"err": True}).start()
+            saying.start()
 
     here = threading.current_thread() is threading.main_thread()  # no other thread may handle signals
     numbers = (signal.SIGTERM, signal.SIGINT) if here else ()
@@ -139,6 +140,8 @@ def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
                 jvm.sun.misc.Signal.handle(its, handler)
         for number, handler in before.items():
             signal.signal(number, handler)
+        if saying.ident is not None:  # it was started
+            saying.join()
 
 
 class _Handler:

@@ -3,7 +3,7 @@
 import json
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Address
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.offset import Offset
@@ -32,7 +32,7 @@ def check_belongs(offset: Offset, session: QueueSession, options: SourceOptions)
             )
         return
     own = database(session.connection)
-    elsewhere = {Address.parse(part.queue).catalog for part in offset.parts} - {own}
+    elsewhere = {Table.from_text(part.queue).catalog for part in offset.parts} - {own}
     if elsewhere and not session.connection.dialect.reaches_other_databases:
         raise ConfigurationError(
             f"The checkpoint belongs to queues of the database {elsewhere.pop()}, and the url leads to "

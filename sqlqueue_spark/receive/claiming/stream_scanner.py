@@ -102,6 +102,8 @@ class Scanner:
         self._watch.end()
         if self._options.stop_file is not None and Path(self._options.stop_file).exists():
             self._give_back_ahead()
+            if not self._maker.bounded:
+                self._sleep(LONGEST_SLEEP)  # Spark asks again at once
             return None
         self._list()
         if not (self.due or self._maker.bounded):  # a run must not end while it does without a queue

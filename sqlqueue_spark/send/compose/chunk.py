@@ -46,14 +46,14 @@ class Chunk:
         """The same chunk, but these rows have failed too."""
         return replace(self, failed={**failures, **self.failed})
 
-    def only(self, kept: Sequence[int]) -> Self:
-        """The rows at these positions alone, which are in ascending order, and what they send."""
-        numbers = {at: number for number, at in enumerate(kept)}
-        messages = [at for at, owner in enumerate(self.owners) if owner in numbers]
+    def only(self, kept: range) -> Self:
+        """The rows at these positions alone, and what they send."""
+        first = bisect.bisect_left(self.owners, kept.start)
+        messages = range(first, bisect.bisect_left(self.owners, kept.stop, first))
         return replace(
             self,
             sends=self.sends.only(messages),
             rows=None if self.rows is None else self.rows.only(kept),
-            owners=[numbers[self.owners[at]] for at in messages],
-            failed={numbers[at]: each for at, each in self.failed.items() if at in numbers},
+            owners=[self.owners[at] - kept.start for at in messages],
+            failed={at - kept.start: each for at, each in self.failed.items() if at in kept},
         )

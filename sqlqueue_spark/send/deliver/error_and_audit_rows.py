@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlqueue_spark.messages.acknowledgement import acknowledgements
 from sqlqueue_spark.messages.audit import audit_headers
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
-from sqlqueue_spark.messages.header_json import changed_headers
+from sqlqueue_spark.messages.header_json import changed_headers, parse_headers
 from sqlqueue_spark.messages.message import STORED, STORED_EVENT, STORED_FOR
 from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, uuid_text
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
@@ -102,7 +102,7 @@ class ErrorAndAuditRows:
         for number, (at, failure) in enumerate(failures):
             queue, endpoint = self._places.written(failure.failed_for or rows.queue(at), received=True)
             row_id, text = rows.row_id(at), rows.texts[at]
-            if to:  # before, so that it also stands in headers that are kept aside
+            if to and parse_headers(text) is not None:  # before: so it also stands in what is kept aside
                 text = changed_headers(text, [STORED_EVENT], {STORED_FOR: to[number]})
             headers.append(failed_headers(text, failure, queue=queue, endpoint=endpoint, row_id=row_id))
         return lasting(headers, rows.bodies_of([at for at, _ in failures]))

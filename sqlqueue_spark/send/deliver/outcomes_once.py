@@ -11,6 +11,8 @@ from functools import cached_property
 import pyarrow as pa
 
 from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.messages.failure_headers import poison
+from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.column_values import grouped, in_order
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
@@ -43,8 +45,8 @@ class OutcomesOnce(SendsOnce):
     def find_tables(self) -> None:
         """Find all tables that may be written, before the transaction: a look for one needs its own.
 
-        A row that is to be tried again, and whose queue has no table for that, goes to the error queue at
-        once.
+        A row that is to be tried again goes to the error queue at once where its queue has no table for that,
+        or its headers as they were received cannot be read.
 
         :raises QueueError: another of these tables is missing.
         """
@@ -52,11 +54,14 @@ class OutcomesOnce(SendsOnce):
         if rows is not None:
             waiting = {at: each for at, each in self.chunk.failed.items() if not each.is_final}
             lacking = set(filter(self._lacks_waiting, {rows.queue(at) for at in waiting}))
-            final = {
-                at: replace(each, retry_after=None, waits_for=None)
-                for at, each in waiting.items()
-                if rows.queue(at) in lacking
-            }
+            final = {}
+            for at, each in waiting.items():
+                # A transform may have mended headers that cannot be read. What waits must say where it goes.
+                readable = parse_headers(rows.texts[at]) is not None
+                if not readable and each.waits_for is not None:
+                    final[at] = poison(rows.texts[at])
+                elif not readable or rows.queue(at) in lacking:
+                    final[at] = replace(each, retry_after=None, waits_for=None)
             self.chunk = replace(self.chunk, failed={**self.chunk.failed, **final})
         home = self._places.home
         beside = {home.error_queue, *(each.error_queue for each in self.chunk.failed.values())}

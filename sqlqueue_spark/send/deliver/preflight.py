@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext, suppress
+from functools import partial
 
 from sqlqueue_spark.engines.open_connection import Connected, Connection, Target, one_each
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
@@ -67,7 +68,8 @@ def prepare(
         try:
             _find(destinations, addresses, connected, down, stores=columns.outcomes)
             if columns.events or options.publish:
-                destinations.subscribers().check(connected)
+                away = Target.of(destinations.places.away)
+                _look(destinations, away, down, lambda: destinations.subscribers().check(connected))
             for target in destinations.databases() if columns.delays else ():
                 destinations.waiting(destinations.places.sends_later(target), connected)
             if columns.tells_rows:  # what becomes of them is known at home
@@ -98,19 +100,29 @@ def _find(
         if destinations.beside(each, connected) is None and not (stores or store):
             raise nothing_passes_on(each)
     fails = places.home.error_queue is not None
-    waits = down if fails else None
     for address in addresses:
         with suppress(QueueError, ConfigurationError) if fails else nullcontext():
             place = places.destination(address)
-            if places.is_stored(place) or (waits is not None and place.target in waits):
+            if places.is_stored(place):
                 continue
-            try:
-                destinations.at(place, address, connected)
-            except ConnectionLost:
-                if waits is None or place.target == places.at_home:
-                    raise
+            look = partial(destinations.at, place, address, connected)
+            _look(destinations, place.target, down, look)
     if store is not None:
         destinations.received(store, connected)
+
+
+def _look(
+    destinations: Destinations, target: Target, down: Collection[Target] | None, look: Callable[[], object]
+) -> None:
+    """Look into a database, but for one that is down and for which rows wait."""
+    if destinations.options.error_queue is None:
+        down = None
+    try:
+        if down is None or target not in down:
+            look()
+    except ConnectionLost:
+        if down is None or target == destinations.places.at_home:
+            raise
 
 
 def _send_left(options: SinkOptions, connection: Connection, batch: Batch, *, held: bool) -> None:

@@ -92,7 +92,7 @@ class Sender:
             parts, unsubscribed = self._copied(chunk)
             done += unsubscribed
             for part in parts:
-                done += self._sent(self._retried(self._home, partial(self._addressed, part)))
+                done += self._sent(self._retried(partial(self._addressed, part)))
         return done
 
     def _copied(self, chunk: Chunk) -> tuple[Sequence[Chunk], Sent]:
@@ -100,7 +100,6 @@ class Sender:
         events, target = chunk.sends.events, Target.of(chunk.places.away)
         try:
             return self._retried(
-                target,
                 lambda: with_copies(
                     chunk, partial(self._routes.subscribers, places=chunk.places), target.dialect.written
                 ),
@@ -222,7 +221,7 @@ class Sender:
                     return set()
                 return lookup.known([*work.origins, *work.failures.values()])
 
-        if not (found := self._retried(self._home, known)):
+        if not (found := self._retried(known)):
             return chunk
         gone = {row for row, origin in enumerate(work.origins) if origin in found}
         failed = {at: False for at, key in work.failures.items() if key in found}
@@ -256,7 +255,7 @@ class Sender:
             work = OutcomesOnce(self._routes, chunk, asks=not self._first_try)
             if work.has_nothing():
                 return work.counted(work.decide(()))
-            self._retried(self._home, work.find_tables)
+            self._retried(work.find_tables)
             try:
                 return self._delivered(self._home, work)[1]
             except RolledBack as error:
@@ -267,7 +266,6 @@ class Sender:
         if rows is None or not wanted or self._options.transaction_mode == NO_TRANSACTION:
             return rows
         return self._retried(
-            self._home,
             lambda: with_original_rows(self._connected(self._home), self._places, rows, sorted(wanted)),
             lambda error: not isinstance(error, LockTimeout),
         )
@@ -277,12 +275,11 @@ class Sender:
     def _down(self, target: Target, *, given_up: bool) -> Failure:
         """What becomes of a row for a database that is down: it waits, or is given up after its time."""
         database = self._places.option_of(target)
-        if not given_up:
-            return Failure(exception_type="DatabaseDown", waits_for=database)
-        return Failure.of(GaveUp(
+        failure = Failure.of(GaveUp(
             f"The database of the option {database} was down until the message was given up, and the message "
             "may have arrived before; see that it can be reached, and put the message back."
         ))  # fmt: skip
+        return failure if given_up else replace(failure, waits_for=database)
 
     def _waiting_for(self, chunk: AddressedChunk, targets: Sequence[Target]) -> AddressedChunk:
         """The chunk, of which the rows for these databases wait, or are given up after too long a wait."""
@@ -309,7 +306,8 @@ class Sender:
         if self._routes.is_down(target):
             raise DatabaseDown("it was down when this task last tried it")
         if target not in self._connections:
-            again = target in self._destinations.databases()
+            # Where rows wait, the driver has reached each database, or knows that it is down.
+            again = self._routes.down is not None or target in self._destinations.databases()
             try:
                 connection = connect(target, again=again)
             except ConnectionLost as error:
@@ -328,26 +326,24 @@ class Sender:
         """Attempt a delivery until it succeeds or another attempt is not worth it."""
         delivery = Delivery(self._places.at(target), work)
         try:
-            return self._retried(target, lambda: delivery.attempt(self._connected(target)), delivery.worth_it)
+            return self._retried(lambda: delivery.attempt(self._connected(target)), delivery.worth_it)
         except Duplicate as error:
             raise QueueError(
                 f"{error} If the rows have Ids of their own, one of these is taken: leave the column Id "
                 "out, and each row gets a new one; what makes a message go out once is its MessageId."
             ) from error
 
-    def _retried(
-        self, target: Target, work: Callable[[], T], worth_it: Callable[[TryAgain], bool] = lambda _: True
-    ) -> T:
-        """Do something in a database, again where it gives way; not where rows for it wait instead."""
+    def _retried(self, work: Callable[[], T], worth_it: Callable[[TryAgain], bool] = lambda _: True) -> T:
+        """Do something, again where a database gives way; not where rows for it wait instead."""
         return self._retry.retried(
             work,
             lambda error: not isinstance(error, DatabaseDown) and worth_it(error),
-            on_failure=partial(self._gave_way, target),
+            on_failure=self._gave_way,
         )
 
-    def _gave_way(self, target: Target, error: TryAgain) -> None:
-        if isinstance(error, ConnectionLost):
-            if (lost := self._connections.pop(target, None)) is not None:
-                lost.close()
+    def _gave_way(self, error: TryAgain) -> None:
+        if isinstance(error, ConnectionLost):  # of any database: a look for tables may ask several
+            while self._connections:
+                self._connections.popitem()[1].close()
         elif isinstance(error, Duplicate):
             log.info("twin_won: %s", error)

@@ -118,9 +118,15 @@ class RemoteDatabases:
             if self._looks % _ALL_AGAIN == 0:
                 self._awaited |= self._names.keys()
             wanted = [each for each in self._names if each in self._down or each in self._awaited]
-        answering = [target for target in wanted if self._answers(target)]
-        back = 0
-        for target in answering:
+        back, refusals = 0, list[SqlQueueError]()
+        for target in wanted:
+            try:
+                answers = self._answers(target)
+            except SqlQueueError as error:  # the others are looked at all the same
+                refusals.append(error)
+                continue
+            if not answers:
+                continue
             with self._lock:  # before, because rows of a batch may begin to wait while we look
                 self._awaited.discard(target)
             try:
@@ -135,6 +141,8 @@ class RemoteDatabases:
                 others = awaited(connection, self._table(connection)).difference(self._names.values())
             back += sum(map(self._put_back, sorted(others)))
             self._renamed = False
+        for refusal in refusals:
+            raise refusal
         return back
 
     def watch(self, stopping: threading.Event) -> None:

@@ -16,6 +16,8 @@ from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, Sql
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
+from sqlqueue_spark.messages.header_json import parse_headers
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.messages.outgoing import lasting
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import for_shell, logger
@@ -23,6 +25,7 @@ from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables import queue_table, queues
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
 from sqlqueue_spark.tables.base_table import BaseTable
+from sqlqueue_spark.tables.delayed import SUFFIX as DELAYED
 from sqlqueue_spark.tables.insert import Inserter, filled
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
@@ -142,18 +145,20 @@ class StageTable(BaseTable):
                 raise error
             with self._refusals_told(destination, settling=True):
                 raise error
-        to = queues.get(self.connection, options.error_queue, options.naming(self.connection.dialect)).table
-        inserter = Inserter(self.connection, to)
-        table, failure = Table.from_text(destination), Failure.of(error)
-        queue = table.full_address(quoted=self.connection.dialect.quoted_addresses)
-        which, rows = self._which(destination, tasks), 0
+        naming, failure = options.naming(self.connection.dialect), Failure.of(error)
+        own = Table.from_text(destination).full_address(quoted=naming.quoted_addresses)
+        to = queues.get(self.connection, options.error_queue, naming).table
+        inserter, which, rows = Inserter(self.connection, to), self._which(destination, tasks), 0
         with self._refusals_told(options.error_queue, settling=True):
             while (up_to := self._next(which, after)) is not None:
                 found = self.execute("stage_rows", **which, after=after, up_to=up_to)
-                headers = [
-                    failed_headers(text, failure, queue=queue, endpoint=table.table, row_id=str(id_))
-                    for id_, text, _ in found
-                ]
+                headers = []
+                for id_, text, _ in found:  # a delayed message has failed for the queue to which it was to go
+                    later = (parse_headers(text) or {}).get(FORWARD_DESTINATION)
+                    queue, endpoint = naming.written(later or own)
+                    headers.append(
+                        failed_headers(text, failure, queue=queue, endpoint=endpoint, row_id=str(id_))
+                    )
                 bodies = pa.array([body for *_, body in found], pa.binary())
                 rows += inserter.insert(lasting(headers, bodies))
                 after = up_to
@@ -179,11 +184,16 @@ class StageTable(BaseTable):
         return last
 
     def _gone(self, destination: str) -> Gone:
-        quoted = self.connection.dialect.quoted_addresses
-        pasted = for_shell(Table.from_text(destination).to_address(quoted=quoted))
+        table = Table.from_text(destination)
+        owner = replace(table, table=table.table.removesuffix(DELAYED))
+        create = "create" if owner == table else "delayed create"
+        pasted = for_shell(owner.to_address(quoted=self.connection.dialect.quoted_addresses))
+        left, then = f"wait on the stage {self.table}", "start the stream"
+        if self.error_queue is not None:
+            left, then = f"go to {self.error_queue}", "put them back"
         return Gone(
-            f"The destination {destination} is not there any more, and its messages wait on the stage "
-            f"{self.table}; create it again with: sqlqueue create {pasted}, and start the stream."
+            f"The destination {destination} is not there any more, and its messages {left}; "
+            f"create it again with: sqlqueue {create} {pasted}, and {then}."
         )
 
     @contextlib.contextmanager
