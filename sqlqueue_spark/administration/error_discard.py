@@ -22,6 +22,9 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.own_file import opened as opened_file
 from sqlqueue_spark.tables.queues import InTransit
 
+#: Before the last field of a line.
+DISCARDED = ', "discarded": '
+
 
 @dataclass(frozen=True, kw_only=True)
 class Discarded:

@@ -15,7 +15,7 @@ from sqlqueue_spark.administration.queue_peek import QueueLook
 from sqlqueue_spark.errors import QueueError, TryAgain
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.row_set import LOWEST, RowSet, portions
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet, portions
 from sqlqueue_spark.tables import database_facts
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import InTransit
@@ -33,8 +33,10 @@ class ErrorQueue:
     admin: QueueAdmin
     #: Whether a row is selected.
     meant: Callable[[ErrorRow], bool]
-    #: The highest RowVersion at the beginning; later rows are left alone.
+    #: The highest RowVersion at the beginning, and how many rows there were. Later rows are left alone; on
+    #: PostgreSQL a sender may choose its number, so that rows that fail again come below it.
     up_to: int
+    count: int
     looked: Progress
 
     def rows(self, ids: Iterable[str] = ()) -> Iterator[ErrorRow]:
@@ -42,8 +44,9 @@ class ErrorQueue:
 
         :raises QueueError: at the end, if no row of the queue has one of these message ids.
         """
-        missing = set(ids)
-        for page in QueueLook(self.admin).pages(LOWEST, self.up_to):
+        missing, left = set(ids), self.count
+        for page in QueueLook(self.admin).pages(LOWEST, self.up_to, lambda: left):
+            left -= len(page.rows)
             self.looked(len(page.rows))
             rows = [*map(self.judged, page.rows)]
             missing.difference_update(row.message_id for row in rows)
@@ -129,8 +132,8 @@ def opened(
         naming = options.naming(admin.connection.dialect)
         with admin.connection.transaction():
             meant = selection.test(naming, database_facts.now(admin.connection))
-            up_to = admin.highest()
-        yield ErrorQueue(options=options, admin=admin, meant=meant, up_to=up_to, looked=looked)
+            ends = {"up_to": admin.highest(), "count": admin.count_up_to(HIGHEST)}
+        yield ErrorQueue(options=options, admin=admin, meant=meant, looked=looked, **ends)
 
 
 def look(

@@ -22,6 +22,7 @@ from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.insert import Inserter, moved
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import InTransit
+from sqlqueue_spark.tables.refused_messages import Why, refused
 
 _UNKNOWN = (
     "They say in no header NServiceBus.FailedQ for which queue they have failed; name one with --to QUEUE, "
@@ -73,7 +74,7 @@ def plan(
         found = Retried(queue=error_queue.admin.name)
         for address, count in counted.items():
             with error_queue.admin.connection.transaction():
-                found.add(_put_back(error_queue, address, to), count)
+                found.add(_put_back(error_queue, address, to, (), []), count)
         return found
 
 
@@ -93,7 +94,7 @@ def retry(
     """
     with opened(options, queue, selection) as error_queue:
         done = Retried(queue=error_queue.admin.name)
-        refused: dict[str | None, str] = {}
+        closed: dict[str | None, str] = {}
 
         def put_back(locked: list[tuple[InTransit, ErrorRow]]) -> list[InTransit]:
             by_address: dict[str | None, list[InTransit]] = {}
@@ -101,12 +102,18 @@ def retry(
                 by_address.setdefault(row.failed_queue or to, []).append(each)
             gone: list[InTransit] = []
             for address, rows in by_address.items():
-                result = refused.get(address) or _put_back(error_queue, address, to, rows)
-                done.add(result, len(rows))
+                refusals: list[Why[InTransit]] = []
+                result = closed.get(address) or _put_back(error_queue, address, to, rows, refusals)
                 if isinstance(result, str):
-                    refused[address] = result
-                else:
-                    gone += rows
+                    closed[address] = result
+                    done.add(result, len(rows))
+                    continue
+                stay = {row.row_version for part, _ in refusals for row in part}
+                for part, error in refusals:
+                    done.add(str(error), len(part))
+                if went := [row for row in rows if row.row_version not in stay]:
+                    done.add(result, len(went))
+                gone += went
             return gone
 
         _, done.held = error_queue.take_out(put_back, progress, rate)
@@ -114,14 +121,25 @@ def retry(
 
 
 def _put_back(
-    error_queue: ErrorQueue, address: str | None, to: str | None, rows: Sequence[InTransit] = ()
+    error_queue: ErrorQueue,
+    address: str | None,
+    to: str | None,
+    rows: Sequence[InTransit],
+    refusals: list[Why[InTransit]],
 ) -> QueueTable | str:
-    """Insert rows where they are to go; return that queue, or why it takes nothing."""
+    """Insert rows where they are to go; return that queue, or why it takes nothing.
+
+    :param refusals: gets the rows that it refuses: a sender may have written one that no queue takes.
+    """
     connection = error_queue.admin.connection
+
+    def insert(some: Sequence[InTransit]) -> None:
+        back = [row._replace(headers=put_back_headers(row.headers), expires=None) for row in some]
+        Inserter(connection, found).insert(moved(back))
+
     try:
         with connection.attempt(), _destination(error_queue, address, chosen=address == to) as found:
-            back = [row._replace(headers=put_back_headers(row.headers), expires=None) for row in rows]
-            Inserter(connection, found).insert(moved(back))
+            refusals += refused(connection, insert, rows, chosen=True)
     except ConnectionLost:
         raise
     except SqlQueueError as error:

@@ -4,6 +4,7 @@ Lines are sent in order, in chunks of limited rows and bytes, each in one transa
 read twice, all lines are checked before the first one is sent. Every error says how many lines were sent.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import BinaryIO, NamedTuple
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import Progress, untold
+from sqlqueue_spark.administration.error_discard import DISCARDED
 from sqlqueue_spark.administration.message_lines import NoMessage, StoredMessage, from_line, to_rows
 from sqlqueue_spark.administration.queue_tables import Draft, changing, check, filled, opened
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, Duplicate, SqlQueueError
@@ -213,9 +215,16 @@ def _check(given: Input, read: Callable[[bytes], StoredMessage], checked: Progre
 
 
 def _messages(given: Input, read: Callable[[bytes], StoredMessage]) -> Iterator[_Line]:
-    """Yield the message of each line, but skipped and empty ones; a line that is none raises NoMessage."""
-    number = 0
+    """Yield the message of each line, but skipped and empty ones; a line that is none raises NoMessage.
+
+    An interrupted ``errors discard`` may have written a row twice, which differs in its last field alone.
+    """
+    number, seen = 0, set[bytes]()
     for number, line in enumerate(given.source, 1):
+        if row := line.rpartition(DISCARDED.encode())[0]:
+            if (known := hashlib.blake2b(row, digest_size=16).digest()) in seen:
+                continue
+            seen.add(known)
         if number <= given.skip or not line.strip():
             continue
         try:

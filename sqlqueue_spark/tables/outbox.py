@@ -273,7 +273,7 @@ class Outbox:
 
         :param connection: of any driver of PEP 249 (psycopg, pyodbc, PyMySQL, mysqlclient, mariadb,
             mysql.connector, oracledb), not in autocommit mode.
-        :raises ConfigurationError: an id is no text of 1 to 200 characters, the connection is in autocommit
+        :raises ConfigurationError: an id is no text, or an empty one, the connection is in autocommit
             mode, or its engine is not known.
         """
         keys = {process_key(each): each for each in ids}

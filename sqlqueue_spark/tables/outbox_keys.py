@@ -97,16 +97,20 @@ def _of_odd(ids: "pa.Array", address: str) -> "pa.Array":
     return pc.binary_join_element_wise(shown, pa.array(digests, pa.string()), _MARK)
 
 
-def process_key(message_id: str) -> str:
+def process_key(message_id: object) -> str:
     """The text by which :meth:`Outbox.process` knows an id.
 
     It is the id itself where that is plain, as most are. Any other id gets a digest, so that ``Order`` and
     ``order`` stay two. A sink knows its sends by other keys.
 
-    :raises ConfigurationError: it is no text of 1 to 200 characters.
+    :raises ConfigurationError: it is no text, or an empty one.
     """
-    check_id(message_id)
-    if re.fullmatch(_PLAIN, message_id):
+    if not isinstance(message_id, str) or not message_id:
+        raise ConfigurationError(
+            f"The message id {message_id!r} is no text with characters in it; make one that is, such as "
+            "functions.deterministic_id('order', 'line')."
+        )
+    if len(message_id) <= LONGEST_ID and re.fullmatch(_PLAIN, message_id):
         return message_id
     digest = hashlib.sha256(message_id.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
     return re.sub(_NOT_SHOWN, "", message_id)[:_SHOWN] + _MARK + digest
@@ -118,7 +122,9 @@ def may_stand_as_it_is(message_id: str) -> bool:
     Version 0.1.0 kept ids like that, and .NET endpoints do. An id that looks like a key is not sought,
     because another message may have that key; nor is one with a NUL, which not every database takes.
     """
-    return not re.fullmatch(_PLAIN, message_id) and "\0" not in message_id and not _KEY.search(message_id)
+    if "\0" in message_id or length_in("characters", message_id) > LONGEST_ID:
+        return False
+    return not re.fullmatch(_PLAIN, message_id) and not _KEY.search(message_id)
 
 
 def check_id(message_id: object) -> None:

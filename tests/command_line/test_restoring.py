@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import queue_restore
 from sqlqueue_spark.administration.message_lines import from_line
 from sqlqueue_spark.cli import main
@@ -266,6 +267,27 @@ def test_what_was_discarded_is_put_back(postgresql, both, tmp_path):
     file = tmp_path / "kept.jsonl"
     said(postgresql, "errors", "discard", "orders", "--yes", "--to-file", str(file))
     assert queue.count() == 0
+    said(postgresql, "send", "orders", "--from", str(file))
+    assert whole(queue) == before
+
+
+def test_what_an_interrupted_discard_has_written_twice_is_put_back_once(
+    postgresql, both, tmp_path, monkeypatch
+):
+    queue, _ = both
+    queue.insert(3)
+    before, file = whole(queue), tmp_path / "kept.jsonl"
+    discard = ("errors", "discard", "orders", "--yes", "--to-file", str(file))
+
+    def killed(step):
+        if step == fail_points.FAILED_PUT:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(fail_points, "step", killed)
+        assert run(postgresql, *discard).exit_code == 130
+    said(postgresql, *discard)
+    assert (len(file.read_text().splitlines()), queue.count()) == (6, 0)
     said(postgresql, "send", "orders", "--from", str(file))
     assert whole(queue) == before
 

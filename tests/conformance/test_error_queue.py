@@ -1,6 +1,7 @@
 """Failed messages are looked at, put back and discarded, as the command does it."""
 
 import base64
+import itertools
 import json
 import re
 from datetime import datetime, timedelta
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import error_discard, error_queue, failed_retry, queue_peek
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.error_row import Selection
@@ -371,6 +373,37 @@ def test_one_message_is_shown_in_full(engine, error):
     for missing in (0, 9):
         with pytest.raises(QueueError, match="There is no such message in error@"):
             next(error_queue.show(options(engine), "error", ALL, row_version=missing))
+
+
+def test_a_message_that_no_queue_takes_stays_and_the_others_go(postgresql, error):
+    """A sender may write headers that are to go back as they were, with a character that no table takes."""
+    postgresql.create_queue()
+    fail(error, range(2), full(postgresql))
+    forged = json.dumps({"NServiceBus.FailedQ": full(postgresql), "sqlqueue.RawHeaders": "\0"})
+    error.insert_row(id=row_id(7), headers=forged, body=b"")
+    fail(error, range(2, 4), full(postgresql))
+    done = retry(postgresql)
+    assert (done.count, done.stayed.total(), error.ids()) == (4, 1, [row_id(7)])
+    assert ids_in(postgresql.queue("orders")) == message_ids(range(4))
+
+
+def test_what_fails_again_meanwhile_is_not_put_back_without_end_whatever_number_a_sender_chose(
+    postgresql, error, monkeypatch
+):
+    orders = postgresql.create_queue()
+    error.execute(
+        "INSERT INTO {table} (id, headers, body, seq) VALUES (gen_random_uuid(), '{{}}', 'x', 9000000000000000000)"
+    )
+    fail(error, range(600), full(postgresql))
+    again = itertools.count(1000)
+
+    def fails_again(step):
+        if step == fail_points.FAILED_COMMITTED:
+            fail(error, itertools.islice(again, orders.count()), full(postgresql))
+            orders.execute("DELETE FROM {table}")
+
+    monkeypatch.setattr(fail_points, "step", fails_again)
+    assert retry(postgresql).count == 601, "as many as stood there, of which one is no failure"
 
 
 def lines(file):

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import pytest
 from chispa import assert_df_equality
 from delta.tables import DeltaTable
+from pyspark.errors import StreamingQueryException
 
-from sqlqueue_spark import fail_points
+from sqlqueue_spark import fail_points, why
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.pipeline import ArchiveOptions, copy_to_delta, take_to_delta
 from sqlqueue_spark.pipeline.delta import archive
@@ -359,6 +360,39 @@ def test_what_was_copied_is_taken_without_being_doubled(archive_of):
     archive_of.take(maxMessagesPerTrigger="5")
     assert (archive_of.ids(), archive_of.queue.count()) == (texts(range(10)), 0)
     assert logged(archive_of.folder, "commits") == logged(archive_of.folder, "offsets") == [0, 1, 2]
+
+
+def test_rows_of_two_queues_with_one_id_are_taken_both(archive_of):
+    """``peek --json`` and ``send --from`` keep Ids, and a sender may choose one."""
+    audit = archive_of.engine.create_queue("audit")
+    for queue in (audit, archive_of.queue):
+        queue.insert(3)
+    archive_of.source = {"url": archive_of.engine.url, "queues": '["audit", "error"]'}
+    archive_of.take()
+    assert (archive_of.ids(), audit.count(), archive_of.queue.count()) == (sorted(2 * texts(range(3))), 0, 0)
+
+
+def test_an_archive_of_one_queue_takes_no_rows_of_several(archive_of):
+    archive_of.queue.insert(1)
+    archive_of.take()
+    archive_of.queue.insert(1, start=1)
+    archive_of.source = {"url": archive_of.engine.url, "queues": '["error"]'}
+    with pytest.raises(StreamingQueryException) as refused:
+        archive_of.take("another")
+    assert why(refused.value) == (
+        f"The Delta table {archive_of.path} has no column Queue, so it is the archive of one queue; give the rows of "
+        "several queues a table of their own."
+    )
+    assert archive_of.queue.count() == 1
+
+
+@pytest.mark.parametrize("mode", ["none", "sendsAtomicWithReceive"])
+def test_a_mode_in_which_an_archive_would_lack_rows_is_refused(archive_of, mode):
+    """A merge that Delta refuses is tried again, and with none the rows have gone by then."""
+    with pytest.raises(
+        ConfigurationError, match=f"The option transactionMode is {mode}, with which the Delta"
+    ):
+        archive_of.take(transactionMode=mode, stream="S")
 
 
 @AT_NIGHT

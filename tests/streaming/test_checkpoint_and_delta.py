@@ -5,6 +5,7 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
+from delta.tables import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrameWriter
 
@@ -132,6 +133,46 @@ def test_a_checkpoint_that_lost_files_is_refused(drain):
     assert refusal(drain.begin) == drain.has_gone_back("batch 0", 1)
     shutil.rmtree(drain.checkpoint / "offsets")
     assert refusal(drain.begin) == drain.has_gone_back("no batch", 1)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_table_that_is_put_back_while_a_batch_is_begun_loses_none(drain, monkeypatch, lost):
+    """Delta still knows the number of the batch and would skip its rows, if it lacks them."""
+    drain.queue.insert(10)
+    drain.run()
+    drain.queue.insert(10, start=10)
+    with monkeypatch.context() as dying:
+        dying.setattr(delta_writer, "check_written", killed)
+        with pytest.raises(StreamingQueryException, match="killed"):
+            drain.run()
+    eventually(lambda: free(drain.queue) == 10)
+    table = DeltaTable.forPath(drain.spark, str(drain.folder / "delta"))
+    version = table.history(1).first().version
+    if not lost:
+        drain.spark.createDataFrame([], table.toDF().schema).write.format("delta").mode("append").save(
+            str(drain.folder / "delta")
+        )
+    table.restoreToVersion(version - lost)
+    if lost:
+        with pytest.raises(StreamingQueryException) as refused:
+            drain.run()
+        assert why(refused.value) == (
+            "Batch 1 is not logged and its messages stay in the queue, because the Delta table "
+            f"{drain.folder / 'delta'} was put back to a version without it, and Delta would not write it again; give "
+            f"this stream a new folder: {AGAIN}."
+        )
+        assert drain.queue.count() == 10
+    drain.run("new" if lost else "checkpoint")
+    assert (drain.ids(), drain.queue.count()) == (texts(range(20)), 0)
+
+
+def test_a_checkpoint_with_empty_metadata_is_refused(drain):
+    """A power loss may leave it so."""
+    drain.queue.insert(10)
+    drain.run()
+    drain.remove("metadata")
+    (drain.checkpoint / "metadata").touch()
+    assert "has no file metadata that names its query" in refusal(drain.begin)
 
 
 def test_a_checkpoint_without_metadata_is_refused(drain):

@@ -65,7 +65,7 @@ def test_a_checkpoint_behind_delta_has_gone_back(begun, newest):
 def test_a_begun_checkpoint_must_name_its_query():
     assert refusal(check_start, checkpoint(None, None, None), "t", None) is None
     assert refusal(check_start, checkpoint(0, None, None), "t", None) == (
-        "The checkpoint c has no file metadata, which names its query, so it is not known which of its batches the "
+        "The checkpoint c has no file metadata that names its query, so it is not known which of its batches the "
         f"Delta table t has; put the file back, or give {REMEDY}"
     )
 

@@ -1,11 +1,13 @@
 """The programs under ``jobs/`` before they start Spark: file, settings and flags become options, and what is wrong is said."""
 
+import errno
 import os
 import pkgutil
 import runpy
 from datetime import timedelta
 from unittest import mock
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -356,6 +358,18 @@ def test_queues_are_a_list_in_the_file(tmp_path):
     file = tmp_path / "job.toml"
     file.write_text('[source]\nqueues = ["orders", "billing"]\n')
     assert configuration(["source", "delta"], file, [], {})["source"] == {"queues": '["orders", "billing"]'}
+
+
+def test_a_disk_that_is_full_ends_a_job_with_one_sentence():
+    """A signal makes the file stopFile, for example."""
+
+    @click.command()
+    def job():
+        with program.exiting(1, debug=False):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/here/stop")
+
+    done = CliRunner().invoke(job)
+    assert (done.exit_code, done.output) == (1, "Error: [Errno 28] No space left on device: '/here/stop'\n")
 
 
 @pytest.mark.parametrize("queues", ["[1, 2]", "[2026-01-01]", '["orders", ["billing"]]'])

@@ -17,7 +17,7 @@ from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.pipeline.running import delta_lake, spark_defaults
 from sqlqueue_spark.pipeline.running import session as module
 from sqlqueue_spark.pipeline.running.delta_lake import fetched, remember
-from sqlqueue_spark.pipeline.running.machine_readiness import check_folder, check_machine
+from sqlqueue_spark.pipeline.running.machine_readiness import check_file, check_folder, check_machine
 from sqlqueue_spark.pipeline.running.session import session
 from tests.support.installing import OF_SPARK
 from tests.support.jobs import ROOT
@@ -373,6 +373,27 @@ def test_a_folder_of_another_user_is_said_before_spark_starts(tmp_path):
         )
 
     as_user("nobody", work)
+
+
+@pytest.mark.parametrize(
+    "path, said",
+    [
+        ("{here}", "The option stopFile is '{here}', which is a folder; name a file."),
+        (
+            "{here}/file/stop",
+            (
+                "The option stopFile is '{here}/file/stop'; its folder is '{here}/file', and {here}/file is "
+                "a file; name a folder."
+            ),
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_made_is_said_before_spark_starts(tmp_path, path, said):
+    (tmp_path / "file").touch()
+    check_file("The option stopFile", f"{tmp_path}/new/stop")
+    with pytest.raises(ConfigurationError) as caught:
+        check_file("The option stopFile", path.format(here=tmp_path))
+    assert str(caught.value) == said.format(here=tmp_path)
 
 
 def test_a_working_folder_that_is_gone_is_said(builder, monkeypatch, tmp_path):

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from sqlqueue_spark.administration.completion import endpoint_names, queue_names
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.options import NO_TRANSACTION, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_handling, handled
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
@@ -24,7 +24,7 @@ from sqlqueue_spark.pipeline.declared.transform import (
 )
 from sqlqueue_spark.pipeline.delta.archive import ArchiveOptions, archive_until_stopped
 from sqlqueue_spark.pipeline.delta.checkpoint import CHECKPOINT, with_checkpoint
-from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, drain_until_stopped
+from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, check_mode, drain_until_stopped
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.program import Flag, Job, Run, Sections
 from sqlqueue_spark.pipeline.running.queue_stream import as_outgoing
@@ -112,7 +112,7 @@ _STORE_AND_FORWARD = (
 def drain(sections: Sections, show: int) -> Run:
     """Drain a queue table into a Delta table, exactly once."""
     source, delta = sections["source"], sections["delta"]
-    own, options = SourceOptions.parse(source), DeltaOptions.parse(with_checkpoint(delta))
+    own, options = check_mode(source), DeltaOptions.parse(with_checkpoint(delta))
     return Run(
         title=f"drain {own.title} to Delta",
         make_ready=partial(make_ready, own, checkpoint=options.checkpoint),
@@ -190,7 +190,7 @@ def archive(sections: Sections) -> Run:
     consumer.
     """
     source, options = sections["source"], ArchiveOptions.parse(sections["archive"])
-    own = SourceOptions.parse(source)
+    own = check_mode(source, NO_TRANSACTION) if options.take else SourceOptions.parse(source)
     if own.several and not options.take:
         raise ConfigurationError(
             f"A copy looks at one queue, and several are named ({own.title}); archive each by itself, or "

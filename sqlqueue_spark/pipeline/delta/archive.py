@@ -21,10 +21,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlqueue_spark import fail_points, functions
 from sqlqueue_spark.engines.database_retry import Retry, paused
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.options.fields import duration, option
 from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable, Version, merge
-from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, write_delta
+from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, check_mode, write_delta
 from sqlqueue_spark.pipeline.running.delta_lake import check_delta
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
 from sqlqueue_spark.pipeline.running.stop import asked_to_stop, run_until_stopped, stoppable
@@ -85,6 +85,7 @@ def take_to_delta(spark: SparkSession, source: Mapping[str, str], options: Archi
     :param source: options of the source. Errors as :func:`write_delta`.
     """
     assert options.checkpoint is not None, "the options were checked"
+    check_mode(source, NO_TRANSACTION)  # a merge that is tried again reads its rows again
     return write_delta(archived(read_queue(spark, source)), options, merge)
 
 

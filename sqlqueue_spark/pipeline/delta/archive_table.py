@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from sqlqueue_spark.engines.database_retry import Retry
-from sqlqueue_spark.errors import TryAgain
+from sqlqueue_spark.errors import ConfigurationError, TryAgain
 
 #: Delta's errors when another commit was first. All that a transaction did is undone then.
 _CONFLICT = re.compile(
@@ -67,6 +67,8 @@ class ArchiveTable:
     def merge(self, rows: DataFrame, once: Mapping[str, str] | None = None) -> int:
         """Add those rows whose Id the table does not have; of several with one Id, one.
 
+        Rows of several queues are known by Queue and Id.
+
         :param once: Delta's options that make a batch once. Where the table has the batch, nothing is done.
         """
 
@@ -88,10 +90,18 @@ class ArchiveTable:
             # Of two programs that create it at once, one is refused.
             rows.limit(0).write.format("delta").mode("append").save(self._path)
         columns: dict[str, str | Column] = {name: f"new.`{name}`" for name in rows.columns}
+        table = self._delta.forPath(self._spark, self._path)
+        key = [name for name in rows.columns if name in ("Queue", "Id")]
+        if lacking := set(key).difference(table.toDF().columns):
+            raise ConfigurationError(
+                f"The Delta table {self._path} has no column {lacking.pop()}, so it is the archive of one "
+                "queue; give the rows of several queues a table of their own."
+            )
+        same = " AND ".join(f"there.{name} = new.{name}" for name in key)
         with _set(self._spark, {_SETTINGS[name]: value for name, value in once.items()}):
             merged = (
-                self._delta.forPath(self._spark, self._path).alias("there")
-                .merge(rows.dropDuplicates(["Id"]).alias("new"), "there.Id = new.Id")
+                table.alias("there")
+                .merge(rows.dropDuplicates(key).alias("new"), same)
                 .whenNotMatchedInsert(values=columns)
                 .withSchemaEvolution()  # a later version may have more columns
                 .execute()

@@ -67,7 +67,7 @@ def check_start(checkpoint: Checkpoint, table: str, known: int | None) -> None:
     """
     if checkpoint.query_id is None and checkpoint.begun is not None:
         raise ConfigurationError(
-            f"The checkpoint {checkpoint.folder} has no file metadata, which names its query, so it is "
+            f"The checkpoint {checkpoint.folder} has no file metadata that names its query, so it is "
             f"not known which of its batches the Delta table {table} has; put the file back, or give a new "
             f"folder: {_NEW_FOLDER}."
         )
@@ -77,6 +77,21 @@ def check_start(checkpoint: Checkpoint, table: str, known: int | None) -> None:
             f"The checkpoint {checkpoint.folder} has gone back: its newest is {newest}, but the Delta table "
             f"{table} has batch {known} of its query and would drop new messages under the numbers that it "
             f"has; give the newest checkpoint, or a new folder: {_NEW_FOLDER}."
+        )
+
+
+def check_kept(found: Recorded, table: str, *, lost: bool) -> None:
+    """Check that the table still has the batch that is the newest in its log.
+
+    :param lost: whether it was put back since, by RESTORE, to a version before the batch. Delta would not
+        write the batch again.
+    :raises ConfigurationError: it lacks the batch.
+    """
+    if lost:
+        raise ConfigurationError(
+            f"Batch {found.batch} is not logged and its messages stay in the queue, because the Delta table "
+            f"{table} was put back to a version without it, and Delta would not write it again; give this "
+            f"stream a new folder: {_NEW_FOLDER}."
         )
 
 

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ATOMIC, SourceOptions
 from sqlqueue_spark.options.fields import option
 from sqlqueue_spark.pipeline.delta.delta_writer import DeltaWriter, Write, append
 from sqlqueue_spark.pipeline.running.configuration import JobOptions
@@ -27,6 +28,21 @@ _UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
 class DeltaOptions(JobOptions):
     path: str = option("Folder of the Delta table (--into).")
     checkpoint: str = option("Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.")
+
+
+def check_mode(source: Mapping[str, str], *others: str) -> SourceOptions:
+    """The options of a source whose messages go into a Delta table.
+
+    :param others: modes that are refused beside the atomic one, which settles what was staged for queues.
+    :raises ConfigurationError: its mode is one of these.
+    """
+    options = SourceOptions.parse(source)
+    if options.transaction_mode in (ATOMIC, *others):
+        raise ConfigurationError(
+            f"The option transactionMode is {options.transaction_mode}, with which the Delta table would "
+            "lack messages or have them twice; leave it out, and each message comes once."
+        )
+    return options
 
 
 def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append) -> StreamingQuery:
@@ -60,6 +76,7 @@ def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaO
 
     :param source: options of the source. Errors as :func:`write_delta`.
     """
+    check_mode(source)
     return write_delta(with_message_columns(read_queue(spark, source)), delta)
 
 

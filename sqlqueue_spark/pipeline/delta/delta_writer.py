@@ -22,6 +22,7 @@ from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.pipeline.delta.checkpoint import (
     Checkpoint,
     Recorded,
+    check_kept,
     check_start,
     check_written,
     mark_in,
@@ -97,14 +98,18 @@ class DeltaWriter:
         """The newest batch that the table has of a query, and its mark; None if the log has lost its commit.
 
         The batch is in the newest commit, unless others have written since.
+
+        :raises ConfigurationError: the table was put back since to a version that lacks it.
         """
         log, snapshot = self._log()
-        folder = log.logPath().toString()
+        folder, oldest = log.logPath().toString(), snapshot.version()
         for version in range(snapshot.version(), -1, -1):
             if (commit := self._files.text(f"{folder}/{version:020}.json")) is None:
                 return None
             if (found := batch_in(commit, query_id)) is not None:
+                check_kept(found, self._path, lost=oldest < version)
                 return found
+            oldest = min(oldest, restored_to(commit, version))
         return None
 
     def _log(self) -> tuple[Any, Any]:
@@ -122,7 +127,7 @@ class DeltaWriter:
         )
         return Checkpoint(
             folder=self._folder,
-            query_id=None if metadata is None else json.loads(metadata)["id"],
+            query_id=json.loads(metadata)["id"] if metadata else None,  # a power loss may leave it empty
             begun=max(begun, default=None),
             done=max(done, default=None),
         )
@@ -161,3 +166,17 @@ def batch_in(commit: str, query_id: str) -> Recorded | None:
         elif line.startswith('{"commitInfo"'):
             said = json.loads(line)["commitInfo"].get("userMetadata")
     return None if batch is None else Recorded(batch, mark_in(said))
+
+
+def restored_to(commit: str, version: int) -> int:
+    """The version of its table that a commit has put back; its own where it has put back none.
+
+    Format: the ``commitInfo`` of Delta's RESTORE. One by a time does not say the version, and counts as -1.
+    """
+    for line in commit.splitlines():
+        if (
+            line.startswith('{"commitInfo"')
+            and (said := json.loads(line)["commitInfo"])["operation"] == "RESTORE"
+        ):
+            return int(said["operationParameters"].get("version") or -1)
+    return version

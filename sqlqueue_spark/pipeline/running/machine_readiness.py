@@ -58,6 +58,13 @@ def check_folder(name: str, path: str) -> None:
         )
 
 
+def check_file(name: str, path: str) -> None:
+    """Refuse a file of this machine that cannot be made; arguments and errors as :func:`check_folder`."""
+    if Path(path).is_dir():
+        raise ConfigurationError(f"{name} is {path!r}, which is a folder; name a file.")
+    check_folder(f"{name} is {path!r}; its folder", str(Path(path).parent))
+
+
 def _files_are_local() -> bool:
     """Whether a path without a scheme surely means a file of this machine."""
     folder, theirs = users_folder(), settings_in(users_folder())

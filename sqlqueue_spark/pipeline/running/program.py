@@ -22,7 +22,7 @@ from sqlqueue_spark.errors import SqlQueueError, why
 from sqlqueue_spark.options.environment import check_url
 from sqlqueue_spark.options.fields import Options, said
 from sqlqueue_spark.pipeline.running.configuration import configuration
-from sqlqueue_spark.pipeline.running.machine_readiness import check_machine
+from sqlqueue_spark.pipeline.running.machine_readiness import check_file, check_machine
 from sqlqueue_spark.pipeline.running.session import session
 from sqlqueue_spark.pipeline.running.spark_defaults import CONF
 
@@ -173,6 +173,9 @@ class Job(click.Command):
             own = sections[self._own]
             folders = {each: path for each in run.folders if (path := said(own, each))}
             check_machine(delta=self._delta, folders=folders)
+            for name in ("stopFile", "doneFile"):
+                if (path := said(sections["source"], name)) is not None:
+                    check_file(f"The option {name}", path)
             run.make_ready(create=create)
             spark = session(run.title, delta=self._delta)
             run.start(spark)
@@ -234,7 +237,7 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
     except KeyboardInterrupt:  # a program of spark-submit has no group of commands that does this
         click.echo(err=True)  # behind the ^C of the terminal
         click.get_current_context().exit(130)
-    except (SqlQueueError, PySparkException, Py4JError) as error:
+    except (SqlQueueError, PySparkException, Py4JError, OSError) as error:
         if debug:
             raise
         failed = click.ClickException(why(error))
