@@ -8,6 +8,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import Progress, queue_tables, untold
@@ -45,7 +46,7 @@ class ErrorQueue:
         :raises QueueError: at the end, if no row of the queue has one of these message ids.
         """
         missing, left = set(ids), self.count
-        for page in QueueLook(self.admin).pages(LOWEST, self.up_to, lambda: left):
+        for page in QueueLook(self.admin).pages(LOWEST, self.up_to, lambda: left):  # noqa: B023 -- as it is then
             left -= len(page.rows)
             self.looked(len(page.rows))
             rows = [*map(self.judged, page.rows)]
@@ -85,6 +86,7 @@ class ErrorQueue:
         :param rate: rows a second, steadily; None is as fast as possible.
         :param stopping: take other rows too that stop ServiceControl.
         :returns: how many rows it has deleted, and how many others held, or have taken meanwhile.
+        :raises TryAgain: some rows were gone although they were locked, so their batch is not committed.
         """
         most = _BATCH_ROWS if rate is None else max(1, min(_BATCH_ROWS, rate // _BATCHES_A_SECOND))
         began, count, held = time.monotonic(), 0, 0
@@ -102,25 +104,19 @@ class ErrorQueue:
                 fail_points.step(fail_points.FAILED_LOCKED)
                 gone = put(locked)
                 fail_points.step(fail_points.FAILED_PUT)
-                self._delete(gone)
+                numbers = RowSet.of(row.row_version for row in gone)
+                if gone and (deleted := self.admin.delete(numbers)) != len(gone):
+                    raise TryAgain(
+                        f"Of {len(gone)} locked rows of {self.admin.name} only {deleted} were there to "
+                        "delete; nothing was done with them. Look for a trigger or a rule on the table, and "
+                        "try again."
+                    )
                 fail_points.step(fail_points.FAILED_DELETED)
             fail_points.step(fail_points.FAILED_COMMITTED)
             count += len(gone)
             held += len(batch) - len(locked)
             progress(len(gone))
         return count, held
-
-    def _delete(self, rows: list[InTransit]) -> None:
-        """Delete rows that this transaction has locked.
-
-        :raises TryAgain: some rows were gone although they were locked; the batch must not be committed.
-        """
-        numbers = RowSet.of(row.row_version for row in rows)
-        if rows and (deleted := self.admin.delete(numbers)) != len(rows):
-            raise TryAgain(
-                f"Of {len(rows)} locked rows of {self.admin.name} only {deleted} were there to delete; "
-                "nothing was done with them. Look for a trigger or a rule on the table, and try again."
-            )
 
 
 @contextlib.contextmanager
@@ -131,7 +127,7 @@ def opened(
     with queue_tables.opened(options, queue) as admin:
         naming = options.naming(admin.connection.dialect)
         with admin.connection.transaction():
-            meant = selection.test(naming, database_facts.now(admin.connection))
+            meant = partial(selection.fits, naming, database_facts.now(admin.connection))
             ends = {"up_to": admin.highest(), "count": admin.count_up_to(HIGHEST)}
         yield ErrorQueue(options=options, admin=admin, meant=meant, looked=looked, **ends)
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.open_connection import Connection, Target, connect
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import ConnectionOptions
@@ -46,9 +46,9 @@ def subscribe(
     :raises ConfigurationError: a name is too long or is not the name of one type.
     """
     topics = _topics(events)
-    with _opened(options, create=create) as (connection, table), connection.transaction():
-        dialect = connection.dialect
-        found = queues.get(connection, queue, options.naming(dialect)).table
+    with _opened(options, create=create) as table, table.connection.transaction():
+        dialect = table.connection.dialect
+        found = queues.get(table.connection, queue, options.naming(dialect)).table
         own = replace(found.table, catalog=found.database)
         address, name = own.full_address(quoted=dialect.quoted_addresses), endpoint or own.table
         table.check()
@@ -70,19 +70,19 @@ def unsubscribe(
     topics = _topics(events)
     naming = options.naming(Target.of(options).dialect)
     own = naming.table(queue)
-    with _opened(options) as (connection, table), connection.transaction():
+    with _opened(options) as table, table.connection.transaction():
         table.check()
         name = endpoint or own.table
         before = _of_endpoint(table, name)
-        here = database(connection)
+        connection, here = table.connection, database(table.connection)
 
         def is_its(address: str) -> bool:
             try:
-                table = naming.table(address)
+                named = naming.table(address)
             except ConfigurationError:
                 return address == queue
-            lies_there = same_database(connection, table.catalog or here, own.catalog or here)
-            return lies_there and replace(table, catalog=own.catalog) == own
+            lies_there = same_database(connection, named.catalog or here, own.catalog or here)
+            return lies_there and replace(named, catalog=own.catalog) == own
 
         ended = [topic for topic in topics if topic in before and is_its(before[topic])]
         table.remove(name, ended)
@@ -100,26 +100,24 @@ def subscriptions(
     Errors as in :func:`subscribe`.
     """
     wanted = None if event is None else _topic(event)
-    with _opened(options, create=create) as (connection, table), connection.transaction():
+    with _opened(options, create=create) as table, table.connection.transaction():
         table.check()
         return [each for each in table.all() if wanted in (None, each.topic)]
 
 
 def create(options: ConnectionOptions) -> Created:
     """Create the table of subscriptions in the default schema, unless it exists."""
-    with _opened(options) as (_, subscribed):
-        return ddl.create(subscribed)
+    with _opened(options) as table:
+        return ddl.create(table)
 
 
 @contextmanager
-def _opened(
-    options: ConnectionOptions, *, create: bool = False
-) -> Iterator[tuple[Connection, SubscriptionTable]]:
+def _opened(options: ConnectionOptions, *, create: bool = False) -> Iterator[SubscriptionTable]:
     with connect(Target.of(options)) as connection:
         table = SubscriptionTable(connection, table_of(options.naming(connection.dialect).default_schema))
         if create:
             ddl.create_if_missing(table)
-        yield connection, table
+        yield table
 
 
 def _of_endpoint(table: SubscriptionTable, endpoint: str) -> dict[str, str]:

@@ -24,11 +24,6 @@ from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import InTransit
 from sqlqueue_spark.tables.refused_messages import Why, refused
 
-_UNKNOWN = (
-    "They say in no header NServiceBus.FailedQ for which queue they have failed; name one with --to QUEUE, "
-    "or look at them with: sqlqueue errors list."
-)
-
 
 @dataclass(kw_only=True)
 class Retried:
@@ -155,7 +150,10 @@ def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) 
     :raises SqlQueueError: there is none, it cannot be reached, or it is the error queue itself.
     """
     if address is None:
-        raise QueueError(_UNKNOWN)
+        raise QueueError(
+            "They say in no header NServiceBus.FailedQ for which queue they have failed; name one with --to "
+            "QUEUE, or look at them with: sqlqueue errors list."
+        )
     connection, own = error_queue.admin.connection, error_queue.admin.table
     table = error_queue.options.naming(connection.dialect).table(address)
     find = queue_shape.find_queue if chosen else queue_table.find  # else `allowed` looks at its shape

@@ -32,6 +32,8 @@ _CHUNK_BYTES = 8 << 20
 _CHECKED_LINES = 1_000
 #: Width of the columns CorrelationId and ReplyToAddress, in characters.
 _COLUMN_LETTERS = 255
+#: Of a message at which .NET endpoints stop until its row is deleted.
+_STOPS = "{}, at which .NET endpoints stop; {}, or have it sent all the same with --stopping"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +146,10 @@ def _acceptance(admin: QueueAdmin, *, stopping: bool) -> Callable[[StoredMessage
         if message.body is None and not nullable.get("body"):
             raise NoMessage("it has no body (NULL), and the table takes no such row")
         if dialect.null_body_stops and not stopping:
-            _check_goes_on(message)
+            if message.body is None:
+                raise NoMessage(_STOPS.format("it has no body (NULL)", "make it an empty one"))
+            if (message.headers or "").strip() == "null":
+                raise NoMessage(_STOPS.format("its headers are the JSON null", "make them {}"))
         for name, text in (("correlationId", message.correlation_id), ("replyToAddress", message.reply_to)):
             if name.lower() in nullable and text is not None and len(text) > _COLUMN_LETTERS:
                 raise NoMessage(
@@ -155,19 +160,6 @@ def _acceptance(admin: QueueAdmin, *, stopping: bool) -> Callable[[StoredMessage
         return message
 
     return accepted
-
-
-def _check_goes_on(message: StoredMessage) -> None:
-    """Refuse a message at which .NET endpoints stop until its row is deleted."""
-    if message.body is None:
-        found, remedy = "it has no body (NULL)", "make it an empty one"
-    elif (message.headers or "").strip() == "null":
-        found, remedy = "its headers are the JSON null", "make them {}"
-    else:
-        return
-    raise NoMessage(
-        f"{found}, at which .NET endpoints stop; {remedy}, or have it sent all the same with --stopping"
-    )
 
 
 @contextmanager

@@ -34,7 +34,6 @@ _SPANS = {
     "first_given_up_in": "first_given_up_in_seconds",
 }
 
-#: Returns a value as one line.
 as_json = to_line
 
 

@@ -90,10 +90,6 @@ def confirmed(question: str, answer: str, otherwise: str) -> None:
         raise click.ClickException(plain(f"That is not {answer!r}, so {otherwise}."))
 
 
-def _names(value: str) -> list[str]:
-    return [name.strip() for name in value.split(",") if name.strip()]
-
-
 def together(*parts: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Combine several arguments and options into one decorator. The help lists them in this order."""
     return lambda command: functools.reduce(lambda made, part: part(made), reversed(parts), command)
@@ -155,7 +151,7 @@ also_created = together(
     ),
     option(
         "--with NAME,…",
-        _names,
+        lambda value: [name.strip() for name in value.split(",") if name.strip()],
         "Also create these queues, for example error,audit.",
         name="companions",
         default="",

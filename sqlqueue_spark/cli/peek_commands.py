@@ -17,7 +17,6 @@ from sqlqueue_spark.plain_text import is_terminal
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, portions
 from sqlqueue_spark.tables.queue_admin import Message
 
-#: How messages are shown.
 _TABLE, _JSON, _BODIES = "table", "json", "bodies"
 #: Default number of messages to show, and of rows to read for them.
 _SHOWN, _SCANNED = 10, 100_000

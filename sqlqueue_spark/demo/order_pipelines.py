@@ -25,7 +25,6 @@ def accept(message: ReceivedMessage) -> Send:
 
 
 def main(folder: Path, shop: str, billing: str) -> None:
-    """Run until the standard input is closed."""
     spark = session("demo", delta=False, settings={"spark.master": "local[4]", "spark.ui.enabled": "false"})
     stopping = threading.Event()
 

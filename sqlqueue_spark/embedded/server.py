@@ -11,18 +11,20 @@ import os
 import re
 import secrets
 import shlex
+import signal
 import socket
+import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
 from sqlqueue_spark.embedded.data_folder import DataFolder, check_way, make_way
-from sqlqueue_spark.embedded.end_with_program import EndWithProgram
 from sqlqueue_spark.embedded.login import RULES, SUPERUSER, verifier
-from sqlqueue_spark.embedded.programs import binary, locale, one_at_a_time, run
+from sqlqueue_spark.embedded.programs import as_child, binary, locale, one_at_a_time, run
 from sqlqueue_spark.embedded.server_processes import servers_on
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.own_file import OwnFile
@@ -31,6 +33,9 @@ _PATIENCE = 60  # seconds
 _PAUSE = 0.1  # seconds
 #: A server that runs one statement and needs no login.
 _ALONE = ("--single", "-c", "exit_on_error=on", "-c", "log_min_error_statement=panic", "-D")
+#: For a shell: waits until its input is closed, and stops the server. Its arguments are the program and the
+#: data directory.
+_STOP_AT_LAST = 'cat >/dev/null; exec "$0" stop -s -D "$1" -m fast'
 
 
 class EmbeddedServer:
@@ -65,7 +70,7 @@ class EmbeddedServer:
         self._password_file = OwnFile(self._beside("password"))
         self._password: str | None = None
         self._started_by: int | None = None  # our process id, once the server is ours to stop
-        self._end = EndWithProgram(self.data_directory)
+        self._shell: subprocess.Popen[bytes] | None = None  # stops the server at the end of this process
 
     def start(self) -> bool:
         """Return, once the server accepts connections, whether it had to be started. May be called again.
@@ -90,9 +95,7 @@ class EmbeddedServer:
             if self._keeps_url and self._kept_port() != self.port:
                 self._port_file.write(str(self.port))
             if running is None and not self.keep_running:
-                self._started_by = os.getpid()
-                self._end.begin()
-                atexit.register(self._stop_if_ours)
+                self._end_with_this_process()
         return running is None
 
     def stop(self, *, immediate: bool = False) -> bool:
@@ -160,10 +163,28 @@ class EmbeddedServer:
         if self._started_by == os.getpid():  # a fork of this process inherits the object, not the server
             self.stop()
 
+    def _end_with_this_process(self) -> None:
+        """Let a shell stop the server when our end of its input closes; even kill -9 closes that."""
+        self._let_go()  # of the shell of a server that died
+        self._started_by = os.getpid()
+        self._shell = subprocess.Popen(
+            ["sh", "-c", _STOP_AT_LAST, binary("pg_ctl"), self.data_directory],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            **as_child(),
+        )
+        atexit.register(self._stop_if_ours)
+
     def _let_go(self) -> None:
         """End no server with this process."""
         atexit.unregister(self._stop_if_ours)
-        self._end.call_off()
+        if self._shell is not None:
+            # At the end of the block its input is closed, and it is awaited.
+            with self._shell, suppress(ProcessLookupError):
+                os.killpg(self._shell.pid, signal.SIGKILL)
+            self._shell = None
         self._started_by = None
 
     def _beside(self, suffix: str) -> Path:

@@ -27,16 +27,8 @@ _LOOK_SECONDS = 0.2
 #: Whether a step of ours is just being repeated.
 _RETRYING = ContextVar("retrying", default=False)
 
-
-def _of_others(_: logging.LogRecord) -> bool:
-    """Whether a record of stamina is about a step of another package.
-
-    Of our steps it would warn at each pause, several times a second and without a reason.
-    """
-    return not _RETRYING.get()
-
-
-logging.getLogger("stamina").addFilter(_of_others)
+# Of our steps stamina would warn at each pause, several times a second and without a reason.
+logging.getLogger("stamina").addFilter(lambda _: not _RETRYING.get())
 
 
 class Retry:

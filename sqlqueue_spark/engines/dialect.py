@@ -1,7 +1,7 @@
 """What the dialect of a full engine adds to :class:`Database`: how values are bound, what errors mean."""
 
 import itertools
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ ClaimedColumns = tuple[Sequence[int], Sequence[bool], Sequence[int], Sequence[in
 Load = Mapping[str, object] | Sequence[bytes | memoryview]
 
 
-class Dialect(Database):
+class Dialect(Database, ABC):
     """One full engine: it keeps queues, and not only outboxes."""
 
     default_schema: ClassVar[str]

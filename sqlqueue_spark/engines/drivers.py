@@ -108,7 +108,6 @@ def remedy(engine: Dialect, error: ImportError) -> str:
     return f"{why}; install it with: {pip_install(engine.extra)}."
 
 
-#: What each engine needs.
 NEEDED_DRIVERS: Mapping[Dialect, Sequence[NeededDriver]] = {
     POSTGRESQL: (NeededDriver("psycopg", lambda _: psycopg()), NeededDriver("adbc", lambda _: adbc())),
     SQLSERVER: (

@@ -11,18 +11,7 @@ from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.drivers import remedy
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady
 
-__all__ = [
-    "MOST_WAITING",
-    "Connected",
-    "Connection",
-    "Reader",
-    "Target",
-    "confined",
-    "connect",
-    "local_access",
-    "one_each",
-    "open_reader",
-]
+__all__ = ["Connection", "Reader", "Target"]  # beside what is defined here
 
 #: How long a worker waits for a lock to read a row of a claim. A statement that alters the table waits for
 #: the claim, the worker waits behind it, and the claim waits for the worker. No server sees that circle, and

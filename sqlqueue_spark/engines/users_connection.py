@@ -41,7 +41,9 @@ class UsersConnection:
                 f"A connection of the package {package!r} does not tell what database it leads to; say it "
                 f"with engine=, one of {', '.join(OUTBOX_DATABASES)}."
             )
-        if _commits_by_itself(raw):
+        ask = getattr(raw, "get_autocommit", None)  # a method of PyMySQL and MySQLdb, else an attribute
+        by_itself = ask() if callable(ask) else getattr(raw, "autocommit", False) is True
+        if by_itself:
             raise ConfigurationError(
                 "The connection is in autocommit mode, so that ids and rows would not be committed together "
                 "and exactly once would be lost; turn autocommit off, and commit when the rows are written."
@@ -77,7 +79,9 @@ class UsersConnection:
     @contextlib.contextmanager
     def _run(self, statement: Statement, parameters: Parameters) -> Iterator[Any]:
         text, values = statement.bound(self._paramstyle, parameters)
-        with contextlib.closing(self._cursor()) as cursor:
+        # The user may have chosen another kind of rows; a scalar row would be taken for a tuple.
+        rows = {"row_factory": sys.modules["psycopg.rows"].tuple_row} if self._package == "psycopg" else {}
+        with contextlib.closing(self._raw.cursor(**rows)) as cursor:
             if isinstance(values, Mapping):
                 # Oracle: a parameter that is bound as plain text ends at 4,000 bytes.
                 if clobs := {name: clob for name, each in values.items() if (clob := self._clob(each))}:
@@ -86,12 +90,6 @@ class UsersConnection:
                 cursor.setinputsizes(sizes)
             cursor.execute(text, values)
             yield cursor
-
-    def _cursor(self) -> Any:
-        if self._package == "psycopg":
-            # The user may have chosen another kind of rows; a scalar row would be taken for a tuple.
-            return self._raw.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row)
-        return self._raw.cursor()
 
     def _nvarchar(self, parameter: object) -> tuple[int, int, int] | None:
         """The type to bind a long text as; None where the driver may choose.
@@ -111,14 +109,5 @@ class UsersConnection:
 
 def _driver(package: str) -> ModuleType | None:
     """The imported module of a driver that holds its ``paramstyle``; None where there is none."""
-    for name in (package, f"{package}.connector"):
-        module = sys.modules.get(name)
-        if hasattr(module, "paramstyle"):
-            return module
-    return None
-
-
-def _commits_by_itself(raw: Any) -> bool:
-    """Whether the connection is in autocommit mode: a method of PyMySQL and MySQLdb, else an attribute."""
-    ask = getattr(raw, "get_autocommit", None)
-    return bool(ask()) if callable(ask) else getattr(raw, "autocommit", False) is True
+    modules = map(sys.modules.get, (package, f"{package}.connector"))
+    return next((each for each in modules if hasattr(each, "paramstyle")), None)

@@ -1,6 +1,5 @@
 """A row of an error queue, as its headers tell it, and the choice of some of these rows."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
@@ -107,22 +106,18 @@ class Selection:
     message_ids: frozenset[str] = frozenset()
     stopping: bool = False
 
-    def test(self, naming: Naming, now: datetime) -> Callable[[ErrorRow], bool]:
-        """What tells of a row whether it is meant.
+    def fits(self, naming: Naming, now: datetime, row: ErrorRow) -> bool:
+        """Whether a row is meant.
 
         :param now: by the database's clock.
         """
-
-        def fits(row: ErrorRow) -> bool:
-            return (
-                (not self.message_ids or row.message_id in self.message_ids)
-                and (not self.stopping or row.stops)
-                and (self.exception_type is None or _is_type(row.exception_type, self.exception_type))
-                and (self.failed_queue is None or is_same_queue(naming, row.failed_queue, self.failed_queue))
-                and self._is_of_age(row.time_of_failure, now)
-            )
-
-        return fits
+        return (
+            (not self.message_ids or row.message_id in self.message_ids)
+            and (not self.stopping or row.stops)
+            and (self.exception_type is None or _is_type(row.exception_type, self.exception_type))
+            and (self.failed_queue is None or is_same_queue(naming, row.failed_queue, self.failed_queue))
+            and self._is_of_age(row.time_of_failure, now)
+        )
 
     def _is_of_age(self, time: datetime | None, now: datetime) -> bool:
         older, newer = self.older_than, self.newer_than

@@ -36,14 +36,7 @@ STORED = "sqlqueue.Stored"
 
 #: The headers of one hop. They are for the receiver of the message: a message that is passed on loses them.
 ONE_HOP = frozenset({
-    FORWARD_DESTINATION,
-    RETRIES,
-    RETRIES_TIMESTAMP,
-    STORED_FOR,
-    STORED_EVENT,
-    WAITS_FOR,
-    GIVE_UP_AT,
-    ORIGIN,
+    FORWARD_DESTINATION, RETRIES, RETRIES_TIMESTAMP, STORED_FOR, STORED_EVENT, WAITS_FOR, GIVE_UP_AT, ORIGIN,
     STORED,
 })  # fmt: skip
 

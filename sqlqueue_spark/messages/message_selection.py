@@ -31,11 +31,9 @@ class MessageSelection:
         if not self:
             return True
         read = parse_headers(headers) or {}
+        ids = (row_id, row_id.upper(), read.get(MESSAGE_ID) or row_id)
         return (
-            (
-                not self.ids
-                or not self.ids.isdisjoint((row_id, row_id.upper(), read.get(MESSAGE_ID) or row_id))
-            )
+            (not self.ids or not self.ids.isdisjoint(ids))
             and (not self.types or self._has_type(read))
             and all(name in read and value in (None, read[name]) for name, value in self.headers)
         )

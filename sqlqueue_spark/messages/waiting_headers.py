@@ -61,8 +61,7 @@ def waiting_headers(
     :param origin: the value of the header of the origin, and ``queue`` the full address of the queue.
     :param latest: when it is given up if it has not waited before, or its time is over and it waits on.
     """
-    known = (parse_headers(text) or {}).get(GIVE_UP_AT)
-    told = parse_time(known)
+    told = given_up_at(text)
     end = told if told is not None and now < told <= latest else latest  # we never write a later one
     added = {GIVE_UP_AT: format_time(end), ORIGIN: origin, WAITS_FOR: database, FORWARD_DESTINATION: queue}
     return changed_headers(text, [DELIVER_AT], added, row_id=row_id), end

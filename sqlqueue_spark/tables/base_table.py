@@ -21,7 +21,6 @@ class BaseTable:
     called_after: ClassVar[str] = "name"
     word: ClassVar[str]
     doing: ClassVar[str] = ""
-    #: The statements that create it.
     creating: ClassVar[Sequence[str]]
     #: What they call its index, and what the index's name adds to the table's.
     index: ClassVar[tuple[str, str]] = ("index", "")

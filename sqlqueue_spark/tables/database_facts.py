@@ -72,7 +72,6 @@ def open_transactions(connection: Connection, seconds: int) -> list[OpenTransact
 
 
 def schema_exists(connection: Connection, table: Table, database: str) -> bool:
-    """Whether the schema of this table is there."""
     dialect = connection.dialect
     statement = dialect.render("schema", catalog=dialect.quote(table.catalog or database))
     return bool(

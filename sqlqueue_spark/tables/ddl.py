@@ -60,26 +60,20 @@ CLASSIC, HEAP = "classic", "heap"
 SHAPES = {CLASSIC: _Queue, HEAP: _Heap}
 
 
-def of_shape(dialect: Dialect, shape: str) -> type[BaseTable]:
-    """What creates a queue table.
+def wanted(
+    dialect: Dialect, naming: Naming, queues: Sequence[str], beside: Beside, shape: str = CLASSIC
+) -> list[tuple[type[BaseTable], Table]]:
+    """The tables that are wanted, each with its kind.
 
     :param shape: one of :data:`SHAPES`.
-    :raises ConfigurationError: the engine does not know this shape.
+    :raises ConfigurationError: the engine does not know this shape, or a name is too long.
     """
-    kind = SHAPES[shape]
-    if not any(map(dialect.statement, kind.creating)):
+    queue = SHAPES[shape]
+    if not any(map(dialect.statement, queue.creating)):
         raise ConfigurationError(
             f"A queue table on {dialect.title} has only one shape, which is not {shape!r}; leave the shape "
             "out."
         )
-    return kind
-
-
-def wanted(
-    dialect: Dialect, naming: Naming, queues: Sequence[str], beside: Beside, shape: str = CLASSIC
-) -> list[tuple[type[BaseTable], Table]]:
-    """The tables that are wanted, each with its kind. Errors as :func:`of_shape` and :func:`check_name`."""
-    queue = of_shape(dialect, shape)
     named = naming.tables(queues, beside.get("instances", ()), beside.get("companions", ()))
     tables: list[tuple[type[BaseTable], Table]] = [(queue, table) for table in named]
     if (stream := beside.get("stream")) is not None:

@@ -25,8 +25,6 @@ _INSERTED = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
 
 
 class Inserter:
-    """Inserts messages into one table."""
-
     def __init__(self, connection: Connection, table: QueueTable) -> None:
         dialect = connection.dialect
         self._connection = connection
@@ -47,7 +45,11 @@ class Inserter:
         column does not take every letter, headers that are JSON name letters beyond ASCII by escapes.
         """
         if _takes_few_letters(self._connection, self._table):
-            messages = _in_ascii(messages)
+            headers = [
+                text if text is None or parse_headers(text) is None else ascii_json(text)
+                for text in messages["headers"].to_pylist()
+            ]
+            messages = replaced(messages, headers=pa.array(headers, pa.string()))
         return self._load(messages)
 
     def _load(self, messages: "pa.RecordBatch") -> int:
@@ -90,14 +92,6 @@ def _takes_few_letters(connection: Connection, table: QueueTable) -> bool:
 def in_code_page(table: QueueTable) -> bool:
     """Whether the headers' column takes only the letters of one code page."""
     return any(name.lower() == "headers" and type_.startswith("varchar") for name, type_, *_ in table.columns)
-
-
-def _in_ascii(messages: "pa.RecordBatch") -> "pa.RecordBatch":
-    headers = [
-        text if text is None or parse_headers(text) is None else ascii_json(text)
-        for text in messages["headers"].to_pylist()
-    ]
-    return replaced(messages, headers=pa.array(headers, pa.string()))
 
 
 def moved(rows: Sequence[InTransit]) -> "pa.RecordBatch":

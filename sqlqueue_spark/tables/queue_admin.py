@@ -141,8 +141,7 @@ class QueueAdmin(Queue):
     @cached_property
     def settings(self) -> list[tuple[str, str]]:
         """How the table is set up, as far as it matters to a queue: names and values."""
-        rows = self._execute("settings")
-        return [(name, value) for name, value in rows]
+        return [(name, value) for name, value in self._execute("settings")]
 
     def stopping_row(self) -> StoppingRow | None:
         """The first row that stops .NET endpoints; None where the head of the queue has none."""

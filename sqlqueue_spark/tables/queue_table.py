@@ -33,7 +33,6 @@ class QueueTable:
     object_id: int
     #: Changes when the table is dropped and created again, not when it is truncated or rewritten.
     identity: str
-    #: The database the table lies in.
     database: str
     #: In their order.
     columns: tuple[Column, ...]

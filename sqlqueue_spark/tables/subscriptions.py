@@ -34,7 +34,6 @@ class Subscription(NamedTuple):
 
 
 def table_of(schema: str) -> Table:
-    """The table of subscriptions of a schema."""
     return Table(table=NAME, schema=schema)
 
 

@@ -392,14 +392,16 @@ def test_what_fails_again_meanwhile_is_not_put_back_without_end_whatever_number_
 ):
     orders = postgresql.create_queue()
     error.execute(
-        "INSERT INTO {table} (id, headers, body, seq) VALUES (gen_random_uuid(), '{{}}', 'x', 9000000000000000000)"
+        "INSERT INTO {table} (id, headers, body, seq) "
+        "VALUES (gen_random_uuid(), '{{}}', 'x', 9000000000000000000)"
     )
     fail(error, range(600), full(postgresql))
-    again = itertools.count(1000)
+    firsts = itertools.count(1000, 1000)
 
     def fails_again(step):
         if step == fail_points.FAILED_COMMITTED:
-            fail(error, itertools.islice(again, orders.count()), full(postgresql))
+            first = next(firsts)
+            fail(error, range(first, first + orders.count()), full(postgresql))
             orders.execute("DELETE FROM {table}")
 
     monkeypatch.setattr(fail_points, "step", fails_again)

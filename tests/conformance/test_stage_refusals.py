@@ -166,7 +166,7 @@ def test_a_locked_destination_refuses_nothing(postgresql):
 
 @pytest.fixture
 def delayed(engine):
-    """The table in which the messages of Sales wait, and two messages staged for it; it is dropped meanwhile."""
+    """The table in which the messages of Sales wait; it is dropped after two were staged for it."""
     table = DelayedRows(engine, "Sales").create()
 
     @contextlib.contextmanager

@@ -86,7 +86,10 @@ def test_the_tests_of_a_server_that_is_given_can_be_collected():
     ],
 )
 def test_the_variants_of_a_test_stand_in_several_tiers(one, wanted):
-    """The first in that of the folder, one in the next, and the others in the highest; none below ``all`` upon the core."""
+    """The first in that of the folder, one in the next, and the others in the highest.
+
+    None stands below ``all`` where it is upon the core.
+    """
     options = ("--collect-only", "-q", "-p", "no:cacheprovider", "--tier")
     done = {
         tier: subprocess.run(

@@ -380,8 +380,8 @@ def test_an_archive_of_one_queue_takes_no_rows_of_several(archive_of):
     with pytest.raises(StreamingQueryException) as refused:
         archive_of.take("another")
     assert why(refused.value) == (
-        f"The Delta table {archive_of.path} has no column Queue, so it is the archive of one queue; give the rows of "
-        "several queues a table of their own."
+        f"The Delta table {archive_of.path} has no column Queue, so it is the archive of one queue; give the "
+        "rows of several queues a table of their own."
     )
     assert archive_of.queue.count() == 1
 

@@ -147,19 +147,18 @@ def test_a_table_that_is_put_back_while_a_batch_is_begun_loses_none(drain, monke
             drain.run()
     eventually(lambda: free(drain.queue) == 10)
     table = DeltaTable.forPath(drain.spark, str(drain.folder / "delta"))
-    version = table.history(1).first().version
+    [newest] = table.history(1).collect()
     if not lost:
-        drain.spark.createDataFrame([], table.toDF().schema).write.format("delta").mode("append").save(
-            str(drain.folder / "delta")
-        )
-    table.restoreToVersion(version - lost)
+        nothing = drain.spark.createDataFrame([], table.toDF().schema)
+        nothing.write.format("delta").mode("append").save(str(drain.folder / "delta"))
+    table.restoreToVersion(newest.version - lost)
     if lost:
         with pytest.raises(StreamingQueryException) as refused:
             drain.run()
         assert why(refused.value) == (
             "Batch 1 is not logged and its messages stay in the queue, because the Delta table "
-            f"{drain.folder / 'delta'} was put back to a version without it, and Delta would not write it again; give "
-            f"this stream a new folder: {AGAIN}."
+            f"{drain.folder / 'delta'} was put back to a version without it, and Delta would not write it "
+            f"again; give this stream a new folder: {AGAIN}."
         )
         assert drain.queue.count() == 10
     drain.run("new" if lost else "checkpoint")

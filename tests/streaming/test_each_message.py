@@ -128,10 +128,10 @@ def test_bytes_that_are_no_text_stop_no_batch_that_reads_bodies_as_text(spark, p
     for number, sent in enumerate([b"a", b"\xff", b"\xfe"]):
         text = TEXT.replace("{id}", message_id(number))
         orders.insert_row(id=row_id(number), headers=text, body=sent)
-    text = F.col("Body").cast("string")
-    messages = stream(spark, postgresql, orders).withColumn("CorrelationId", text)
+    as_text = F.col("Body").cast("string")
+    messages = stream(spark, postgresql, orders).withColumn("CorrelationId", as_text)
     handled = messages.transform(each_message(lambda message: Reply("T", message.body), queue="orders"))
-    told = F.struct(F.lit("shop.Error").alias("ExceptionType"), text.alias("Message"))
+    told = F.struct(F.lit("shop.Error").alias("ExceptionType"), as_text.alias("Message"))
     failing = handled.withColumn("Failure", F.when(F.col("Body") == F.lit(b"\xfe"), told))
     given = {"url": postgresql.url, "errorQueue": "error", **MODES["receiveOnly"]}
     drain(to_each(failing, tmp_path, SqlQueueSink(options=given)))

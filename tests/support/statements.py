@@ -454,8 +454,8 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         True,
     ),
     "create_lock": (lambda c: ddl.lock_creation(c, TABLE), [], None),
-    "create": (lambda c: ddl.of_shape(SQLSERVER, "classic")(c, TABLE).create(), [], None),
-    "create_heap": (lambda c: ddl.of_shape(SQLSERVER, "heap")(c, TABLE).create(), [], None),
+    "create": (lambda c: ddl.SHAPES["classic"](c, TABLE).create(), [], None),
+    "create_heap": (lambda c: ddl.SHAPES["heap"](c, TABLE).create(), [], None),
     "outbox_exists": (
         lambda c: outbox(c).exists(),
         [Answer("sys.tables", "wb", [["Sales_OutboxData", True]])],

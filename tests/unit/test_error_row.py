@@ -92,13 +92,13 @@ def test_acknowledgements_and_control_messages_are_no_failures():
     ],
 )
 def test_all_that_is_said_must_fit(means, fits):
-    assert Selection(**means).test(POSTGRESQL, NOW)(row()) is fits
+    assert Selection(**means).fits(POSTGRESQL, NOW, row()) is fits
 
 
 def test_what_is_not_told_fits_nothing_that_is_said():
     for means in ({"exception_type": "X"}, {"failed_queue": "orders"}, {"older_than": timedelta(0)}):
-        assert not Selection(**means).test(POSTGRESQL, NOW)(row("no JSON"))
-    assert Selection(stopping=True).test(POSTGRESQL, NOW)(row("no JSON"))
+        assert not Selection(**means).fits(POSTGRESQL, NOW, row("no JSON"))
+    assert Selection(stopping=True).fits(POSTGRESQL, NOW, row("no JSON"))
 
 
 @pytest.mark.parametrize(

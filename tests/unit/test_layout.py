@@ -164,7 +164,6 @@ _TOUCHED = {
         ),
         *("unlink", "write_text"),
     ],
-    "end_with_program": [],
     "login": [],
     "programs": ["exists", "fdopen", "open", "opened"],
     "server": ["OwnFile", "read_text"],

@@ -44,6 +44,7 @@ def answers(*, there=True, found=FAILED, indexes=INDEXED):
         Answer("FROM [other].sys.tables", "wwiwb", [["dbo", "billing", 88, NOW, 0]] if there else []),
         Answer("DB_ID", "wbw", [["shop", 0, "other"]]),
         Answer("MAX(RowVersion)", "i", [[9]]),
+        Answer("COUNT_BIG(*)", "i", [[1]]),
         Answer("AS body_bytes", "iwbwi", [[5, ID, 0, found, 4]]),
         Answer("UPDLOCK, READPAST", "iwwwtwx", [row]),
         Answer("XACT_STATE", "i", [[1]]),

@@ -16,4 +16,4 @@ class MySql(Database):
         return "`" + name.replace("`", "``") + "`"
 
     def literal(self, text: str) -> str:
-        return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+        return super().literal(text.replace("\\", "\\\\"))

@@ -24,10 +24,7 @@ class Oracle(Database):
             raise ConfigurationError(
                 f"{name!r} holds a quotation mark, which no name may on {self.title}; leave it out."
             )
-        return f'"{name}"'
-
-    def literal(self, text: str) -> str:
-        return "'" + text.replace("'", "''") + "'"
+        return super().quote(name)
 
     def outbox_table(self, endpoint: str, schema: str | None = None) -> Table:
         if not endpoint.isascii():

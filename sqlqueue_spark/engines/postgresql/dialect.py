@@ -131,9 +131,6 @@ class PostgreSQL(Dialect):
     def speaks(self, url: str) -> bool:
         return url.startswith(("postgresql://", "postgres://"))
 
-    def quote(self, name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
-
     def claimed(self, rows: Sequence[tuple[Any, ...]]) -> ClaimedColumns | None:
         row_versions, expired, sizes, in_transit = rows[0]
         return (row_versions, expired, sizes, in_transit or ()) if row_versions else None
@@ -152,8 +149,8 @@ class PostgreSQL(Dialect):
     def bind_columns(self, messages: pa.RecordBatch) -> Parameters:
         ids = [uuid_text(each) for each in messages["id"].to_pylist()]
         expires = [each and each.replace(tzinfo=None) for each in messages["expires"].to_pylist()]
-        texts = {name: messages[name].to_pylist() for name in ("headers", "body")}
-        return {"ids": ids, "expires": expires, "headers": texts["headers"], "bodies": texts["body"]}
+        headers, bodies = (messages[name].to_pylist() for name in ("headers", "body"))
+        return {"ids": ids, "expires": expires, "headers": headers, "bodies": bodies}
 
     def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[int, Load]:
         parts: list[bytes | memoryview] = [_COPY_HEADER]
@@ -171,7 +168,7 @@ class PostgreSQL(Dialect):
         return _array(texts)
 
     def literal(self, text: str) -> str:
-        quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
+        quoted = super().literal(text.replace("\\", "\\\\"))
         return "E" + quoted if "\\" in text else quoted
 
     def kind(self, error: DriverError) -> Kind:

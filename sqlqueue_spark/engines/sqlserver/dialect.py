@@ -149,7 +149,7 @@ class SqlServer(Dialect):
         return _json(list(texts))
 
     def literal(self, text: str) -> str:
-        return "N'" + text.replace("'", "''") + "'"
+        return "N" + super().literal(text)
 
     def kind(self, error: DriverError) -> Kind:
         if error.number == _NO_OBJECT and "OPENJSON" in error.message:

@@ -199,14 +199,10 @@ def _parts_of_url(url: str) -> Iterable[tuple[str, str]]:
         if value is not None:
             yield name, unquote(value)
     for given, value in parse_qsl(parts.query, keep_blank_values=True):
-        yield _keyword(given), value
-
-
-def _keyword(given: str) -> str:
-    word = given.lower().replace("_", "").replace(" ", "")
-    if word not in _KEYWORDS:
-        hint = did_you_mean(word, _KEYWORDS, f"it may say {', '.join(sorted(_KEYWORDS))}.")
-        raise ConfigurationError(
-            f"The url says {given!r} after its question mark, which no driver understands; {hint}"
-        )
-    return _KEYWORDS[word]
+        word = given.lower().replace("_", "").replace(" ", "")
+        if word not in _KEYWORDS:
+            hint = did_you_mean(word, _KEYWORDS, f"it may say {', '.join(sorted(_KEYWORDS))}.")
+            raise ConfigurationError(
+                f"The url says {given!r} after its question mark, which no driver understands; {hint}"
+            )
+        yield _KEYWORDS[word], value

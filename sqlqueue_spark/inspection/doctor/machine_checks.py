@@ -74,7 +74,9 @@ def spark() -> str:
     if (found := _installed()) is None:
         raise Wrong(f"Spark is not installed; install it with: {pip_install('spark')}.")
     name, version = found
-    tested = _tested()
+    # The version that this package's metadata pins; None if the package is not installed.
+    pins = (re.match(r"pyspark\s*==\s*([\w.]+)", each) for each in requirements("spark"))
+    tested = next((pin[1] for pin in pins if pin), None)
     if tested is None or version == tested:
         return f"{name} {version}" + (", as tested" if tested else "")
     runtime = os.environ.get("DATABRICKS_RUNTIME_VERSION")  # its Spark has more than its version says
@@ -161,12 +163,6 @@ def _installed() -> tuple[str, str] | None:
         with suppress(importlib.metadata.PackageNotFoundError):
             return name, importlib.metadata.version(name)
     return None
-
-
-def _tested() -> str | None:
-    """Return the version of Spark that this package's metadata pins; None if the package is not installed."""
-    pins = (re.match(r"pyspark\s*==\s*([\w.]+)", each) for each in requirements("spark"))
-    return next((pin[1] for pin in pins if pin), None)
 
 
 def _release(version: str) -> list[int]:

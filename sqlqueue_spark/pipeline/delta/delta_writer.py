@@ -54,7 +54,8 @@ class DeltaWriter:
         self._write_into = write
         self._path = table
         self._folder = checkpoint
-        self._files = _Files(spark)
+        self._jvm: Any = spark._jvm  # noqa: SLF001 -- the way to Delta's log, and to Hadoop's file systems
+        self._conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 -- likewise
         self._before = self._checkpoint()
         self._query_id = self._before.query_id
         check_start(self._before, table, self._newest())
@@ -67,7 +68,7 @@ class DeltaWriter:
         self._query_id = self._query_id or self._checkpoint().query_id  # Spark may have made it since
         assert self._query_id is not None, "a query that runs has an id"
         # A digest of what ``offsets`` says of the batch; it never changes.
-        said = self._files.text(f"{self._folder}/offsets/{batch_id}")
+        said = self._text(f"{self._folder}/offsets/{batch_id}")
         assert said is not None, "Spark logs a batch before it begins"
         own = Recorded(batch_id, hashlib.sha256(said.encode()).hexdigest())
         data = marked(own.mark or "", self._spark.conf.get(_USER_METADATA, None))
@@ -104,7 +105,7 @@ class DeltaWriter:
         log, snapshot = self._log()
         folder, oldest = log.logPath().toString(), snapshot.version()
         for version in range(snapshot.version(), -1, -1):
-            if (commit := self._files.text(f"{folder}/{version:020}.json")) is None:
+            if (commit := self._text(f"{folder}/{version:020}.json")) is None:
                 return None
             if (found := batch_in(commit, query_id)) is not None:
                 check_kept(found, self._path, lost=oldest < version)
@@ -113,16 +114,15 @@ class DeltaWriter:
         return None
 
     def _log(self) -> tuple[Any, Any]:
-        jvm: Any = self._spark._jvm  # noqa: SLF001 -- the way to Delta's log
-        delta_log = jvm.org.apache.spark.sql.delta.DeltaLog
+        delta_log = self._jvm.org.apache.spark.sql.delta.DeltaLog
         both = delta_log.forTableWithSnapshot(self._spark._jsparkSession, self._path)  # noqa: SLF001
         return both.productElement(0), both.productElement(1)
 
     def _checkpoint(self) -> Checkpoint:
         """What the checkpoint says now; a folder that is not there yet says nothing."""
-        metadata = self._files.text(f"{self._folder}/metadata")
+        metadata = self._text(f"{self._folder}/metadata")
         begun, done = (
-            [int(name) for name in self._files.names(f"{self._folder}/{log}") if re.fullmatch(r"\d+", name)]
+            [int(name) for name in self._names(f"{self._folder}/{log}") if re.fullmatch(r"\d+", name)]
             for log in ("offsets", "commits")
         )
         return Checkpoint(
@@ -132,19 +132,11 @@ class DeltaWriter:
             done=max(done, default=None),
         )
 
-
-class _Files:
-    """Files of any store that Spark can reach."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark._jvm  # noqa: SLF001 -- the way to Hadoop's file systems
-        self._conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 -- likewise
-
-    def names(self, folder: str) -> list[str]:
+    def _names(self, folder: str) -> list[str]:
         path, store = self._at(folder)
         return [each.getPath().getName() for each in store.listStatus(path)] if store.exists(path) else []
 
-    def text(self, file: str) -> str | None:
+    def _text(self, file: str) -> str | None:
         """The content of a file; None if there is no such file."""
         path, store = self._at(file)
         if not store.exists(path):
@@ -153,6 +145,7 @@ class _Files:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
 
     def _at(self, name: str) -> tuple[Any, Any]:
+        """A path, and the store of any kind in which it is."""
         path = self._jvm.org.apache.hadoop.fs.Path(name)
         return path, path.getFileSystem(self._conf)
 

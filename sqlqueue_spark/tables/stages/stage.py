@@ -188,7 +188,7 @@ class Stage(StageTable):
                 "has taken it over, or another query has the same option stream, so this one ends and "
                 "nothing that it staged is sent; see that the stream runs only once."
             )
-        self._write(mark.adding(tasks, tuple(destinations), batch, tuple(named)))
+        self._write(mark.adding(tasks, destinations, batch, named))
 
     def _opened(self, mark: Mark | None) -> Mark:
         if mark is None:

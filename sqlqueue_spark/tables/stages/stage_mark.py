@@ -10,7 +10,7 @@ A stage has at most one mark, which is one of these:
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from sqlqueue_spark.row_set import LOWEST
@@ -73,11 +73,7 @@ class Mark:
         return Mark(batch=self.batch, run=str(uuid.uuid4()))
 
     def adding(
-        self,
-        tasks: Mapping[str, int | None],
-        destinations: tuple[str, ...],
-        batch: Batch,
-        named: tuple[str, ...] = (),
+        self, tasks: Mapping[str, int | None], destinations: Sequence[str], batch: Batch, named: Sequence[str]
     ) -> "Mark":
         """The mark, sealed, in which the rows of these tasks count beside those that count already."""
         return replace(

@@ -3,7 +3,6 @@
 -- name: outbox_exists
 -- Returns whether an outbox table is there.
 -- in: schema (a database here; NULL: the one we are connected to), table
--- out: its name, whether a unique index has the message id alone as its key
 SELECT t.table_name, EXISTS (
     SELECT 1
     FROM information_schema.statistics AS s

@@ -3,7 +3,6 @@
 -- name: outbox_exists
 -- Returns whether an outbox table is there.
 -- in: schema (NULL: the current one), table
--- out: its name, whether a unique index has the message id alone as its key
 SELECT t.table_name, CASE WHEN EXISTS (
     SELECT 1
     FROM sys.all_indexes i
