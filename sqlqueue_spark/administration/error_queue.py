@@ -46,7 +46,8 @@ class ErrorQueue:
         :raises QueueError: at the end, if no row of the queue has one of these message ids.
         """
         missing, left = set(ids), self.count
-        for page in QueueLook(self.admin).pages(LOWEST, self.up_to, lambda: left):  # noqa: B023 -- as it is then
+        pages = QueueLook(self.admin).pages(LOWEST, self.up_to, lambda: left)
+        for page in pages:
             left -= len(page.rows)
             self.looked(len(page.rows))
             rows = [*map(self.judged, page.rows)]
