@@ -119,17 +119,13 @@ class HandlingTask:
                     todo.append(_Run(done, run.last, run.alone))
                     continue
                 todo += [_Run(blamed + 1, run.last), _Run(done, blamed)]
-                if run.alone or not self._tries_again(ended.reason):
+                hung_for_good = isinstance(ended.reason, HandlerTimeout) and not self.limits.immediate_retries
+                if run.alone or hung_for_good or self.limits.is_hopeless(ended.reason):
                     one = messages.slice(blamed, 1)
                     outcome = failed(ended.reason, next(received(one)), self.limits)
                     yield with_outcomes(one, outcome_columns([outcome]))
                 else:
                     todo.append(_Run(blamed, blamed + 1, alone=True))
-
-    def _tries_again(self, reason: Exception) -> bool:
-        if self.limits.is_hopeless(reason):
-            return False
-        return not isinstance(reason, HandlerTimeout) or self.limits.immediate_retries > 0
 
     def _usable_child(self) -> ChildProcess:
         while self._child is None or not self._child.usable:

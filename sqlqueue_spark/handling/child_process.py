@@ -258,10 +258,8 @@ def _leave_the_parent(channel: int, parent: int | None) -> None:
 
 
 def _sockets() -> Iterator[int]:
-    """The open descriptors that are sockets."""
-    descriptors: Iterable[int]
     try:
-        descriptors = list(map(int, os.listdir("/dev/fd")))  # noqa: PTH208 -- numbers, not paths
+        descriptors: Iterable[int] = map(int, os.listdir("/dev/fd"))  # noqa: PTH208 -- numbers, not paths
     except OSError:
         descriptors = range(os.sysconf("SC_OPEN_MAX"))
     for each in descriptors:

@@ -86,9 +86,8 @@ def each_message(
 
     def transform(messages: DataFrame) -> DataFrame:
         names = {name.lower(): name for name in messages.columns}
-        missing = [
-            name for name in (*_NEEDED, *(["Queue"] if queue is None else [])) if name.lower() not in names
-        ]
+        needed = (*_NEEDED, "Queue") if queue is None else _NEEDED
+        missing = [name for name in needed if name.lower() not in names]
         if missing:
             raise ConfigurationError(
                 f"each_message needs the column {missing[0]} of the source, which the frame has not; keep it"

@@ -65,11 +65,10 @@ def outcome_columns(outcomes: Sequence[Outcome]) -> pa.RecordBatch:
     :raises Exception: of many kinds, where a text is not Unicode, or where there are too many bytes.
     """
     failures = [each.failure for each in outcomes]
-    failing = any(failures)
     return pa.RecordBatch.from_arrays(
         [
             _lists([each.sends for each in outcomes]),
-            pa.array(failures, _FAILURE) if failing else pa.nulls(len(failures), _FAILURE),
+            pa.array(failures, _FAILURE) if any(failures) else pa.nulls(len(failures), _FAILURE),
             pa.array([each.started for each in outcomes], _TIME),
             pa.array([each.ended for each in outcomes], _TIME),
         ],

@@ -159,12 +159,8 @@ class Naming:
         """
         address = Address.parse(queue, legacy=self.legacy_addresses, quoted=self.quoted_addresses)
         name = address.table.lower()
-        schema = (
-            self.queue_schemas.get(name)
-            or of_endpoint(self.endpoint_schemas, name)
-            or address.schema
-            or self.default_schema
-        )
+        own = self.queue_schemas.get(name) or of_endpoint(self.endpoint_schemas, name)
+        schema = own or address.schema or self.default_schema
         return Table(table=address.table, schema=schema, catalog=address.catalog)
 
     def written(self, queue: str) -> tuple[str, str]:

@@ -99,7 +99,7 @@ class Failure:
         )
 
 
-def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: str, row_id: str) -> str:
+def failed_headers(text: str | None, failure: Failure, queue: str, endpoint: str, *, row_id: str) -> str:
     """The headers with which a message goes to an error queue, as JSON.
 
     The headers of the message stay byte for byte where ServiceControl can read them. Else they are written so

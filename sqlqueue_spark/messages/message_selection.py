@@ -32,12 +32,10 @@ class MessageSelection:
             return True
         read = parse_headers(headers) or {}
         ids = (row_id, row_id.upper(), read.get(MESSAGE_ID) or row_id)
+        names = type_names(read.get(ENCLOSED_MESSAGE_TYPES, "")) if self.types else ()
+        types = {*names, *(name.rpartition(".")[2] for name in names)}
         return (
             (not self.ids or not self.ids.isdisjoint(ids))
-            and (not self.types or self._has_type(read))
+            and (not self.types or not self.types.isdisjoint(types))
             and all(name in read and value in (None, read[name]) for name, value in self.headers)
         )
-
-    def _has_type(self, headers: dict[str, str]) -> bool:
-        names = type_names(headers.get(ENCLOSED_MESSAGE_TYPES, ""))
-        return any(name in self.types or name.rpartition(".")[2] in self.types for name in names)

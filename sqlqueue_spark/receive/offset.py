@@ -24,7 +24,6 @@ JOINT_VERSION = 2
 #: The offset before the first batch, as Spark knows it. To us it is None.
 INITIAL: Json = {"version": VERSION}
 
-_NO_WITNESSES: Mapping[int, str] = MappingProxyType({})
 #: What an offset says of the rows of one queue, and of the batch.
 _OF_A_QUEUE = ("queue", "table", "rows", "live", "expired", "witnesses")
 _OF_THE_BATCH = ("mode", "serial", "stage")
@@ -53,7 +52,7 @@ class Offset:
         identity: str,
         live: RowSet,
         expired: RowSet,
-        witnesses: Mapping[int, str] = _NO_WITNESSES,
+        witnesses: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self._read(
             {

@@ -185,7 +185,6 @@ class Receiver:
         return end
 
     def _finish(self, start: Offset | None) -> None:
-        """Settle what is held if ``start`` is its offset; else give it back, and settle ``start``."""
         if self._held is not None:
             if start == self._held.end:
                 self._settle()

@@ -70,9 +70,8 @@ class SendTask:
 
 def counted(rows: Iterable[object]) -> Sent:
     """What became of the messages of all tasks, by the rows that these have yielded."""
-    return sum(
-        (Sent(**{each.name: getattr(row, each.name) for each in fields(Sent)}) for row in rows), Sent()
-    )
+    names = [each.name for each in fields(Sent)]
+    return sum((Sent(**{name: getattr(row, name) for name in names}) for row in rows), Sent())
 
 
 def log_untyped(count: int) -> None:

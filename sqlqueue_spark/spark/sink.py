@@ -8,6 +8,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row
 
 from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import written
@@ -181,23 +182,14 @@ class SqlQueueSink:
             batch = batch_of(df, batch_id)
             if columns.outcomes:
                 warn_if_computed_again(df, batch)
-            last = self._last_run
-            run = self._patience.retried(
-                lambda: prepare(
-                    self._destinations,
-                    columns,
-                    named,
-                    batch=batch,
-                    last=last,
-                    down=None if self.databases is None else self.databases.down(),
-                ),
+            destinations, last = self._destinations, self._last_run
+            run = self._last_run = self._patience.retried(
+                lambda: prepare(destinations, columns, named, batch=batch, last=last, down=self._down()),
                 lambda _: last is not None,
             )
-            self._last_run = run
             rows = needed(df, columns)
-            down = None if self.databases is None else self.databases.down()
             first_try = self._sent.pop(batch.query, None) not in (None, batch.number)
-            task = SendTask(columns, self._destinations, down, self._answers, first_try)
+            task = SendTask(columns, destinations, self._down(), self._answers, first_try)
             if self._options.transaction_mode == ATOMIC:
                 own_ids = "Id" in columns.names and not columns.received
                 self._stage(rows, task, run, own_ids=own_ids)
@@ -217,6 +209,9 @@ class SqlQueueSink:
         finally:
             if kept:
                 df.unpersist()
+
+    def _down(self) -> dict[Target, str] | None:
+        return None if self.databases is None else self.databases.down()
 
     def _stage(self, rows: DataFrame, task: SendTask, run: StageRun, *, own_ids: bool) -> None:
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()

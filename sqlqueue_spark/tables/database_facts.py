@@ -74,6 +74,5 @@ def open_transactions(connection: Connection, seconds: int) -> list[OpenTransact
 def schema_exists(connection: Connection, table: Table, database: str) -> bool:
     dialect = connection.dialect
     statement = dialect.render("schema", catalog=dialect.quote(table.catalog or database))
-    return bool(
-        connection.execute(statement, {"schema": table.schema}, doing=f"looking for the schema of {table}")
-    )
+    doing = f"looking for the schema of {table}"
+    return bool(connection.execute(statement, {"schema": table.schema}, doing=doing))

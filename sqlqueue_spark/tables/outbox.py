@@ -65,10 +65,9 @@ class OutboxTable(BaseTable):
         database: Database = connection.dialect
         super().__init__(cast("Connection", connection), database.outbox_table(endpoint, schema))
         self._endpoint = endpoint
+        as_named = self.table.table.startswith(endpoint)
         #: Tells endpoints of one table apart; empty for the one whose name is as in the table's.
-        self._mark = (
-            "" if self.table.table.startswith(endpoint) else sha256(endpoint.encode()).hexdigest()[:6]
-        )
+        self._mark = "" if as_named else sha256(endpoint.encode()).hexdigest()[:6]
         self.name = database.table(self.table)
 
     @classmethod
@@ -94,10 +93,8 @@ class OutboxTable(BaseTable):
 
     def seen_of(self, ids: Iterable[str], version: str) -> set[str]:
         """Which of these ids this version of the package has remembered."""
-        ids = filter(self.connection.holds, ids)
-        return {
-            each for chunk in self._chunks(ids) for each in self._answer("outbox_seen_of", chunk, version)
-        }
+        chunks = self._chunks(filter(self.connection.holds, ids))
+        return {each for chunk in chunks for each in self._answer("outbox_seen_of", chunk, version)}
 
     def may_hold(self, version: str) -> bool:
         """Whether rows of an earlier version of this package may be there, by one short look.

@@ -39,9 +39,8 @@ def misfits(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> Iterator[
         if found is None:
             yield Misfit(f"{table.name} has no column {name} ({told}); {_ANEW}.", unusable=True)
         elif found not in allowed and kind not in allowed:
-            unusable = kind in CONTENT.get(name.lower(), ())
             message = f"The column {name} of {table.name} is {found}, not {told}; {_ANEW}."
-            yield Misfit(message, unusable=unusable)
+            yield Misfit(message, unusable=kind in CONTENT.get(name.lower(), ()))
 
 
 def check_shape(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> None:

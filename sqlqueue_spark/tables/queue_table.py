@@ -12,9 +12,6 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import database_facts, table_code
 
-#: What a table is that is no queue's.
-_KINDS = {"table": "a table from which others inherit"}
-
 
 class Column(NamedTuple):
     name: str
@@ -158,7 +155,7 @@ def missing(connection: Connection, table: Table, address: str, where: str, what
     kinds = {Table(table=name, schema=schema): kind for schema, name, kind in rows}
     here = Table(table=table.table, schema=table.schema)
     if kind := kinds.pop(here, None):
-        what_it_is = _KINDS.get(kind, f"a {kind}")
+        what_it_is = "a table from which others inherit" if kind == "table" else f"a {kind}"
         return QueueError(f"{table} is {what_it_is}, not a queue table; correct {what} or its schema.")
     near = [str(replace(each, catalog=table.catalog)) for each, kind in kinds.items() if kind == "table"]
     but = f", but there is {' and '.join(near)}" if near else ""

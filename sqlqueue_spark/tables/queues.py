@@ -200,15 +200,8 @@ class Queue:
         ``onward``, until it has seen ``count`` free rows. Rows that streams of ours hold do not count.
         """
         most = count + max(_HELD, count // 8)
-        bound = {
-            "after": after,
-            "left_to": left_to,
-            "onward": onward,
-            "most": most,
-            "count": count,
-            "own": sorted(self._sessions),
-        }
-        found = self._execute("oldest", "claiming from", **bound)
+        bound = {"after": after, "left_to": left_to, "onward": onward, "most": most, "count": count}
+        found = self._execute("oldest", "claiming from", **bound, own=sorted(self._sessions))
         before, held, first, last, free, looked, streams, looking = found[0]
         return Oldest(
             free_before=before,

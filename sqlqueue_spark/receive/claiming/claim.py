@@ -55,21 +55,13 @@ def claim(queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: 
         claimed.
     """
     claimed = _gather(queue, queue.claim, after, up_to, limits, elsewhere=elsewhere)
-    claimed.stepped_over = _stepped_over(queue, claimed, after, up_to)
+    # We ask only where it matters: on a heap, and before the next batch is claimed ahead where others step
+    # over each row.
+    if claimed.rows and (queue.table.keeps_skipped or (claimed.full and not queue.table.row_versions)):
+        # The claim looked up to its last row, or to the end if it got too few.
+        end = max(each.last for each in (claimed.live, claimed.expired) if each) if claimed.full else up_to
+        claimed.stepped_over = queue.count(after, end) > claimed.rows
     return claimed
-
-
-def _stepped_over(queue: Queue, claimed: Claimed, after: int, up_to: int) -> bool:
-    """Whether rows of others stand where the claim looked: up to its last row, or the end if it got too few.
-
-    We ask only where it matters: on a heap, and before the next batch is claimed ahead where others step over
-    each row.
-    """
-    matters = queue.table.keeps_skipped or (claimed.full and not queue.table.row_versions)
-    if not (claimed.rows and matters):
-        return False
-    end = max(each.last for each in (claimed.live, claimed.expired) if each) if claimed.full else up_to
-    return queue.count(after, end) > claimed.rows
 
 
 def claim_again(queue: Queue, before: Claimed) -> Claimed:

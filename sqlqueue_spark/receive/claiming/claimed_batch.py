@@ -70,7 +70,12 @@ class Claims(BatchMaker):
             while parts := self._locked(session, making, turn):
                 if any(part.rows.live for part in parts):
                     return self._held(session, start, parts)
-                _delete_expired(session, parts)
+                for part in parts:
+                    with setting_aside(session, part.name):
+                        part.delete()
+                session.connection.commit()
+                for part in parts:
+                    log.info("expired queue=%s deleted=%d", part.name, len(part.rows.expired))
         except TooMuch as error:
             if making.asked:
                 self.bearable.too_large(making.asked)
@@ -130,15 +135,6 @@ def without_keys_of_others(session: QueueSession, parts: list[QueueRows]) -> lis
             return again
         parts = [part for part in again if part.rows.rows]
     return parts
-
-
-def _delete_expired(session: QueueSession, parts: Sequence[QueueRows]) -> None:
-    for part in parts:
-        with setting_aside(session, part.name):
-            part.delete()
-    session.connection.commit()
-    for part in parts:
-        log.info("expired queue=%s deleted=%d", part.name, len(part.rows.expired))
 
 
 def _say_claimed(session: QueueSession, parts: Sequence[QueueRows]) -> None:

@@ -35,8 +35,6 @@ log = plain_text.logger(__name__)
 
 @dataclass
 class _Planned:
-    """What was planned of one queue."""
-
     #: The pauses between two batches of the same rows.
     pace: PollBackoff
     #: The highest row that was ever planned.

@@ -266,7 +266,9 @@ class Headroom:
         :param looked: a look for as many rows as were ``asked`` for.
         """
         # Never less than was asked for, so it shrinks one look later: a neighbour that pauses keeps its rows.
-        stock = max(asked, self._stock())
+        stock = max(asked, self.rows)
+        if self._wanted is None and self._backlog:
+            stock = max(stock, min(self._most, int(_STOCK_SECONDS * self._pace)))
         self.filled_up = looked.free_before < self.rows
         if self.rows <= looked.free_before <= stock:
             return _Left(looked.floor, left.up_to, looked.free_before, now)
@@ -275,12 +277,6 @@ class Headroom:
         elif self.rows > asked:
             looked = self._look(queue, left, self.rows)
         return _Left(looked.floor, looked.last, looked.free, now, looked.enough)
-
-    def _stock(self) -> int:
-        """How many rows are left when the headroom is filled up."""
-        if self._wanted is not None or not self._backlog:
-            return self.rows
-        return max(self.rows, min(self._most, int(_STOCK_SECONDS * self._pace)))
 
     def _note(self, looked: Oldest, left: _Left, now: float) -> None:
         """Learn from what is left of the rows that were left at the last look."""

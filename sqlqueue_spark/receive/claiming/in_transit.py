@@ -211,6 +211,5 @@ def _forwarded(row: InTransit) -> InTransit:
 
 def _failed(row: InTransit, address: str, naming: Naming, error: SqlQueueError) -> InTransit:
     """The row as it goes to the error queue. A retry sends it to the destination that it could not reach."""
-    queue, endpoint = naming.written(address)
-    headers = failed_headers(row.headers, Failure.of(error), queue=queue, endpoint=endpoint, row_id=row.id)
+    headers = failed_headers(row.headers, Failure.of(error), *naming.written(address), row_id=row.id)
     return row._replace(headers=headers, expires=None)

@@ -57,7 +57,6 @@ class QueueScanner:
         #: The canonical name.
         self.name = name
         self._maker = maker
-        self._find = maker.find
         self._clock = clock
         self.pace = PollBackoff(options.poll_interval, clock, sleep)
         #: It is told what was found, except late rows.
@@ -77,14 +76,9 @@ class QueueScanner:
         """When it is time to look, by the clock."""
         return max(self.pace.next_look, self.aside.until)
 
-    @property
-    def bounded(self) -> bool:
-        """Whether this run ends at a row (``Trigger.AvailableNow``)."""
-        return self._maker.bounded
-
     def see_end(self, queue: Queue) -> None:
         """See where a run ends that has an end: when it begins, or when the queue can first be looked at."""
-        if self.bounded and self.end == HIGHEST:
+        if self._maker.bounded and self.end == HIGHEST:
             self.end = queue.highest()
 
     def onward(self, turn: Turn) -> QueueRows | None:
@@ -95,8 +89,8 @@ class QueueScanner:
         self.see_end(turn.queue)
         after = self.head.next(self._clock())
         part = self._look(turn, self._find_onward, after, self.end)
-        if part is None and self.bounded and (after != LOWEST or self.headroom.beside_neighbours):
-            part = self._look(turn, self._find, LOWEST, self.end)
+        if part is None and self._maker.bounded and (after != LOWEST or self.headroom.beside_neighbours):
+            part = self._look(turn, self._maker.find, LOWEST, self.end)
         return part
 
     def ahead(self, turn: Turn, after: int) -> QueueRows | None:
@@ -112,7 +106,7 @@ class QueueScanner:
         ranges = [(max(after, above), end) for after, end in self.late_ranges() if end > above]
         seconds = 0.0
         for after, end in ranges:
-            if (part := self._look(turn, self._find, after, end)) is not None:
+            if (part := self._look(turn, self._maker.find, after, end)) is not None:
                 return part
             seconds += self._look_seconds
         if ranges:
@@ -122,14 +116,14 @@ class QueueScanner:
     def everything(self, turn: Turn) -> QueueRows | None:
         """Everything that is there now, also what is left to neighbours."""
         highest = self.end if self.end != HIGHEST else turn.queue.highest()
-        return self._look(turn, self._find, LOWEST, highest)
+        return self._look(turn, self._maker.find, LOWEST, highest)
 
     def late_ranges(self) -> list[tuple[int, int]]:
         return self.head.late_rows(self._clock())
 
     def nothing_found(self) -> None:
         """Note that no row is there: rest, unless the stream is to end now."""
-        self.pace.nothing_found(then_end=self.bounded)
+        self.pace.nothing_found(then_end=self._maker.bounded)
         self.backlog.is_empty()
 
     def look_from_start_next(self) -> None:
@@ -151,8 +145,8 @@ class QueueScanner:
         """Find rows, and let the headroom know."""
         if above >= up_to:
             return None
-        told = queue.connection.dialect.tells_receivers
-        if (part := self._find(queue, above, up_to, self.headroom.limited(limits, told=told))) is not None:
+        limits = self.headroom.limited(limits, told=queue.connection.dialect.tells_receivers)
+        if (part := self._maker.find(queue, above, up_to, limits)) is not None:
             self.cleanup.rows += part.rows.rows
         self.headroom.claimed(queue, above, part)
         return part

@@ -63,12 +63,11 @@ class Scanner:
         #: Late rows went before the claim ahead. Now it comes next: there may always be another late row.
         self._ahead_waited = False
         self._limits = BatchLimits(rows=options.most_rows, bytes=options.max_bytes_per_trigger)
-        most = options.most_rows
         self._size = BatchSize(
-            options.first_messages_per_trigger if options.adaptive_batch else most,
+            options.first_messages_per_trigger if options.adaptive_batch else options.most_rows,
             options.target_batch_duration.total_seconds(),
             options.max_batch_duration.total_seconds(),
-            most,
+            options.most_rows,
             told=options.done_file is not None,
         )
         #: When the present batch began; None where none runs.

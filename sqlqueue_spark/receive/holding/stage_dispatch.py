@@ -369,7 +369,6 @@ _RUN_AGAIN = (
 
 
 def _named(start: Offset | None) -> Table | None:
-    """The stage that an offset names."""
     return None if start is None else start.stage
 
 

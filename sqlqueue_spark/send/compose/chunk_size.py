@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.send.compose.column_values import joined
 from sqlqueue_spark.tables.insert import CHUNK
 
 #: Most bytes of a chunk. Memory holds a chunk three times while it is sent: as it came, as rows, and as the
@@ -47,14 +48,10 @@ def chunks(
                 size += ends[start + taken - 1] - before
                 start += taken
             if count >= most or start < batch.num_rows:
-                yield _together(chunk)
+                yield joined(chunk)
                 chunk, count, size = [], 0, 0
     if chunk:
-        yield _together(chunk)
-
-
-def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        yield joined(chunk)
 
 
 def _ends(batch: pa.RecordBatch, sized: Sequence[str]) -> Sequence[int]:

@@ -60,6 +60,11 @@ def gathered(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return found
 
 
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of these batches in one. A single one is not copied."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
 def in_order(positions: Sequence[pa.Array], parts: Sequence[Columns]) -> Columns:
     """Put parts together in the order of the rows.
 

@@ -73,13 +73,9 @@ def check_events(published: pa.Array, types: pa.Array, destinations: pa.Array, d
 
     :raises Unsendable: an event has a destination, or waits.
     """
-    for its, what in (
-        (
-            destinations.is_valid(),
-            "a Destination, but an event goes to the queues that have subscribed to it",
-        ),
-        (delayed, "a time of delivery, but an event goes at once to those who have subscribed to it now"),
-    ):
+    to = "a Destination, but an event goes to the queues that have subscribed to it"
+    later = "a time of delivery, but an event goes at once to those who have subscribed to it now"
+    for its, what in ((destinations.is_valid(), to), (delayed, later)):
         at = pc.index(pc.and_(published, its), True).as_py()
         if at >= 0:
             raise Unsendable(

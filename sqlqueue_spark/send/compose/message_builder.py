@@ -70,8 +70,6 @@ _READ = {
 }
 #: Stands for the destination of an event until it is known who has subscribed to it.
 SUBSCRIBERS = ""
-#: How many characters of headers an error shows.
-_SHOWN = 80
 _PUBLISH = format_member(MESSAGE_INTENT, "Publish")
 
 
@@ -241,18 +239,16 @@ class MessageBuilder:
                 own[TIME_TO_BE_RECEIVED] = mapped(format_time_span, ttl, pa.string())
         elif "Expires" not in self.columns.names:
             ttl = pc.coalesce(ttl, mapped(parse_time_span, group.asked[TIME_TO_BE_RECEIVED], ttl.type))
-        delay_ms = pc.divide(given["DelayDeliveryFor"].cast(pa.int64()), 1_000)
         own |= self._delayed(group, given)
         headers = group.completed(standard, [members(name, values) for name, values in own.items()])
-        ttl_ms = mapped(milliseconds, ttl, pa.int64())
         columns = [
             headers,
             body,
-            ttl_ms,
+            mapped(milliseconds, ttl, pa.int64()),
             _fitting(related),
             _fitting(reply_to),
             given["Expires"],
-            delay_ms,
+            pc.divide(given["DelayDeliveryFor"].cast(pa.int64()), 1_000),
             given["DeliverAt"],
         ]
         return pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:])
@@ -346,7 +342,7 @@ def _unreadable(position: int, headers: str, *, received: bool) -> Unsendable:
         if received
         else "filter such rows, or give them headers of their own."
     )
-    shown = headers[:_SHOWN]
+    shown = headers[:80]
     return Unsendable(position, f"The headers of a row are not a JSON object of strings: {shown!r}; {remedy}")
 
 
@@ -358,7 +354,6 @@ def _untold(due: pa.Array) -> pa.Array:
 
 def _fitting(values: pa.Array) -> pa.Array:
     """The values that fit into the columns CorrelationId and ReplyToAddress; NULL for those that do not."""
-    fits = pc.and_(
-        pc.less_equal(pc.binary_length(values), COLUMN_BYTES), pc.invert(pc.match_substring(values, "\0"))
-    )
+    short = pc.less_equal(pc.binary_length(values), COLUMN_BYTES)
+    fits = pc.and_not(short, pc.match_substring(values, "\0"))
     return pc.if_else(fits, values, pa.scalar(None, pa.string()))

@@ -73,13 +73,13 @@ class OutcomeBuilder:
         :raises ConfigurationError: a row does not tell which received row it is, or two rows tell the same;
             or a row cannot be sent as it is, and there is no error queue.
         """
-        once = _Once()
+        seen: dict[str, list[pa.Array]] = {}
         sized = [own for name in _SIZED if (own := self.columns.names.get(name)) is not None]
         written = self.places.at_home.dialect.written
         for chunk in chunks(map(self._in_texts, batches), sized, written, self._messages_up_to):
             queues, row_versions, _ = _told_rows(self.columns, chunk)
             if self.columns.outcomes:
-                once.check(queues, row_versions)
+                _check_once(queues, row_versions, seen)
             yield from self._of(chunk)
 
     def _in_texts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -191,10 +191,9 @@ class OutcomeBuilder:
 
     def _ids(self, batch: pa.RecordBatch, groups: Sequence[Alike], row_ids: pa.Array) -> pa.Array:
         """The message id of each row: of its header where the column says another, so that the row fails."""
+        own = told(self.columns.column(batch, "MessageId").cast(pa.string()))
         try:
-            return message_ids(
-                told(self.columns.column(batch, "MessageId").cast(pa.string())), groups, row_ids
-            )
+            return message_ids(own, groups, row_ids)
         except Unsendable:
             return message_ids(pa.nulls(batch.num_rows, pa.string()), groups, row_ids)
 
@@ -272,17 +271,13 @@ class OutcomeBuilder:
         self, chunk: Chunk, batch: pa.RecordBatch, owners: Sequence[int], groups: Sequence[Alike] | None
     ) -> _Sends:
         """The rows of the messages out, of those that have not failed."""
-        names, outgoing = self.columns.names, self.columns.outgoing
+        outgoing, away = self.columns.outgoing, chunk.places.away
+        names = {name: own for name, own in self.columns.names.items() if name not in _NOT_SENT}
+        # A row that was only stored says by itself whether it is an event.
+        publish = away.publish and self.stored_of is None
         builder = MessageBuilder(
-            columns=FrameColumns(
-                names=outgoing or {name: own for name, own in names.items() if name not in _NOT_SENT}
-            ),
-            # A row that was only stored says by itself whether it is an event.
-            options=replace(
-                chunk.places.away,
-                error_queue=None,
-                publish=chunk.places.away.publish and self.stored_of is None,
-            ),
+            columns=FrameColumns(names=outgoing or names),
+            options=replace(away, error_queue=None, publish=publish),
             places=chunk.places,
             untyped=self.untyped,
         )
@@ -306,7 +301,6 @@ class OutcomeBuilder:
         return _Sends(builder, rows, owners, chunk.handled, new_ids)
 
     def _failures(self, column: pa.Array) -> dict[int, Failure]:
-        """The failures that the frame tells of, by position."""
         if not (fields := self.columns.failure):
             return {}
         told_ = {at: each for at, each in enumerate(column.to_pylist()) if each is not None}
@@ -377,26 +371,23 @@ def _new_ids(received: Received, owners: Sequence[int], nameless: Sequence[int])
     return derived_ids(ids, [received.origin(at).row_id for at in senders], places)
 
 
-@dataclass
-class _Once:
-    """Sees to it that no received row comes twice in a task: the second one's outcome would never go out."""
+def _check_once(queues: pa.Array, row_versions: pa.Array, seen: dict[str, list[pa.Array]]) -> None:
+    """See to it that no received row comes twice in a task: the second one's outcome would never go out.
 
-    _seen: dict[str, list[pa.Array]] = field(default_factory=dict)
-
-    def check(self, queues: pa.Array, row_versions: pa.Array) -> None:
-        """:raises ConfigurationError: a row of this chunk comes again, or has come before."""
-        for queue, positions in grouped(queues):
-            its = row_versions.take(positions)
-            seen = self._seen.setdefault(queue, [])
-            counts = pc.value_counts(its)
-            twice = [counts.field("values").filter(pc.greater(counts.field("counts"), 1))]
-            twice += [its.filter(pc.is_in(its, value_set=before)) for before in seen if _overlap(before, its)]
-            for row_version in pa.concat_arrays(twice):
-                raise ConfigurationError(
-                    f"The received message with RowVersion {row_version} of {queue} has two rows, but it has "
-                    "one outcome; put all that it sends into one row, as elements of the column Outgoing."
-                )
-            seen.append(its)
+    :param seen: the rows of the chunks before, by queue; those of this chunk are added.
+    :raises ConfigurationError: a row of this chunk comes again, or has come before.
+    """
+    for queue, positions in grouped(queues):
+        its, earlier = row_versions.take(positions), seen.setdefault(queue, [])
+        counts = pc.value_counts(its)
+        twice = [counts.field("values").filter(pc.greater(counts.field("counts"), 1))]
+        twice += [its.filter(pc.is_in(its, value_set=before)) for before in earlier if _overlap(before, its)]
+        for row_version in pa.concat_arrays(twice):
+            raise ConfigurationError(
+                f"The received message with RowVersion {row_version} of {queue} has two rows, but it has "
+                "one outcome; put all that it sends into one row, as elements of the column Outgoing."
+            )
+        earlier.append(its)
 
 
 def _told_rows(columns: FrameColumns, batch: pa.RecordBatch) -> list[pa.Array]:

@@ -82,12 +82,10 @@ class ErrorAndAuditRows:
         """Messages of the chunk as rows of an error queue, for the addresses that they could not reach."""
         sends = self._chunk.sends
         rows = sends.rows(positions)
-        headers = []
-        for at, text in zip(positions, rows["headers"].to_pylist(), strict=True):
-            queue, endpoint = self._written(at)
-            headers.append(
-                failed_headers(text, failures[at], queue=queue, endpoint=endpoint, row_id=sends.ids[at])
-            )
+        texts = zip(positions, rows["headers"].to_pylist(), strict=True)
+        headers = [
+            failed_headers(text, failures[at], *self._written(at), row_id=sends.ids[at]) for at, text in texts
+        ]
         return lasting(headers, rows["body"])
 
     def _row_errors(
@@ -100,11 +98,11 @@ class ErrorAndAuditRows:
         """
         headers = []
         for number, (at, failure) in enumerate(failures):
-            queue, endpoint = self._places.written(failure.failed_for or rows.queue(at), received=True)
-            row_id, text = rows.row_id(at), rows.texts[at]
+            text = rows.texts[at]
             if to and parse_headers(text) is not None:  # before: so it also stands in what is kept aside
                 text = changed_headers(text, [STORED_EVENT], {STORED_FOR: to[number]})
-            headers.append(failed_headers(text, failure, queue=queue, endpoint=endpoint, row_id=row_id))
+            failed_for = self._places.written(failure.failed_for or rows.queue(at), received=True)
+            headers.append(failed_headers(text, failure, *failed_for, row_id=rows.row_id(at)))
         return lasting(headers, rows.bodies_of([at for at, _ in failures]))
 
     def _later(self, decision: Decision) -> Iterator[Rows]:

@@ -73,9 +73,8 @@ class OutcomesOnce(SendsOnce):
 
     def _named(self) -> Iterator[QueueTable]:
         yield from super()._named()
-        yield from (
-            to.table for to in self.chunk.told.values() if isinstance(to, Destination) and not to.chosen
-        )
+        told = (to for to in self.chunk.told.values() if isinstance(to, Destination))
+        yield from (to.table for to in told if not to.chosen)
 
     def trusted(self) -> Sequence[QueueTable]:
         routes, error_queue = self.routes, self._places.home.error_queue
@@ -309,10 +308,9 @@ class OutcomesOnce(SendsOnce):
         failed = sum(each.is_final for each in kinds) + len(decision.copies)
         retried = sum(each.retry_after is not None for each in kinds)
         waits = len(kinds) - retried - sum(each.is_final for each in kinds)
-        elsewhere = sum(chunk.sent.values())
         processed = len(decision.rows) - len(kinds)
         return Sent(
-            sent=len(decision.messages) + elsewhere,
+            sent=len(decision.messages) + sum(chunk.sent.values()),
             repeated=decision.repeated,
             handled=processed if chunk.handled else 0,
             failed=failed,

@@ -98,12 +98,9 @@ class Sender:
     def _copied(self, chunk: Chunk) -> tuple[Sequence[Chunk], Sent]:
         """The chunk with copies in the place of its events. Events of unknown subscribers fail, or wait."""
         events, target = chunk.sends.events, Target.of(chunk.places.away)
+        subscribers = partial(self._routes.subscribers, places=chunk.places)
         try:
-            return self._retried(
-                lambda: with_copies(
-                    chunk, partial(self._routes.subscribers, places=chunk.places), target.dialect.written
-                ),
-            )
+            return self._retried(lambda: with_copies(chunk, subscribers, target.dialect.written))
         except (QueueError, DatabaseDown) as error:
             if events is None or chunk.rows is None or chunk.handled or self._options.error_queue is None:
                 raise
@@ -127,8 +124,7 @@ class Sender:
         if rows is not None:
             self._check_ends(rows.queues.unique().to_pylist())
             for at, each in rows.owed.items():
-                to = self._routes.acknowledged_at(each.queue, stores=stores or rows.stores)
-                if to is not None:
+                if (to := self._routes.acknowledged_at(each.queue, stores=stores or rows.stores)) is not None:
                     told[at] = to
         addressed = self._routes.addressed(part)
         here = [each for each in addressed if each.target == self._home]

@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
-
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Target, connect
@@ -14,7 +12,7 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError, RowsHeld, Stat
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
-from sqlqueue_spark.send.compose.column_values import gathered
+from sqlqueue_spark.send.compose.column_values import gathered, joined
 from sqlqueue_spark.send.deliver.addressed_chunk import Decision
 from sqlqueue_spark.send.deliver.destination_tables import Destination, Destinations, Rows
 from sqlqueue_spark.send.deliver.outbox_lookups import Lookup, has_sent
@@ -157,7 +155,4 @@ def _text(to: Destination) -> str:
 def _together(rows: Iterable[Rows]) -> list[Rows]:
     """The rows with those of one table together."""
     tables = gathered(rows, lambda each: each[0].table.address).values()
-    return [
-        its[0] if len(its) == 1 else (its[0][0], pa.concat_batches([part for _, part in its]))
-        for its in tables
-    ]
+    return [(its[0][0], joined([part for _, part in its])) for its in tables]

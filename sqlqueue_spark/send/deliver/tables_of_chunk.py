@@ -95,7 +95,6 @@ class Routes:
         return list(found.values())
 
     def _of(self, address: str, positions: Sequence[int], chunk: Chunk) -> Iterator[Addressed]:
-        """The messages to one address."""
         home, later = self.places.at_home, chunk.sends.delayed
         try:
             place = chunk.places.destination(address)
@@ -138,12 +137,9 @@ class Routes:
         error: SqlQueueError | None = None
         try:
             found = self.found(place, address)
-            if isinstance(found, SqlQueueError):
-                error = found
-            else:
-                if later:
-                    self.later(found)
-                to = found
+            if later and isinstance(found, Destination):
+                self.later(found)
+            to, error = (found, None) if isinstance(found, Destination) else (None, found)
         except DatabaseDown as lost:
             self.note_down(place.target, lost)
         # The name of its database is known once the table was looked for.

@@ -207,7 +207,6 @@ class DelayedMover:
         return sent
 
     def _sent(self, table: DelayedTable, due: Sequence[Due]) -> Sent:
-        """Send these messages to where they go."""
         done = Sent()
         for address, its in self._by_destination(due).items():
             if address in self._locked:
@@ -239,19 +238,16 @@ class DelayedMover:
         A retry sends them to the queue that they could not reach.
         """
         connection = table.connection
-        if not isinstance(address, str):
-            queue = self.owner.full_address(quoted=connection.dialect.quoted_addresses)
-            endpoint = self.owner.table
+        if isinstance(address, str):
+            failed_for = self.options.naming(connection.dialect).written(address)
         else:
-            queue, endpoint = self.options.naming(connection.dialect).written(address)
-        known = table.headers(due)
+            quoted = connection.dialect.quoted_addresses
+            failed_for = self.owner.full_address(quoted=quoted), self.owner.table
+        known, failure = table.headers(due), Failure.of(error)
         messages = []
         for each in due:
-            row_id, headers = known[each.row]
-            row_id = row_id or str(uuid.uuid4())
-            headers = failed_headers(
-                headers, Failure.of(error), queue=queue, endpoint=endpoint, row_id=row_id
-            )
+            row_id, text = known[each.row]
+            headers = failed_headers(text, failure, *failed_for, row_id=row_id or str(uuid.uuid4()))
             messages.append(Forwarded(each, 0, headers))
         try:
             with connection.attempt():

@@ -125,11 +125,9 @@ class StageTable(BaseTable):
             yield found or self._gone(destination)
             return
         assert self._options is not None, "who sends what is staged knows its stream's options"
-        error_queue = self._options.error_queue
-        naming = self._options.naming(self.connection.dialect)
-        trusted = (
-            None if error_queue is None else queue_table.find(self.connection, naming.table(error_queue))
-        )
+        naming, trusted = self._options.naming(self.connection.dialect), None
+        if self.error_queue is not None:
+            trusted = queue_table.find(self.connection, naming.table(self.error_queue))
         allowed = AllowedDestinations(self._options, () if trusted is None else (trusted,))
         with allowed.entered(self.connection, [found]) as barred:
             yield barred.get(found.address, found)
@@ -155,10 +153,8 @@ class StageTable(BaseTable):
                 headers = []
                 for id_, text, _ in found:  # a delayed message has failed for the queue to which it was to go
                     later = (parse_headers(text) or {}).get(FORWARD_DESTINATION)
-                    queue, endpoint = naming.written(later or own)
-                    headers.append(
-                        failed_headers(text, failure, queue=queue, endpoint=endpoint, row_id=str(id_))
-                    )
+                    failed_for = naming.written(later or own)
+                    headers.append(failed_headers(text, failure, *failed_for, row_id=str(id_)))
                 bodies = pa.array([body for *_, body in found], pa.binary())
                 rows += inserter.insert(lasting(headers, bodies))
                 after = up_to
