@@ -39,7 +39,7 @@ class Target:
     access_token: str | None = field(default=None, repr=False)
     access_token_provider: str | None = None
     lock_timeout: timedelta = timedelta(seconds=30)
-    #: How long a statement waits for a row of an unfinished batch. By then a server has noticed that the
+    #: How long a statement waits for a row of an unfinished batch. By then a server has noticed that an idle
     #: holder has vanished.
     relock_timeout: timedelta = timedelta(seconds=60)
     command_timeout: timedelta = timedelta(minutes=5)
@@ -297,7 +297,10 @@ class Connection(ABC):
     def patient(self) -> Iterator[None]:
         """In this block a statement waits for rows of an unfinished batch (:attr:`Target.relock_timeout`)."""
         self.hurry(_milliseconds(self.target.relock_timeout))
-        yield  # after an error the transaction is rolled back, and its connection closed
+        self._limit(0)  # else commandTimeout may strike first, and does not tell who holds the rows
+        with self.cut_off(0):
+            yield  # after an error the transaction is rolled back, and its connection closed
+        self._limit(self.target.timeouts[1])
         self.hurry(None)
 
     def hurry(self, milliseconds: int | None) -> None:

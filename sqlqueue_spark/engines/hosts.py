@@ -47,17 +47,16 @@ def _of_postgresql(url: str) -> list[Host]:
         )
     # Not urlsplit(): some versions of Python take [::1] in a list of hosts for a mistake.
     place, _, query = url.partition("://")[2].partition("?")
-    asked = parse_qs(query)
-    ports = ",".join(asked.get("port", ())).split(",")
-    if named := ",".join(asked.get("hostaddr") or asked.get("host") or []):
-        given = [(host, "") for host in named.split(",")]
-    else:
-        given = [_split(unquote(each)) for each in place.partition("/")[0].rpartition("@")[2].split(",")]
+    asked = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
+    named = [_split(unquote(each)) for each in place.partition("/")[0].rpartition("@")[2].split(",")]
+    ports = asked["port"].split(",") if "port" in asked else [port for _, port in named]
+    given = asked.get("hostaddr") or asked.get("host", ",".join(host for host, _ in named))
+    hosts_ = given.split(",")
     found = []
-    for number, (host, port) in enumerate(given):
-        asked_port = ports[number] if len(ports) == len(given) else ports[0]
+    for number, host in enumerate(hosts_):
+        port = ports[number] if len(ports) == len(hosts_) else ports[0]
         if host and not host.startswith(("/", "@")):
-            found.append((host, int(port or asked_port or _POSTGRESQL_PORT)))
+            found.append((host, int(port or _POSTGRESQL_PORT)))
     return found
 
 

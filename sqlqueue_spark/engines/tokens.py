@@ -28,10 +28,12 @@ def token_of(provider: str, scope: str) -> str:
     try:
         given = ask()
     except Exception as error:
-        raise ConfigurationError(
+        failed = ConfigurationError(
             f"The accessTokenProvider {provider} failed with {type(error).__name__}; call it by hand to see "
             "why."
-        ) from error
+        )
+        failed.may_pass = True
+        raise failed from error
     token = getattr(given, "token", given)
     if not isinstance(token, str) or not token:
         raise ConfigurationError(

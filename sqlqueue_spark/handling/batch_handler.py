@@ -37,8 +37,10 @@ class BatchHandler:
         with self._watch.alarms():
             part: list[tuple[ReceivedMessage | None, Outcome]] = []
             size, due = 0, time.monotonic() + _OLDEST_SECONDS
-            for position, message in enumerate(received(messages)):
-                seen.position = position
+            its = received(messages)
+            for position in range(messages.num_rows):
+                seen.position = position  # to read the headers of one may take all the time or memory, too
+                message = next(its)
                 outcome = self._outcome(message)
                 part.append((message, outcome))
                 for each in outcome.sends or ():

@@ -115,9 +115,11 @@ class HandlingTask:
                 log.warning("handler_ended reason=%r", str(ended))
                 blamed = None if ended.position is None else run.first + ended.position
                 if blamed is None or blamed < done:
-                    self._count_unbegun(ended)
-                    todo.append(_Run(done, run.last, run.alone))
-                    continue
+                    if run.last - done > 1:
+                        self._count_unbegun(ended)
+                        todo.append(_Run(done, run.last, run.alone))
+                        continue
+                    blamed = done  # a large message is given to a child alone
                 todo += [_Run(blamed + 1, run.last), _Run(done, blamed)]
                 hung_for_good = isinstance(ended.reason, HandlerTimeout) and not self.limits.immediate_retries
                 if run.alone or hung_for_good or self.limits.is_hopeless(ended.reason):

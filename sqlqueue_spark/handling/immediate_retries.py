@@ -56,7 +56,7 @@ class Handler:
             started = time.time_ns()
             try:
                 with watch:
-                    given = replace(message, headers={**message.headers}) if left else message
+                    given = replace(message, headers={**message.headers})  # it may change what it is given
                     return _listed(function(given), message), started
             except BaseException as error:  # a handler is a user's, and may raise anything
                 watch.__exit__()  # again: the alarm may have rung while the block ended

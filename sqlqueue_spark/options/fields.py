@@ -37,13 +37,13 @@ def address(value: str) -> str:
 
 
 def positive(value: str) -> int:
-    if not re.fullmatch(r"\d+", value) or not 0 < int(value) < 1 << 63:
+    if not re.fullmatch(r"\d{1,19}", value) or not 0 < int(value) < 1 << 63:
         raise ValueError("a whole number above 0")
     return int(value)
 
 
 def duration(value: str) -> timedelta:
-    match = re.fullmatch(r"(\d+)(ms|s|m|h|d)", value.strip())
+    match = re.fullmatch(r"(\d{1,18})(ms|s|m|h|d)", value.strip())
     seconds = int(match[1]) * _UNITS[match[2]] if match else 0
     if not 0 < seconds <= _LONGEST_SECONDS:
         raise ValueError("a duration such as 500ms, 30s, 10m or 7d, of ten years at most")
@@ -62,7 +62,7 @@ def duration_of(name: str, given: str | timedelta) -> timedelta:
 
 
 def size(value: str) -> int:
-    match = re.fullmatch(r"(\d+)([kmg]?)", value.strip().lower())
+    match = re.fullmatch(r"(\d{1,18})([kmg]?)", value.strip().lower())
     if not match or not int(match[1]):
         raise ValueError("a size in bytes such as 500k, 64m or 1g")
     return int(match[1]) * _SIZES[match[2]]

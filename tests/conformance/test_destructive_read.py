@@ -8,7 +8,7 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.open_connection import Target
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.offset import INITIAL, Offset
 from sqlqueue_spark.receive.reading.slices import SCHEMA
@@ -31,6 +31,22 @@ def switch(stream, mode):
     """Start the stream again, in another mode."""
     stream.stop()
     stream.options = dataclasses.replace(stream.options, transaction_mode=mode)
+
+
+def test_rows_that_their_table_keeps_end_the_stream_with_the_reason(postgresql):
+    """Else it would plan them again and again, and a run would never end."""
+    queue = postgresql.create_queue()
+    queue.insert(10)
+    postgresql.execute(
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF OLD.seq = 4 THEN RETURN NULL; END IF; RETURN OLD; END $$; "
+        "CREATE TRIGGER keep BEFORE DELETE ON orders FOR EACH ROW EXECUTE FUNCTION keep()"
+    )
+    with taking(postgresql, queue) as stream:
+        stream.receiver.stop_at_present_end()
+        with pytest.raises(QueueError, match=r"RowVersion 4 .* is free, but a delete leaves it there"):
+            stream.drain()
+    assert queue.row_versions() == [4]
 
 
 # -- what is taken --------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.claiming import queue_list
+from sqlqueue_spark.receive.claiming.late_rows import Head
 from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.tables.queues import Queue
 from tests.support.clock import Clock
@@ -75,6 +76,26 @@ def test_where_a_batch_has_fewer_rows_than_there_are_queues_each_comes_in_turn(q
         for _ in range(3):
             assert stream.trigger()
         assert by_queue(stream.messages()) == {"a": [1, 2], "b": [1, 2], "c": [1, 2]}
+
+
+@pytest.mark.parametrize("mode", ["true", "false"])
+def test_a_queue_whose_numbers_begin_again_is_not_starved_by_a_backlog(postgresql, monkeypatch, mode):
+    """While one claim ahead follows another, the stream looks below them now and then."""
+    monkeypatch.setattr(Head, "_WHOLE_SECONDS", 0.2)
+    queues = Queues(postgresql, "a", "b")
+    queues["a"].insert(8000)
+    queues["b"].insert(60)
+    options = {"maxMessagesPerTrigger": "100", "minMessagesPerPartition": "1000", "claimAhead": mode}
+    with streaming(postgresql, queues, queues=queues.listed, **options) as stream:
+        for _ in range(8):
+            assert stream.trigger()
+        assert queues["b"].count() == 0
+        queues["b"].execute("TRUNCATE {table} RESTART IDENTITY")
+        queues["b"].insert(5, start=1000)
+        while queues["b"].count() and queues["a"].count():
+            assert stream.trigger()
+        assert queues["a"].count() > 0
+        assert sorted(ids_of(stream, "b"))[-5:] == row_ids(range(1000, 1005))
 
 
 def test_a_claim_ahead_has_rows_of_every_queue(queues, engine):

@@ -30,6 +30,7 @@ from tests.support.postgresql import PostgresEngine
 from tests.support.sending import batch, composed
 from tests.support.several import by_queue
 from tests.support.subscriptions import SubscriptionRows
+from tests.support.waiting import eventually
 
 #: As whom each piece of code ran.
 _NOTES = """
@@ -362,6 +363,35 @@ def test_code_that_comes_after_a_queue_was_adopted_does_not_run_either(
     (said,) = [each for each in caplog.messages if each.startswith("queue_set_aside")]
     why = f"it belongs to '{stranger.name}', and {REASONS[code]} would run as this login"
     assert f"{name_of(owner, 'theirs')} is left alone: {why}; to receive from it, name it in queues." in said
+
+
+@pytest.mark.parametrize("how", ["given away", "created anew"])
+def test_a_queue_that_was_ours_and_is_a_stranger_s_now_is_looked_at(logins, stranger, monkeypatch, how):
+    """Whoever it belonged to when the stream first opened it."""
+    monkeypatch.setattr(stream_scanner, "_LIST_SECONDS", 0.0)
+    owner = logins["superuser"]
+    owner.create_queue("theirs").insert(2)
+    owner.create_queue().insert(2)
+    both = Both(owner, "orders")
+    with streaming(owner, both, queuePattern=".*", claimAhead="false", pollInterval="10ms") as stream:
+        assert stream.trigger()
+        stream.receiver.settle(stream.end(stream.done))
+        if how == "given away":
+            owner.execute(f"ALTER TABLE theirs OWNER TO {stranger.name}")
+        else:
+            owner.execute("DROP TABLE theirs")
+            stranger.create()
+        pool = stream.receiver.source._pool
+        table = next(each for each in pool.names if each.table == "theirs")
+        eventually(lambda: not stream.trigger() and pool.guards(table))
+        monkeypatch.setattr(stream_scanner, "_LIST_SECONDS", 600.0)
+        stream.trigger()
+        stranger.execute(RECEIVED["trigger"].format(table="theirs"))
+        stranger.insert("theirs")
+        owner.execute("DELETE FROM notes")
+        owner.queue().insert(1, start=2)
+        stream.drain()
+    assert stranger.ran() == []
 
 
 @pytest.mark.parametrize("when", ["before", "during"])

@@ -176,6 +176,19 @@ def test_a_row_held_too_long_is_said_with_its_holder(engine, queue, when):
         assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
 
 
+@pytest.mark.provokes("lock timeout")
+def test_the_holder_is_said_though_other_statements_may_take_less_time(engine, queue):
+    queue.insert(10)
+    with streaming(engine, queue, lockTimeout="1500ms", commandTimeout="1s") as stream:
+        assert stream.construct()
+        stream.crash()
+        with queue.locked(5), pytest.raises(RowsHeld, match=HELD):
+            stream.trigger()
+        stream.crash()
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
+
+
 @pytest.mark.needs("numbers_lock_timeouts", "tells_who_holds_locks")
 @pytest.mark.provokes("lock timeout")
 def test_a_second_stream_is_told_which_stream_lives(engine, queue):

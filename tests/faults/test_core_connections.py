@@ -66,14 +66,27 @@ def test_a_server_restart_in_a_batch_costs_no_message(server, postgresql, step, 
         assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(100)), 0, 0)
 
 
+def test_of_several_hosts_the_one_is_taken_that_takes_changes(postgresql):
+    """After a fail-over the first of them may be a standby. A url may say otherwise."""
+    place = postgresql.url.partition("@")[2].partition("/")[0]
+    several = postgresql.url.replace(place, f"{place},{place}")
+    for url, wanted in (
+        (postgresql.url, "any"),
+        (several, "read-write"),
+        (f"{several}?target_session_attrs=any", "any"),
+    ):
+        with connect(Target(url=url)) as connection:
+            assert connection._raw.info.get_parameters().get("target_session_attrs", "any") == wanted
+
+
 def test_both_ends_give_up_a_machine_that_vanishes(postgresql):
-    """Within minutes."""
+    """Within a minute, as far as their systems ask: before a stream gives up that waits for the other's rows."""
     with connect(Target(url=postgresql.url)) as connection:
         ours = connection._raw.info.get_parameters()
         names = ["keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"]
         assert [ours[name] for name in names] == ["30", "10", "3", "60000"]
         theirs = [f"tcp_{name}" for name in ("keepalives_idle", "keepalives_interval", "keepalives_count")]
-        assert [connection.execute(f"SHOW {name}") for name in theirs] == [[("60",)], [("10",)], [("6",)]]
+        assert [connection.execute(f"SHOW {name}") for name in theirs] == [[("30",)], [("5",)], [("3",)]]
     with connect(Target(url=f"{postgresql.url}?keepalives_idle=7")) as connection:
         ours = connection._raw.info.get_parameters()
         assert ours["keepalives_idle"] == "7"

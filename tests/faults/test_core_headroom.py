@@ -447,6 +447,27 @@ def test_a_message_in_transit_stays_in_the_headroom_until_the_neighbours_are_gon
     assert ids_in(billing) == ["x"]
 
 
+def test_rows_with_numbers_far_ahead_hide_none_of_the_others(postgresql, queue, clock):
+    """On PostgreSQL a sender may choose the number of his row."""
+    queue.insert(1000)
+    neighbours = OneByOne(queue)
+    with timed(postgresql, queue, clock, rows=400) as stream:
+        assert stream.trigger()
+        neighbours.take(10)
+        pauses = 0
+        for second in range(20):
+            clock.now += 1
+            queue.insert(100, start=1000 + 100 * second)
+            if second in (5, 10):
+                queue.execute(
+                    "INSERT INTO {table} (id, headers, body, seq) "
+                    f"VALUES (gen_random_uuid(), '{{{{}}}}', '', {(1 << 40) + second})"
+                )
+            neighbours.take(20)
+            pauses += not stream.trigger()
+    assert pauses == 0
+
+
 def test_a_claim_that_is_given_back_is_claimed_again_above_the_headroom(postgresql, queue, clock):
     """Spark ran a batch without rows of ours, so the claim was not logged. Its rows count as free ones again."""
     queue.insert(1000)

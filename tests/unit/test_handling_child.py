@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.serializers import CloudPickleSerializer
 
@@ -412,3 +413,26 @@ def wait_until(true):
     while not true():
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def test_a_message_whose_headers_take_long_to_read_fails_alone():
+    """The time of its call has not begun then, and any sender may write them."""
+    long = "{" + ",".join(f'"{number:x}":"\\u0041"' for number in range(1_200_000)) + "}"
+    given = batch(1, 2, 3)
+    told = given.set_column(given.schema.get_field_index("Headers"), "Headers", pa.array(["{}", long, "{}"]))
+    assert outcomes(lambda _: None, told, timeout=0.1) == ["", "HandlerTimeout", ""]
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("change", [{"NServiceBus.MessageId": 5}, None], ids=["a number", "nothing"])
+def test_a_function_that_changes_its_message_fails_that_message_alone(tmp_path, retries, change):
+    """With the error that it raised."""
+
+    def handle(message):
+        note(tmp_path, message.row_version)
+        if message.row_version == 3:
+            message.headers = change
+            raise ValueError("it cannot be done")
+
+    assert outcomes(handle, batch(*range(1, 7)), retries=retries) == ["", "", "ValueError", "", "", ""]
+    assert len(noted(tmp_path)) == 6 + retries

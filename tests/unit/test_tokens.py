@@ -62,6 +62,9 @@ def test_a_failing_provider_is_named(provider):
     assert refusal(accessTokenProvider="vault:get") == (
         "The accessTokenProvider vault:get failed with RuntimeError; call it by hand to see why."
     )
+    with pytest.raises(ConfigurationError) as caught:
+        tokens.token_of("vault:get", "")
+    assert caught.value.may_pass, "where the database was reached before, it is asked again"
 
 
 @pytest.mark.parametrize("given, said", [(None, "NoneType"), ("", "str"), (b"token", "bytes")])

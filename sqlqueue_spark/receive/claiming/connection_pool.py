@@ -36,7 +36,7 @@ class QueueSession:
 
         :raises QueueError: there is no such table.
         """
-        if table not in self._open:
+        if table not in self._open or self._open[table].guarded != self._pool.guards(table):
             if (queue := queues.at(self.connection, table, guarded=self._pool.guards(table))) is None:
                 address = shown(self.connection, table)
                 raise queue_table.missing(
@@ -172,8 +172,8 @@ class ConnectionPool:
             kind = ConnectionLost if self.opened_before else ConfigurationError
             raise kind(
                 f"The database of {queue.table.name} is read-only here, so nothing can be received; let the "
-                "url lead to the primary server (the listener of an availability group, without "
-                "applicationIntent=ReadOnly)."
+                "url lead to the primary server (on PostgreSQL name all hosts; on SQL Server the listener of an "
+                "availability group, without applicationIntent=ReadOnly)."
             )
 
     def give_back(self, session: QueueSession) -> None:

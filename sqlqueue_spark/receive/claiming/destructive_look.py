@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sqlqueue_spark import plain_text
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
@@ -99,8 +100,13 @@ class Looks(BatchMaker):
             planned.pace.wait()
         elif not planned.pace.due:
             return False
-        if queue.claim(after, min(up_to, planned.to), 1) is None:
+        if (free := queue.claim(after, min(up_to, planned.to), 1)) is None:
             return False
+        if left == planned.again and queue.delete(RowSet.of(free[0])) != 1:  # it is rolled back
+            raise QueueError(
+                f"The row with RowVersion {free[0][0]} of {queue.table.name} is free, but a delete leaves it "
+                "there: a trigger, a rule or a policy keeps rows; mend the table."
+            )
         planned.again = left
         planned.pace.nothing_found()
         return True

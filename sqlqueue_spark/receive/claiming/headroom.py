@@ -132,6 +132,9 @@ class Headroom:
             return LOWEST
         left, asked = self._left, self.rows
         looked = self._look(queue, left, asked)
+        if not looked.enough and self._claimed_to > left.up_to:  # a number far ahead may have been claimed
+            self._claimed_to = LOWEST
+            looked = self._look(queue, left, asked)
         self._note(looked, left, now)
         if not self.rows:
             log.info("neighbours_gone queue=%s: they have taken nothing for %.0f s", queue.table.name,

@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import math
 
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.row_set import LOWEST
@@ -20,12 +21,14 @@ class Head:
     _SHARE = 20
     #: The most ranges that are looked at one by one. Where there are more, those that lie closest are merged.
     _RANGES = 16
+    #: After this time the whole table below is looked at: its numbers may have begun again.
+    _WHOLE_SECONDS = 30.0
 
     def __init__(self) -> None:
         #: The highest row that was claimed last; ``LOWEST`` where that is not known.
         self.ended_at = LOWEST
         self._unclaimed: list[tuple[int, int]] = []
-        self._due = 0.0
+        self._due, self._whole_due = 0.0, math.inf
 
     def next(self, now: float) -> int:
         """The RowVersion above which to look; ``now`` in seconds of any steady clock."""
@@ -33,11 +36,15 @@ class Head:
 
     def late_rows(self, now: float) -> list[tuple[int, int]]:
         """The ranges (above, up to) in which late rows are looked for now; none when it is not yet time."""
-        return list(self._unclaimed) if now >= self._due else []
+        if now < self._due:
+            return []
+        return [(LOWEST, self.ended_at)] if now >= self._whole_due else list(self._unclaimed)
 
     def looked_from_start(self, now: float, seconds: float) -> None:
         """Note that a look from the start, or at all ranges of late rows, took this time."""
         self._due = now + self._SHARE * seconds
+        if not now < self._whole_due < math.inf:
+            self._whole_due = now + self._WHOLE_SECONDS
 
     def claimed(self, rows: Claimed) -> None:
         """Note a claim. Its look began at the start of the table or where the last claim ended."""

@@ -10,8 +10,8 @@
 -- for all values, and not five times. No timeout of the server may end a session that holds something: with a
 -- claim it is idle in a long transaction (timeout for long ones from version 17 on), with a stage it is idle
 -- (from version 14 on). READ COMMITTED: under a stricter isolation, a claim would fail on every row that
--- another receiver takes meanwhile. Keepalives: the server frees the rows of a machine that vanished after
--- two minutes, not two hours. synchronous_commit: the server answers a commit only when it is on the disk,
+-- another receiver takes meanwhile. Keepalives: an idle session's rows are free 45 s after its machine
+-- vanished, not two hours; while a statement runs, Linux sends none. synchronous_commit: the server answers a commit only when it is on the disk,
 -- whatever the url says: sent rows that a crash took back would be lost, because their source is deleted. A
 -- setting that asks for more (remote_apply) stays. By the process's number and the mark we notice a pooler.
 -- From DateStyle on: what texts and names mean, whatever the database or the login says. Names are the
@@ -39,9 +39,9 @@ SELECT pg_catalog.pg_backend_pid(),
        CASE WHEN pg_catalog.current_setting('idle_session_timeout', true) IS NOT NULL
            THEN pg_catalog.set_config('idle_session_timeout', '0', false)
        END,
-       pg_catalog.set_config('tcp_keepalives_idle', '60', false),
-       pg_catalog.set_config('tcp_keepalives_interval', '10', false),
-       pg_catalog.set_config('tcp_keepalives_count', '6', false),
+       pg_catalog.set_config('tcp_keepalives_idle', '30', false),
+       pg_catalog.set_config('tcp_keepalives_interval', '5', false),
+       pg_catalog.set_config('tcp_keepalives_count', '3', false),
        pg_catalog.set_config('default_transaction_isolation', 'read committed', false),
        pg_catalog.set_config('enable_seqscan', 'off', false),
        pg_catalog.set_config('enable_bitmapscan', 'off', false),
