@@ -205,8 +205,8 @@ class EmbeddedServer:
             raise ConfigurationError(
                 f"The server on {self.data_directory} runs, and either it lets in everybody, as an earlier "
                 f"version left it, or its password is not in {self._password_file.path} any more; stop it "
-                "(sqlqueue server stop, sqlqueue demo --stop, or stop() of EmbeddedServer) and start it again: "
-                "its data stay."
+                "(sqlqueue server stop, sqlqueue demo --stop, or stop() of EmbeddedServer) and start it "
+                "again: its data stay."
             )
         password = secrets.token_urlsafe(24)
         statement = (resources.files(__package__) / "superuser.sql").read_text(encoding="utf-8")

@@ -398,8 +398,8 @@ def test_a_server_of_an_earlier_version_that_still_runs_is_told_what_to_do_with(
         EmbeddedServer(directory).start()
     assert str(caught.value) == (
         f"The server on {directory} runs, and either it lets in everybody, as an earlier version left it, or its password is "
-        f"not in {directory}.password any more; stop it (sqlqueue server stop, sqlqueue demo --stop, or stop() of EmbeddedServer) and start it "
-        "again: its data stay."
+        f"not in {directory}.password any more; stop it (sqlqueue server stop, sqlqueue demo --stop, or stop() of "
+        "EmbeddedServer) and start it again: its data stay."
     )
     EmbeddedServer(directory).stop()
     with EmbeddedServer(directory) as server:

@@ -367,7 +367,7 @@ def test_code_that_comes_after_a_queue_was_adopted_does_not_run_either(
 
 @pytest.mark.parametrize("how", ["given away", "created anew"])
 def test_a_queue_that_was_ours_and_is_a_stranger_s_now_is_looked_at(logins, stranger, monkeypatch, how):
-    """Whoever it belonged to when the stream first opened it."""
+    """It was no stranger's when the stream first opened it."""
     monkeypatch.setattr(stream_scanner, "_LIST_SECONDS", 0.0)
     owner = logins["superuser"]
     owner.create_queue("theirs").insert(2)

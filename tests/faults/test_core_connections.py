@@ -80,7 +80,7 @@ def test_of_several_hosts_the_one_is_taken_that_takes_changes(postgresql):
 
 
 def test_both_ends_give_up_a_machine_that_vanishes(postgresql):
-    """Within a minute, as far as their systems ask: before a stream gives up that waits for the other's rows."""
+    """Within a minute: before a stream gives up that waits for the other's rows."""
     with connect(Target(url=postgresql.url)) as connection:
         ours = connection._raw.info.get_parameters()
         names = ["keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"]

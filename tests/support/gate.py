@@ -31,7 +31,7 @@ class Gate:
         self.cut()
 
     def cut(self) -> None:
-        """Whoever is in is thrown out, and may come again."""
+        """Break what is open. Who comes again is let in."""
         while self._sockets:
             _cut(self._sockets.pop())
 

@@ -393,9 +393,9 @@ def test_nothing_is_received_from_a_read_only_copy(library, tmp_path):
     recorder = Recorder(library, tmp_path, [copy, IDENTITY, TABLE_COLUMNS, STORAGE])
     pool = ConnectionPool(SourceOptions.parse({"url": recorder.url, "queue": "orders"}), None)
     sentence = (
-        "The database of orders@[dbo]@[shop] is read-only here, so nothing can be received; let the url lead to "
-        "the primary server (on PostgreSQL name all hosts; on SQL Server the listener of an availability group, "
-        "without applicationIntent=ReadOnly)."
+        "The database of orders@[dbo]@[shop] is read-only here, so nothing can be received; let the url lead "
+        "to the primary server (on PostgreSQL name all hosts; on SQL Server the listener of an availability "
+        "group, without applicationIntent=ReadOnly)."
     )
     for reached_before, kind in ((False, ConfigurationError), (True, ConnectionLost)):
         pool.opened_before = reached_before

@@ -237,7 +237,7 @@ def _conninfo(target: Target, token: str | None) -> str:
         if splits_login(target.url) or authority.count("@") > 1:
             raise psycopg.ProgrammingError("the login is not percent-encoded")
         parts = conninfo_to_dict(target.url)
-        if "," in str(parts.get("hostaddr") or parts.get("host") or ""):  # the primary, whichever it is now
+        if "," in str(parts.get("hostaddr") or parts.get("host") or ""):  # the primary, after a fail-over too
             defaults["target_session_attrs"] = "read-write"
         if target.by_token and parts.get("password"):
             raise ConfigurationError(

@@ -172,8 +172,8 @@ class ConnectionPool:
             kind = ConnectionLost if self.opened_before else ConfigurationError
             raise kind(
                 f"The database of {queue.table.name} is read-only here, so nothing can be received; let the "
-                "url lead to the primary server (on PostgreSQL name all hosts; on SQL Server the listener of an "
-                "availability group, without applicationIntent=ReadOnly)."
+                "url lead to the primary server (on PostgreSQL name all hosts; on SQL Server the listener "
+                "of an availability group, without applicationIntent=ReadOnly)."
             )
 
     def give_back(self, session: QueueSession) -> None:
