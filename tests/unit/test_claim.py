@@ -55,6 +55,18 @@ def test_a_claim_given_up_leads_back_to_the_start():
     assert head.next(100.1) == LOWEST
 
 
+def test_twice_a_minute_late_rows_are_sought_in_the_whole_table():
+    """Its numbers may have begun again."""
+    head = Head()
+    head.looked_from_start(100.0, 0.1)
+    head.claimed(rows((1, 7000)))
+    assert [head.late_rows(now) for now in (101.0, 102.0, 129.9, 130.0)] == [[], [], [], [(LOWEST, 7000)]]
+    head.looked_from_start(130.0, 0.1)
+    assert [head.late_rows(now) for now in (131.0, 159.9, 160.0)] == [[], [], [(LOWEST, 7000)]]
+    head.look_from_start_next()
+    assert head.late_rows(170.0) == []
+
+
 def test_late_rows_are_sought_where_no_claim_was():
     """Once a look from the start is due; until then nowhere."""
     head = Head()

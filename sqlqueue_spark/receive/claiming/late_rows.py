@@ -38,7 +38,8 @@ class Head:
         """The ranges (above, up to) in which late rows are looked for now; none when it is not yet time."""
         if now < self._due:
             return []
-        return [(LOWEST, self.ended_at)] if now >= self._whole_due else list(self._unclaimed)
+        whole = now >= self._whole_due and self.ended_at != LOWEST
+        return [(LOWEST, self.ended_at)] if whole else list(self._unclaimed)
 
     def looked_from_start(self, now: float, seconds: float) -> None:
         """Note that a look from the start, or at all ranges of late rows, took this time."""
