@@ -179,7 +179,7 @@ def test_a_checkpoint_without_metadata_is_refused(drain):
     drain.run()
     drain.remove("metadata")
     assert refusal(drain.begin) == (
-        f"The checkpoint {drain.checkpoint} has no file metadata, which names its query, so it is not known which of its "
+        f"The checkpoint {drain.checkpoint} has no file metadata that names its query, so it is not known which of its "
         f"batches the Delta table {drain.folder / 'delta'} has; put the file back, or give a new folder: {AGAIN}."
     )
 
