@@ -1,5 +1,7 @@
 """When a checkpoint and a Delta table remember the same of a query, and what is said when they do not."""
 
+import json
+
 import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
@@ -11,7 +13,7 @@ from sqlqueue_spark.pipeline.delta.checkpoint import (
     mark_in,
     marked,
 )
-from sqlqueue_spark.pipeline.delta.delta_writer import batch_in
+from sqlqueue_spark.pipeline.delta.delta_writer import batch_in, restored_to
 
 OURS, THEIRS = "a" * 64, "b" * 64
 REMEDY = "a new folder: it loses nothing, and only rows of the last batch that a crash left in the queue come twice."
@@ -139,3 +141,20 @@ COMMIT = f"""{{"commitInfo":{{"operation":"WRITE","userMetadata":"sqlqueue offse
 )
 def test_a_commit_tells_its_batch_and_mark(commit, query_id, found):
     assert batch_in(commit, query_id) == found
+
+
+@pytest.mark.parametrize(
+    "said, found",
+    [
+        ({"operation": "RESTORE", "operationParameters": {"version": "3", "timestamp": None}}, 3),
+        ({"operation": "RESTORE", "operationParameters": {"version": 3}}, 3),
+        ({"operation": "RESTORE", "operationParameters": {"version": None, "timestamp": "2026-11-29"}}, -1),
+        ({"operation": "RESTORE"}, -1),
+        ({"operation": "WRITE", "operationParameters": {"mode": "Append"}}, 7),
+        ({}, 7),
+    ],
+)
+def test_a_commit_tells_to_which_version_it_has_put_its_table_back(said, found):
+    """Other programs write commits, too, and may leave out what they like."""
+    commit = json.dumps({"commitInfo": said}, separators=(",", ":"))
+    assert restored_to(f'{{"protocol":{{}}}}\n{commit}\n', 7) == found

@@ -167,9 +167,7 @@ def restored_to(commit: str, version: int) -> int:
     Format: the ``commitInfo`` of Delta's RESTORE. One by a time does not say the version, and counts as -1.
     """
     for line in commit.splitlines():
-        if (
-            line.startswith('{"commitInfo"')
-            and (said := json.loads(line)["commitInfo"])["operation"] == "RESTORE"
-        ):
-            return int(said["operationParameters"].get("version") or -1)
+        said = json.loads(line)["commitInfo"] if line.startswith('{"commitInfo"') else {}
+        if said.get("operation") == "RESTORE":
+            return int(said.get("operationParameters", {}).get("version") or -1)
     return version
