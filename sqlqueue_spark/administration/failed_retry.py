@@ -69,7 +69,7 @@ def plan(
         found = Retried(queue=error_queue.admin.name)
         for address, count in counted.items():
             with error_queue.admin.connection.transaction():
-                found.add(_put_back(error_queue, address, to, (), []), count)
+                found.add(_put_back(error_queue, address, to)[0], count)
         return found
 
 
@@ -97,8 +97,8 @@ def retry(
                 by_address.setdefault(row.failed_queue or to, []).append(each)
             gone: list[InTransit] = []
             for address, rows in by_address.items():
-                refusals: list[Why[InTransit]] = []
-                result = closed.get(address) or _put_back(error_queue, address, to, rows, refusals)
+                known = closed.get(address)
+                result, refusals = (known, ()) if known else _put_back(error_queue, address, to, rows)
                 if isinstance(result, str):
                     closed[address] = result
                     done.add(result, len(rows))
@@ -116,15 +116,12 @@ def retry(
 
 
 def _put_back(
-    error_queue: ErrorQueue,
-    address: str | None,
-    to: str | None,
-    rows: Sequence[InTransit],
-    refusals: list[Why[InTransit]],
-) -> QueueTable | str:
-    """Insert rows where they are to go; return that queue, or why it takes nothing.
+    error_queue: ErrorQueue, address: str | None, to: str | None, rows: Sequence[InTransit] = ()
+) -> tuple[QueueTable | str, Sequence[Why[InTransit]]]:
+    """Insert rows where they are to go.
 
-    :param refusals: gets the rows that it refuses: a sender may have written one that no queue takes.
+    :returns: that queue, or why it takes nothing; and the rows that it refuses: a sender may have written one
+        that no queue takes.
     """
     connection = error_queue.admin.connection
 
@@ -134,12 +131,12 @@ def _put_back(
 
     try:
         with connection.attempt(), _destination(error_queue, address, chosen=address == to) as found:
-            refusals += refused(connection, insert, rows, chosen=True)
+            refusals = refused(connection, insert, rows, chosen=True)
     except ConnectionLost:
         raise
     except SqlQueueError as error:
-        return str(error)
-    return found
+        return str(error), ()
+    return found, refusals
 
 
 @contextlib.contextmanager

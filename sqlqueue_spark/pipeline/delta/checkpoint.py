@@ -80,19 +80,13 @@ def check_start(checkpoint: Checkpoint, table: str, known: int | None) -> None:
         )
 
 
-def check_kept(found: Recorded, table: str, *, lost: bool) -> None:
-    """Check that the table still has the batch that is the newest in its log.
-
-    :param lost: whether it was put back since, by RESTORE, to a version before the batch. Delta would not
-        write the batch again.
-    :raises ConfigurationError: it lacks the batch.
-    """
-    if lost:
-        raise ConfigurationError(
-            f"Batch {found.batch} is not logged and its messages stay in the queue, because the Delta table "
-            f"{table} was put back to a version without it, and Delta would not write it again; give this "
-            f"stream a new folder: {_NEW_FOLDER}."
-        )
+def put_back(table: str, found: Recorded) -> ConfigurationError:
+    """The error that RESTORE has put a table back to a version before a batch that its log still has."""
+    return ConfigurationError(
+        f"Batch {found.batch} is not logged and its messages stay in the queue, because the Delta table "
+        f"{table} was put back to a version without it, and Delta would not write it again; give this "
+        f"stream a new folder: {_NEW_FOLDER}."
+    )
 
 
 def check_written(checkpoint: Checkpoint, table: str, own: Recorded, found: Recorded | None) -> None:

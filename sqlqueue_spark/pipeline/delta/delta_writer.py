@@ -22,11 +22,11 @@ from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.pipeline.delta.checkpoint import (
     Checkpoint,
     Recorded,
-    check_kept,
     check_start,
     check_written,
     mark_in,
     marked,
+    put_back,
 )
 
 #: The setting of the user's session for what Delta writes into each commit.
@@ -108,7 +108,8 @@ class DeltaWriter:
             if (commit := self._text(f"{folder}/{version:020}.json")) is None:
                 return None
             if (found := batch_in(commit, query_id)) is not None:
-                check_kept(found, self._path, lost=oldest < version)
+                if oldest < version:
+                    raise put_back(self._path, found)
                 return found
             oldest = min(oldest, restored_to(commit, version))
         return None

@@ -141,8 +141,8 @@ class RemoteDatabases:
                 others = awaited(connection, self._table(connection)).difference(self._names.values())
             back += sum(map(self._put_back, sorted(others)))
             self._renamed = False
-        for refusal in refusals:
-            raise refusal
+        if refusals:
+            raise refusals[0]
         return back
 
     def watch(self, stopping: threading.Event) -> None:
