@@ -8,6 +8,7 @@ alone may write.
 
 import os
 import pwd
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,8 @@ from sqlqueue_spark.plain_text import shell_word
 
 #: The default folders of root: one for each HOME, by its name.
 OF_ROOT = Path("/var/lib/sqlqueue")
+#: Characters that mean something in quotation marks. In these pg_ctl hands the path to a shell.
+_OF_SHELL = frozenset('"$`\\\n')
 #: Most bytes that are read of a file: the server's user may make one without an end.
 _MOST = 1 << 20
 
@@ -37,6 +40,7 @@ class DataFolder:
         :param user: for root the server's user, to whom the folder is given.
         :raises ConfigurationError: it is a link, another user's, or for root one of other things.
         """
+        _check_name(self.path)
         with suppress(FileExistsError):
             self.path.mkdir(mode=0o700)
         if self.path.is_symlink():
@@ -57,6 +61,24 @@ class DataFolder:
                         "would own it; name an empty one."
                     )
                 os.fchown(folder, user.pw_uid, user.pw_gid)
+
+    def clear(self) -> None:
+        """Remove the folder, if it is there."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.path)
+
+    def take_the_place_of(self, other: "DataFolder") -> None:
+        """Get the name of an empty folder.
+
+        :raises ConfigurationError: it is not empty.
+        """
+        try:
+            self.path.rename(other.path)
+        except OSError as error:
+            raise ConfigurationError(
+                f"The folder {other.path} holds other things and no server ({error.strerror}); name an empty "
+                "one."
+            ) from error
 
     def owner(self) -> int:
         with self._opened() as folder:
@@ -137,6 +159,7 @@ def make_way(folder: Path) -> pwd.struct_passwd | None:
     :returns: for root the server's user, whom each folder that is new or empty lets through.
     :raises ConfigurationError: another user could lead us elsewhere, or a folder lets that one not through.
     """
+    _check_name(folder)
     check_way(folder)
     user = server_user()
     for each in (*reversed(folder.parents), folder):
@@ -146,6 +169,14 @@ def make_way(folder: Path) -> pwd.struct_passwd | None:
     for each in binary("postgres").parents:
         _let_through(each, user, binary("postgres"))
     return user
+
+
+def _check_name(folder: Path) -> None:
+    if found := sorted(_OF_SHELL.intersection(str(folder))):
+        raise ConfigurationError(
+            f"The path {str(folder)!r} of a server has the character {found[0]!r}, which a shell would not "
+            "leave as it is; name a folder without it."
+        )
 
 
 def _let_through(folder: Path, user: pwd.struct_passwd | None, to: Path) -> None:

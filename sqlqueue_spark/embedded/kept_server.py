@@ -25,7 +25,7 @@ from sqlqueue_spark.plain_text import shell_word
 
 _DATABASE = "database"
 _URL, _LOCK, _STARTED, _MARK = "url", "lock", "started", "sqlqueue-server.txt"
-_BESIDE = tuple(f"{_DATABASE}.{each}" for each in ("password", "port", "lock"))
+_BESIDE = tuple(f"{_DATABASE}.{each}" for each in ("password", "port", "lock", "new"))
 #: All that may be ours in the folder; the mark goes last, so that a removal that was cut off can be done
 #: again.
 _OURS = (_DATABASE, *_BESIDE, _URL, _LOCK, _STARTED, _MARK)
@@ -173,6 +173,7 @@ class KeptServer:
             with _said(f"The folder {self.folder} cannot be used"):
                 check_way(self.folder)
                 stack.enter_context(one_at_a_time(self.folder / _LOCK))
+            self._check_there()  # another command may have removed it meanwhile
             yield
 
 

@@ -96,13 +96,16 @@ def run(program: Path, *arguments: str | Path, said: str = "") -> None:
 
 @contextmanager
 def one_at_a_time(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Let the processes that name this lock run the block in turn.
+    """Let the processes that name this lock run the block in turn, also where one of them removes its file.
 
     :raises BlockingIOError: another one runs it, and this one does not wait.
     """
-    with os.fdopen(opened(path, os.O_RDWR | os.O_CREAT), "r+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+    while True:
+        with os.fdopen(opened(path, os.O_RDWR | os.O_CREAT), "r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and path.stat().st_ino == os.fstat(lock.fileno()).st_ino:
+                yield
+                return
 
 
 def server_user() -> pwd.struct_passwd | None:

@@ -8,6 +8,7 @@ It asks for a password (:mod:`sqlqueue_spark.embedded.login`). It runs on Linux 
 
 import atexit
 import os
+import pwd
 import re
 import secrets
 import shlex
@@ -82,8 +83,7 @@ class EmbeddedServer:
         with one_at_a_time(self._beside("lock")):  # initdb wants the directory empty
             self._data.take(user)
             if self._data.read("PG_VERSION") is None:
-                arguments = (f"--username={SUPERUSER}", "--auth=reject", "--encoding=UTF8", *locale())
-                run(binary("initdb"), "-D", self.data_directory, *arguments)
+                self._make_data(user)
             running = self.running_port()
             if running is None and self.port is None:
                 self.port = self._kept_port()
@@ -189,6 +189,15 @@ class EmbeddedServer:
 
     def _beside(self, suffix: str) -> Path:
         return self.data_directory.with_name(f"{self.data_directory.name}.{suffix}")
+
+    def _make_data(self, user: pwd.struct_passwd | None) -> None:
+        """Let initdb make the data beside their folder, so that this has all of them or none."""
+        new = DataFolder(self._beside("new"))
+        new.clear()  # of an initdb that was killed
+        new.take(user)
+        arguments = (f"--username={SUPERUSER}", "--auth=reject", "--encoding=UTF8", *locale())
+        run(binary("initdb"), "-D", new.path, *arguments)
+        new.take_the_place_of(self._data)
 
     def _guard(self, *, running: bool) -> None:
         """Ask everybody for a password, also where an earlier version of this package asked for none.

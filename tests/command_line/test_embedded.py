@@ -107,6 +107,24 @@ def test_a_killed_server_starts_again(directory):
         assert ask(server.url(), "SELECT 1") == 1
 
 
+def test_a_start_that_is_killed_while_the_data_are_made_spoils_nothing(directory):
+    """initdb notes its version long before it has made all."""
+    program = f"""
+from pathlib import Path
+from sqlqueue_spark.embedded import EmbeddedServer
+EmbeddedServer(Path({str(directory)!r})).start()
+"""
+    killed = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+    making = directory.with_name("data.new")
+    eventually((making / "PG_VERSION").exists)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert making.exists()
+    with EmbeddedServer(directory) as server:
+        assert ask(server.url(), "SELECT 1") == 1
+    assert not making.exists()
+
+
 def test_a_stale_pid_file_stops_no_start(directory):
     """Its number is that of another program now."""
     with EmbeddedServer(directory):

@@ -165,7 +165,7 @@ _TOUCHED = {
         *("unlink", "write_text"),
     ],
     "login": [],
-    "programs": ["exists", "fdopen", "open", "opened"],
+    "programs": ["exists", "fdopen", "open", "opened", "stat"],
     "server": ["OwnFile", "read_text"],
     "server_processes": [],
 }

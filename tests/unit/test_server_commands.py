@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from subprocess import PIPE
@@ -28,6 +29,7 @@ from sqlqueue_spark.embedded.kept_server import KeptServer
 from sqlqueue_spark.embedded.server_processes import Client, connected_to
 from tests.support.installing import OF_DEMO
 from tests.support.other_user import STRANGER, as_root
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -215,6 +217,36 @@ def test_a_folder_of_other_things_is_refused(folder):
         f"Error: The folder {folder} holds other things (a, b, c) and no server; name an empty one with --folder.\n",
     )
     assert sorted(each.name for each in folder.iterdir()) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("character", '"$`\\\n')
+def test_a_path_that_a_shell_would_read_otherwise_is_refused(folder, character):
+    """Nothing is run that it names, and nothing is made."""
+    named = folder.parent / f"of {character}(touch x)"
+    code, said, refused = run(named, "start")
+    assert (code, said) == (1, "")
+    assert refused.split(" of a server ")[1] == (
+        f"has the character {character!r}, which a shell would not leave as it is; name a folder without it.\n"
+    )
+    assert not named.exists()
+
+
+def test_a_start_that_meets_a_removal_leaves_no_server_that_no_command_knows(folder):
+    """It has opened the lock's file, which the removal deletes."""
+    assert run(folder, "start")[0] == 0
+    waiting = threading.Thread(target=run, args=(folder, "start"))
+    with programs.one_at_a_time(folder / "lock"):
+        waiting.start()
+        eventually(lambda: len(locks_open(folder)) == 2)
+        KeptServer(folder)._server.stop()
+        shutil.rmtree(folder)
+    waiting.join(30)
+    assert not folder.exists()
+
+
+def locks_open(folder):
+    """The descriptors of this process that have the lock's file open."""
+    return [each for each in psutil.Process().open_files() if each.path == str(folder / "lock")]
 
 
 @as_root
