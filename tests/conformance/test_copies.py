@@ -12,6 +12,7 @@ from sqlqueue_spark.engines.open_connection import open_reader
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Sent
+from sqlqueue_spark.send.deliver.original_rows import with_original_rows
 from tests.support import messages
 from tests.support.engines import with_catalog
 from tests.support.messages import body, message_ids, row_id
@@ -149,6 +150,34 @@ def test_only_rows_that_fail_are_read_again(engine, orders, near, error):
     assert sorted(read) == sorted(failing)
     assert sorted(row.body for row in error.rows()) == sorted(body(number - 1) for number in failing)
     assert {row.body for row in near.rows()} == {b"changed"}
+
+
+def test_rows_that_fail_and_are_large_are_read_and_written_in_parts(engine, orders, near, error):
+    """A transform made them small, so that many go out together; here a chunk has room for four."""
+    given = options(engine, errorQueue="error")
+    orders.insert(16)
+    orders.execute("UPDATE {table} SET Body = convert_to(repeat('x', 250000) || Id, 'UTF8')")
+    whole = {row.body for row in orders.rows()}
+    rows = received(orders, Body=b"small").append_column(
+        "Destination", pa.array(["gone", "gone", "near", "gone"] * 4)
+    )
+    sizes: list[int] = []
+
+    def noting(*given):
+        made = with_original_rows(*given)
+        sizes.append(made.bodies.nbytes)
+        return made
+
+    with (
+        mock.patch("sqlqueue_spark.send.deliver.sender.with_original_rows", noting),
+        mock.patch("sqlqueue_spark.send.deliver.original_rows.CHUNK_BYTES", 1_100_000),
+    ):
+        assert sent_all(given, rows) == Sent(sent=4, failed=12)
+    assert max(sizes) <= 1_100_000
+    assert {row.body for row in near.rows()} == {b"small"}
+    failed = [row.body for row in error.rows()]
+    assert (len(failed), len(whole & set(failed))) == (12, 12)
+    assert sent_all(given, rows) == Sent(repeated=16)
 
 
 # -- copies that are put back ---------------------------------------------------------------------

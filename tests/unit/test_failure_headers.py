@@ -41,6 +41,7 @@ NEVER_FAIL_A_MESSAGE = {
     "sqlqueue_spark.handling.child_process.ChildEnded",
     "sqlqueue_spark.inspection.doctor.checks.Open",
     "sqlqueue_spark.receive.claiming.set_aside.QueueFails",
+    "sqlqueue_spark.send.deliver.original_rows.TooLarge",
 }
 #: The headers that every failed message gets.
 ADDED = {

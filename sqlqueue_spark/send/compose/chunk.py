@@ -37,19 +37,26 @@ class Chunk:
 
     def messages_of(self, row: int) -> range:
         """The positions of the messages that a row sends."""
-        if self.rows is None:
-            return range(row, row + 1)
-        first = bisect.bisect_left(self.owners, row)
-        return range(first, bisect.bisect_right(self.owners, row, first))
+        rows = range(row, row + 1)
+        return rows if self.rows is None else self.messages_within(rows)
+
+    def messages_within(self, rows: range) -> range:
+        """The positions of the messages that these rows send."""
+        first = bisect.bisect_left(self.owners, rows.start)
+        return range(first, bisect.bisect_left(self.owners, rows.stop, first))
 
     def failing(self, failures: Mapping[int, Failure]) -> Self:
         """The same chunk, but these rows have failed too."""
         return replace(self, failed={**failures, **self.failed})
 
+    def halves(self) -> tuple[Self, Self]:
+        """The first half of the rows and the second, each with what it sends."""
+        middle = len(self) // 2
+        return self.only(range(middle)), self.only(range(middle, len(self)))
+
     def only(self, kept: range) -> Self:
         """The rows at these positions alone, and what they send."""
-        first = bisect.bisect_left(self.owners, kept.start)
-        messages = range(first, bisect.bisect_left(self.owners, kept.stop, first))
+        messages = self.messages_within(kept)
         return replace(
             self,
             sends=self.sends.only(messages),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
 
 import pyarrow as pa
@@ -17,7 +16,6 @@ import pyarrow as pa
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.origin import Origin
-from sqlqueue_spark.messages.waiting_headers import given_up_at
 
 #: When a received message was processed; NULL where the frame does not tell.
 TIMES = pa.schema([(name, pa.timestamp("us", tz="UTC")) for name in ("ProcessingStarted", "ProcessingEnded")])
@@ -112,11 +110,6 @@ class Received:
         """What a row is that we stored for another database as the result of a row; None for any other."""
         told = _RESULT.fullmatch(self.stored.get(position, ""))
         return told and (told["kind"] or told["plain"])
-
-    def given_up(self, position: int, now: datetime) -> bool:
-        """Whether a row has waited for its database for as long as it may."""
-        end = given_up_at(self.texts[position])
-        return end is not None and end <= now
 
     @cached_property
     def texts(self) -> Sequence[str | None]:

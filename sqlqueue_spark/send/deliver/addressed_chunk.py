@@ -58,6 +58,19 @@ class AddressedChunk(Chunk):
         """Where each message goes."""
         return {at: each for each in self.addressed for at in each.positions}
 
+    def only(self, kept: range) -> Self:
+        """The rows at these positions alone, what they send, and what has become of it."""
+        its = self.messages_within(kept)
+        parts = [replace(to, positions=_moved(to.positions, its)) for to in self.addressed]
+        return replace(
+            super().only(kept),
+            addressed=[each for each in parts if each.positions],
+            refused={at - its.start: each for at, each in self.refused.items() if at in its},
+            known=_moved(self.known, kept),
+            sent={at - its.start: each for at, each in self.sent.items() if at in its},
+            told={at - kept.start: each for at, each in self.told.items() if at in kept},
+        )
+
     def refusing(self, positions: Iterable[int], failure: Failure) -> Self:
         """The chunk, of which these messages are refused. One of several copies fails alone, else its row."""
         copies, failed = dict(self.refused), dict(self.failed)
@@ -68,3 +81,8 @@ class AddressedChunk(Chunk):
             else:
                 failed.setdefault(row, failure)
         return replace(self, failed=failed, refused=copies)
+
+
+def _moved(positions: Iterable[int], kept: range) -> list[int]:
+    """Positions within a chunk as positions within this range of it. Others are left out."""
+    return [at - kept.start for at in positions if at in kept]

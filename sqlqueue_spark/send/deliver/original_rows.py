@@ -1,8 +1,9 @@
 """Reads rows of an unfinished batch again as they were received. A transform may have changed them."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -10,7 +11,10 @@ from sqlqueue_spark.engines.open_connection import MOST_WAITING, Connection, ope
 from sqlqueue_spark.errors import NoRight
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
+from sqlqueue_spark.messages.waiting_headers import given_up_at
+from sqlqueue_spark.options import NO_TRANSACTION
 from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.send.compose.chunk_size import CHUNK_BYTES
 from sqlqueue_spark.send.compose.column_values import among, gathered
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.received import Received
@@ -24,24 +28,28 @@ _READ = pa.schema(
 _GAP = 64
 
 
+class TooLarge(Exception):
+    """Several rows together have more bytes than a chunk may have."""
+
+
 def with_original_rows(
     connection: Connection, places: Places, rows: Received, positions: Sequence[int]
 ) -> Received:
     """The rows, of which these have the headers and bodies of their queues.
 
-    Their batch is not settled, so they stand in their table, and the claim's locks hide nothing from a plain
-    read. A row that does not stand there (it comes from an archive, say) stays as it is.
+    A row that does not stand there (it comes from an archive, say) stays as it is.
 
     :param connection: one to their database, with no open transaction.
+    :raises TooLarge: they are to be asked for in parts.
     """
     found: dict[int, tuple[str | None, bytes | None]] = {}
-    for queue, its in gathered(positions, rows.queue).items():
-        with connection.transaction():
-            table = queues.at(connection, places.received(queue).table)
-        if table is not None:
-            # Outcomes may be sent by a login that may not receive.
-            with contextlib.suppress(*[NoRight] if rows.stores else ()):
-                found |= _of_queue(connection, table.table, rows, its)
+    size = 0
+    with contextlib.closing(_originals(connection, places, rows, positions)) as originals:
+        for at, headers, body in originals:
+            found[at] = headers, body
+            size += len(headers or "") + len(body or b"")
+            if size > CHUNK_BYTES and len(positions) > 1:
+                raise TooLarge
     there = sorted(found)
     its = among(there, len(rows))
     headers = pa.array([found[at][0] for at in there], pa.string())
@@ -53,12 +61,40 @@ def with_original_rows(
     )
 
 
+def given_up(
+    connection: Connection, places: Places, rows: Received, positions: Sequence[int], now: datetime
+) -> set[int]:
+    """Which of these rows have waited for a database for as long as they may, as their own headers say."""
+    ends = {at: given_up_at(rows.texts[at]) for at in positions}
+    for at, headers, _ in _originals(connection, places, rows, positions):
+        ends[at] = given_up_at(headers)
+    return {at for at, end in ends.items() if end is not None and end <= now}
+
+
+def _originals(
+    connection: Connection, places: Places, rows: Received, positions: Sequence[int]
+) -> Generator[tuple[int, str | None, bytes | None], None, None]:
+    """Each of these rows that stands in its queue: its position, headers and body.
+
+    Their batch is not settled, so they stand there, and the claim's locks hide nothing from a plain read. In
+    the mode none they are gone.
+    """
+    if places.home.transaction_mode == NO_TRANSACTION:
+        return
+    for queue, its in gathered(positions, rows.queue).items():
+        with connection.transaction():
+            table = queues.at(connection, places.received(queue).table)
+        if table is not None:
+            # Outcomes may be sent by a login that may not receive.
+            with contextlib.suppress(*[NoRight] if rows.stores else ()):
+                yield from _of_queue(connection, table.table, rows, its)
+
+
 def _of_queue(
     connection: Connection, table: queue_table.QueueTable, rows: Received, positions: Sequence[int]
-) -> dict[int, tuple[str | None, bytes | None]]:
+) -> Iterator[tuple[int, str | None, bytes | None]]:
     versions = {rows.row_versions[at].as_py(): at for at in positions}
     statement = queues.read_statement(connection.dialect, table)
-    found = {}
     hasty = replace(connection.target, lock_timeout=min(connection.target.lock_timeout, MOST_WAITING))
     with contextlib.closing(open_reader(hasty)) as reader:
         for span in RowSet.of(sorted(versions)).spans(_GAP):
@@ -67,5 +103,4 @@ def _of_queue(
                 for row in batch.filter(wanted).to_pylist():
                     at = versions[row["RowVersion"]]
                     if row["Id"].lower() == rows.row_id(at).lower():
-                        found[at] = (row["Headers"], row["Body"])
-    return found
+                        yield at, row["Headers"], row["Body"]

@@ -25,7 +25,7 @@ from sqlqueue_spark.errors import (
     TryAgain,
 )
 from sqlqueue_spark.messages.failure_headers import Failure
-from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
+from sqlqueue_spark.options import ATOMIC
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.database_of_address import Place
@@ -33,7 +33,7 @@ from sqlqueue_spark.send.compose.received import ACKNOWLEDGED, Received
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.copies import with_copies
 from sqlqueue_spark.send.deliver.destination_tables import Destination, Destinations
-from sqlqueue_spark.send.deliver.original_rows import with_original_rows
+from sqlqueue_spark.send.deliver.original_rows import TooLarge, given_up, with_original_rows
 from sqlqueue_spark.send.deliver.outbox_lookups import Lookup
 from sqlqueue_spark.send.deliver.outbox_transaction import Delivery
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
@@ -107,9 +107,8 @@ class Sender:
             publishing = sorted({chunk.owners[at] for _, its in events.by_topics() for at in its})
             if isinstance(error, DatabaseDown):
                 self._routes.note_down(target, error)
-                now, rows = datetime.now(UTC), self._original(chunk.rows, publishing)
-                assert rows is not None, "as above"
-                lost = {row: self._down(target, given_up=rows.given_up(row, now)) for row in publishing}
+                late = self._given_up(chunk.rows, publishing)
+                lost = {row: self._down(target, given_up=row in late) for row in publishing}
             else:
                 lost = dict.fromkeys(publishing, Failure.of(error))
             left = [at for at, owner in enumerate(chunk.owners) if owner not in lost]
@@ -246,8 +245,11 @@ class Sender:
     def _at_home(self, chunk: AddressedChunk) -> Sent:
         """Write the outcomes, and what goes to home. What is refused fails, and the rest is tried again."""
         while True:
-            rows = self._original(chunk.rows, {*chunk.failed, *(chunk.owners[at] for at in chunk.refused)})
-            chunk = chunk if rows is chunk.rows else replace(chunk, rows=rows)
+            try:
+                chunk = self._with_originals(chunk)
+            except TooLarge:
+                first, second = chunk.halves()
+                return self._at_home(first) + self._at_home(second)
             work = OutcomesOnce(self._routes, chunk, asks=not self._first_try)
             if work.has_nothing():
                 return work.counted(work.decide(()))
@@ -257,12 +259,23 @@ class Sender:
             except RolledBack as error:
                 chunk = self._refusing(chunk, error.refused)
 
-    def _original(self, rows: Received | None, wanted: Collection[int]) -> Received | None:
-        """The rows, of which these are as they were received: a frame may have changed them."""
-        if rows is None or not wanted or self._options.transaction_mode == NO_TRANSACTION:
-            return rows
+    def _with_originals(self, chunk: AddressedChunk) -> AddressedChunk:
+        """The chunk, whose failed rows are as they were received: a frame may have changed them.
+
+        :raises TooLarge: they are more than memory should hold at once.
+        """
+        wanted = {*chunk.failed, *(chunk.owners[at] for at in chunk.refused)}
+        if chunk.rows is None or not wanted:
+            return chunk
+        return replace(chunk, rows=self._reading(with_original_rows, chunk.rows, sorted(wanted)))
+
+    def _given_up(self, rows: Received, wanted: Collection[int]) -> Collection[int]:
+        """Which of these rows have waited for a database for as long as they may."""
+        return self._reading(partial(given_up, now=datetime.now(UTC)), rows, sorted(wanted)) if wanted else ()
+
+    def _reading(self, what: Callable[..., T], rows: Received, wanted: Sequence[int]) -> T:
         return self._retried(
-            lambda: with_original_rows(self._connected(self._home), self._places, rows, sorted(wanted)),
+            lambda: what(self._connected(self._home), self._places, rows, wanted),
             lambda error: not isinstance(error, LockTimeout),
         )
 
@@ -279,21 +292,24 @@ class Sender:
 
     def _waiting_for(self, chunk: AddressedChunk, targets: Sequence[Target]) -> AddressedChunk:
         """The chunk, of which the rows for these databases wait, or are given up after too long a wait."""
-        now, failures = datetime.now(UTC), dict[int, Failure]()
+        if not targets:
+            return chunk
+        failures = dict[int, Failure]()
         its = [(each, at) for each in chunk.addressed if each.target in targets for at in each.positions]
-        rows = self._original(chunk.rows, {chunk.owners[at] for _, at in its if chunk.goes(at)})
+        rows = chunk.rows
+        assert rows is not None, "only received rows wait for a database"
+        late = self._given_up(rows, {chunk.owners[at] for _, at in its if chunk.goes(at)})
         for each, at in its:
             row = chunk.owners[at]
             if not chunk.goes(at) or row in failures:
                 continue
-            assert rows is not None, "only received rows wait for a database"
             # A message that poses as a result of another row waits for as long as one, and no longer.
-            given_up, result = rows.given_up(row, now), rows.result(row)
-            if given_up and result == ACKNOWLEDGED:
+            result = rows.result(row)
+            if row in late and result == ACKNOWLEDGED:
                 log.warning("not_acknowledged destination=%s: its database is down", each.known_as)
                 chunk = replace(chunk, sent={**chunk.sent, at: False})
             else:  # a result of another row waits for ever
-                failures[row] = self._down(each.target, given_up=given_up and not result)
+                failures[row] = self._down(each.target, given_up=row in late and not result)
         return replace(chunk, failed={**failures, **chunk.failed})
 
     # -- Connections -----------------------------------------------------------------------------------
