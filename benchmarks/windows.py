@@ -51,12 +51,12 @@ class WholeByRows(RowReader):
                 rows.append(row)
                 held += len(row[headers] or "") + len(row[body] or b"")
                 if len(rows) == RECORD_BATCH_ROWS or held >= RECORD_BATCH_BYTES:
-                    yield connection._batch(rows, schema)
+                    yield connection._batch(schema.names, rows, schema)
                     rows, held = [], 0
             while cursor.nextset():
                 pass
         if rows:
-            yield connection._batch(rows, schema)
+            yield connection._batch(schema.names, rows, schema)
 
 
 class WholeByBlocks(ColumnReader):

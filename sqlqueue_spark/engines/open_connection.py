@@ -9,7 +9,7 @@ from types import ModuleType
 from sqlqueue_spark.engines.connection import Connection, Reader, Target
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.drivers import remedy
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady, SqlQueueError, TryAgain
 
 __all__ = ["Connection", "Reader", "Target"]  # beside what is defined here
 
@@ -34,7 +34,7 @@ def connect(target: Target, *, again: bool = False) -> Connection:
 
     :param again: whether the database was reached before: one that fails over refuses logins for a while.
     :raises ConfigurationError: the database refuses the login, or a driver is missing; never with ``again``.
-    :raises ConnectionLost: no database answers; with ``again`` also in place of a ConfigurationError.
+    :raises ConnectionLost: no database answers; with ``again`` also in place of any other refusal.
     """
 
     def opened() -> Connection:
@@ -45,8 +45,8 @@ def connect(target: Target, *, again: bool = False) -> Connection:
         if again or target.hasty:
             return opened()
         return Retry("connecting", seconds=_READY_SECONDS).retried(opened, kind=NotReady)
-    except ConfigurationError as error:
-        if not again:
+    except SqlQueueError as error:
+        if not again or isinstance(error, TryAgain):
             raise
         raise ConnectionLost(str(error)) from error
 

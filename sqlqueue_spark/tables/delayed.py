@@ -154,7 +154,7 @@ class DelayedTable(BaseTable):
         """The Id, if the engine's table has one, and the whole headers of locked messages, by their rows."""
         nothing = [""] * len(due)
         bound = self.connection.dialect.bind_due([each.row for each in due], nothing, [0] * len(due), nothing)
-        rows = self.execute("delayed_headers", **bound, up_to=due[-1].due)
+        rows = self.execute("delayed_headers", **bound)
         return {row: (id_, headers) for row, id_, headers in rows}
 
     def send(
@@ -170,7 +170,7 @@ class DelayedTable(BaseTable):
         bound = dialect.bind_due(rows, ids, kept, [self._written(rest) for rest in rests])
         quoted = ", ".join(map(dialect.quote, columns))
         statement = self.render("delayed_send", queue=dialect.table(to), columns=quoted)
-        took = self._moved(statement, to, {**bound, "up_to": messages[-1].due.due})
+        took = self._moved(statement, to, bound)
         check_went_in(took, len(messages), to)
 
     def _written(self, headers: str) -> str:

@@ -71,9 +71,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
     """
     dialect = connection.dialect
     doing = f"looking for {table}"
-    given = table.catalog or ""
-    asked = {"catalog": given if connection.holds(given) else ""}
-    database, read_only, spelled = connection.execute(dialect.statement("database"), asked, doing=doing)[0]
+    database, read_only, spelled = _database(connection, table)
     if table.catalog is not None and table.catalog != database and not dialect.reaches_other_databases:
         raise ConfigurationError(
             f"The queue {table} lies in database {table.catalog!r} but the url leads to {database!r}; "
@@ -112,6 +110,21 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         row_security=bool(row_security),
         foreign=None if spelled == database else spelled,
     )
+
+
+def has_database(connection: Connection, table: Table) -> bool:
+    """Whether the database that an address names is there, as far as this login may know."""
+    if table.catalog is None or not connection.dialect.reaches_other_databases:
+        return True
+    here, _, spelled = _database(connection, table)
+    return spelled is not None or here == table.catalog
+
+
+def _database(connection: Connection, table: Table) -> tuple[str, bool, str | None]:
+    """What the statement ``database`` tells of an address."""
+    asked = {"catalog": table.catalog if table.catalog and connection.holds(table.catalog) else ""}
+    statement = connection.dialect.statement("database")
+    return connection.execute(statement, asked, doing=f"looking for {table}")[0]
 
 
 def identity_of(found: tuple[object, ...]) -> str:

@@ -32,6 +32,7 @@ _REASONS = {
             "reference": "what its foreign key{name} leads to",
             "default": "what the default of its column{name} computes",
             "check": "what its check{name} computes",
+            "computed": "what its column{name} computes",
             "index": "what its index{name} computes",
             "statistics": "what its statistics{name} compute",
         }.items()

@@ -67,6 +67,8 @@ def find(connection: Connection, schema: str = "") -> list[FoundTable]:
     here = database(connection)
     statement = connection.dialect.statement("tables")
     rows = connection.execute(statement, {"schema": schema}, doing="looking for tables of queues")
+    # Not by the estimate: on SQL Server each column of a table may tell another one.
+    tables = [list(its) for _, its in groupby(rows, lambda row: row[:3])]
     return [
         FoundTable(
             kind=kind,
@@ -76,10 +78,9 @@ def find(connection: Connection, schema: str = "") -> list[FoundTable]:
             estimate=estimate,
             stranger=stranger,
         )
-        for (its_schema, name, object_id, estimate, stranger), columns in groupby(
-            rows, lambda row: (*row[:3], *row[4:])
-        )
-        if (kind := kind_of(connection.dialect, (row[3] for row in columns)))
+        for its in tables
+        for its_schema, name, object_id, _, estimate, stranger in its[:1]
+        if (kind := kind_of(connection.dialect, (row[3] for row in its)))
     ]
 
 

@@ -94,7 +94,9 @@ DELAYED_COLUMNS = [
     Column(name, type_, True, False)
     for name, type_ in [("Headers", "nvarchar(max)"), ("Body", "varbinary(max)"), ("Due", "datetime")]
 ]
-DUE = Due("7", 0, "{}", NOW)
+#: The row of a delayed message on SQL Server: its RowVersion and its Due.
+DUE_ROW = f"7 {NOW}.000"
+DUE = Due(DUE_ROW, 0, "{}", NOW)
 
 DATABASE = Answer("SELECT DB_NAME()", "wbw", [["shop", 0, None]])
 CLOCK = Answer("SELECT SYSUTCDATETIME()", "t", [[NOW]])
@@ -119,6 +121,16 @@ UNINDEXED = Answer(
     ],
 )
 MESSAGES = "wwwbtwxi"
+MESSAGE_NAMES = (
+    "Id",
+    "CorrelationId",
+    "ReplyToAddress",
+    "Recoverable",
+    "Expires",
+    "Headers",
+    "Body",
+    "RowVersion",
+)
 MESSAGE_ROW = [ID, None, None, 1, None, "{}", "body", 5]
 READ = dict(zip(SCHEMA.names, [ID, None, None, True, None, "{}", b"body", 5], strict=True))
 MARKED = Answer("SELECT Headers", "w", [[MARK]])
@@ -428,7 +440,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         ],
         [
             DATABASE,
-            Answer("r.rows", "wwiwiw", [["dbo", "orders", 77, each.name, 12, "Sales"] for each in COLUMNS]),
+            Answer(  # beside senders each column may tell another number of rows
+                "r.rows",
+                "wwiwiw",
+                [["dbo", "orders", 77, each.name, 12 + at, "Sales"] for at, each in enumerate(COLUMNS)],
+            ),
         ],
         [("queue", "orders@[dbo]@[shop]", 12, "Sales")],
     ),
@@ -498,13 +514,13 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "delayed_due": (
         lambda c: delayed(c).lock_due(2_000),
-        [Answer("UPDLOCK, READPAST", "wiwww", [["7", 0, "{}", NOW, None]])],
+        [Answer("UPDLOCK, READPAST", "wiwww", [[DUE_ROW, 0, "{}", NOW, None]])],
         [DUE],
     ),
     "delayed_waiting": (
         lambda c: delayed(c).lock_waiting(',"sqlqueue.WaitsFor":"sink.url"', None, 2_000),
-        [Answer("UPDLOCK, READPAST", "wiww", [["7", 0, NOW, ID]])],
-        [Due("7", 0, "}", NOW, ID)],
+        [Answer("UPDLOCK, READPAST", "wiww", [[DUE_ROW, 0, NOW, ID]])],
+        [Due(DUE_ROW, 0, "}", NOW, ID)],
     ),
     "delayed_send": (
         lambda c: delayed(c).send(TABLE, ["Id", "Headers"], [Forwarded(DUE, 0, "{}")], [ID]),
@@ -513,8 +529,8 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "delayed_headers": (
         lambda c: delayed(c).headers([DUE]),
-        [Answer("NULL, d.Headers", "www", [["7", None, "{}"]])],
-        {"7": (None, "{}")},
+        [Answer("NULL, d.Headers", "www", [[DUE_ROW, None, "{}"]])],
+        {DUE_ROW: (None, "{}")},
     ),
     "delayed_length": (
         lambda c: delayed(c).waiting(),
@@ -659,22 +675,22 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     },
     "read": (
         read("read", 5, 9_000_000_000),
-        [Answer("SELECT TOP (2400)", MESSAGES, [MESSAGE_ROW])],
+        [Answer("SELECT TOP (2400)", MESSAGES, [MESSAGE_ROW], names=MESSAGE_NAMES)],
         [READ],
     ),
     "read_versions": (
         read("read_versions", 5, 9),
-        [Answer("SELECT TOP (10000)", MESSAGES, [MESSAGE_ROW])],
+        [Answer("SELECT TOP (10000)", MESSAGES, [MESSAGE_ROW], names=MESSAGE_NAMES)],
         [READ],
     ),
     "read_unexpired": (
         read("read_unexpired", 5, 9),
-        [Answer("SELECT TOP (2400)", MESSAGES, [MESSAGE_ROW])],
+        [Answer("SELECT TOP (2400)", MESSAGES, [MESSAGE_ROW], names=MESSAGE_NAMES)],
         [READ],
     ),
     "take": (
         take(5, 9, 3),
-        [Answer("DELETE FROM batch", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],
+        [Answer("DELETE FROM batch", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]], names=(*MESSAGE_NAMES, "expired"))],
         [{**READ, "expired": False}],
     ),
     "attempt_begin": (tried, [], None),

@@ -17,7 +17,17 @@ from sqlqueue_spark.send.waiting import delayed_mover
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
 from tests.support.recording import Answer, Recorder
 from tests.support.sending import composed
-from tests.support.statements import COLUMNS, DATABASE, IDENTITY, NOW, QUEUE, STORAGE, TABLE, TABLE_COLUMNS
+from tests.support.statements import (
+    COLUMNS,
+    DATABASE,
+    DUE_ROW,
+    IDENTITY,
+    NOW,
+    QUEUE,
+    STORAGE,
+    TABLE,
+    TABLE_COLUMNS,
+)
 
 FOUND = [STORAGE, DATABASE, IDENTITY, TABLE_COLUMNS, Answer("INSERT INTO", changed=1)]
 HEADERS = json.dumps({"NServiceBus.MessageId": "m", "count": 7, "on": True})
@@ -147,11 +157,11 @@ def test_a_delayed_message_stays_whole_in_a_queue_of_a_code_page(library, tmp_pa
         library,
         tmp_path,
         [
-            Answer("NULL, d.Headers", "www", [["7", None, before + end]]),
+            Answer("NULL, d.Headers", "www", [[DUE_ROW, None, before + end]]),
             Answer("@left, @sent", "ii", [[1, 1]]),
         ],
     )
-    due = Due("7", len(before) + 2, end, NOW)
+    due = Due(DUE_ROW, len(before) + 2, end, NOW)
     columns = tuple(
         each._replace(type="varchar(max)") if each.name == "Headers" else each for each in COLUMNS
     )
@@ -159,5 +169,5 @@ def test_a_delayed_message_stays_whole_in_a_queue_of_a_code_page(library, tmp_pa
         to = replace(QUEUE, columns=columns)
         delayed_mover._move(DelayedTable(connection, TABLE), to, [Forwarded(due, due.before, "}")])
     (sent,) = [each for each in recorder.executions() if "@left" in each.text]
-    ((_, _, _, kept, headers),) = json.loads(str(sent.bound[0].value))
+    ((*_, kept, headers),) = json.loads(str(sent.bound[0].value))
     assert (kept, json.loads(headers)) == (0, json.loads(before + "}"))

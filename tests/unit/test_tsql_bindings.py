@@ -8,12 +8,14 @@ import json
 import os
 import re
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
+import pyarrow as pa
 import pyodbc
 import pytest
 
@@ -34,10 +36,10 @@ from sqlqueue_spark.errors import (
 )
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
 from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
-from sqlqueue_spark.tables import queue_table
+from sqlqueue_spark.tables import queue_table, queues
 from sqlqueue_spark.tables.insert import Inserter
 from tests.support.recording import Answer, Recorder, Refused
 from tests.support.sending import outgoing_rows
@@ -50,6 +52,9 @@ from tests.support.statements import (
     ID,
     IDENTITY,
     MESSAGE,
+    MESSAGE_NAMES,
+    MESSAGE_ROW,
+    MESSAGES,
     NAMES,
     QUEUE,
     STORAGE,
@@ -364,7 +369,7 @@ def test_a_statement_ends_no_transaction(library, tmp_path):
 
 def test_only_what_was_taken_is_committed(library, tmp_path):
     """A commit that is lost behind rows which have all arrived would end the batch for nothing."""
-    recorder = Recorder(library, tmp_path, [Answer("SELECT", "wwwbtwxi", [])])
+    recorder = Recorder(library, tmp_path, [Answer("SELECT", "wwwbtwxi", [], names=SCHEMA.names)])
     reader = open_reader(Target(url=recorder.url))
     opening = recorder.endings()
     statement = Statement.parse("SELECT :first, :last")
@@ -376,6 +381,25 @@ def test_only_what_was_taken_is_committed(library, tmp_path):
     )
     assert (list(reader.batches(*wanted)), recorder.endings()) == ([], [*opening, "commit"])
     reader.close()
+
+
+def test_a_reader_finds_columns_by_their_names(library, tmp_path):
+    """Rows that have failed are read once more: some columns of those that the stream reads."""
+    wanted = pa.schema([SCHEMA.field(name) for name in ("Id", "Headers", "Body", "RowVersion")])
+    recorder = Recorder(library, tmp_path, [Answer("[orders]", MESSAGES, [MESSAGE_ROW], names=MESSAGE_NAMES)])
+    with closing(open_reader(Target(url=recorder.url))) as reader:
+        (batch,) = reader.batches(queues.read_statement(SQLSERVER, QUEUE), (5, 5), wanted)
+    assert batch.to_pylist() == [{"Id": ID, "Headers": "{}", "Body": b"body", "RowVersion": 5}]
+
+
+def test_a_queue_of_a_batch_whose_database_is_gone_is_gone_too(library, tmp_path):
+    """Nothing is asked there: an error would end the transaction, which may hold rows of other queues."""
+    recorder = Recorder(library, tmp_path, [DATABASE])
+    pool = ConnectionPool(SourceOptions.parse({"url": recorder.url, "queue": "orders,billing"}), None)
+    with connect(Target(url=recorder.url)) as connection:
+        before = len(recorder.executions())
+        assert QueueSession(connection, pool).named("orders@[dbo]@[old]") is None
+        assert ["DB_ID" in each.text for each in recorder.executions()[before:]] == [True]
 
 
 def test_a_closed_connection_is_a_lost_one(library, tmp_path):

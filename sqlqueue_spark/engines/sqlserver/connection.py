@@ -190,27 +190,28 @@ class RowReader(Reader):
     ) -> list[pa.RecordBatch]:
         self._connection.streaming(False)
         with self._connection.running(statement, parameters, Doing("reading", statement.queue)) as cursor:
-            rows = cursor.fetchall()
+            names, rows = _names(cursor), cursor.fetchall()
             _finish(cursor)
         self._connection.commit()
-        return [_batch(rows, schema)] if rows else []
+        return [_batch(names, rows, schema)] if rows else []
 
     def close(self) -> None:
         self._connection.close()
 
     def _window(self, read: Repeated, schema: pa.Schema, first: int, last: int) -> Window:
-        headers, body = (schema.get_field_index(name) for name in ("Headers", "Body"))
         rows: list[pyodbc.Row] = []
         held = 0
         with read.running({"first": first, "last": last}) as cursor:
+            names = _names(cursor)
+            headers, body = map(names.index, ("Headers", "Body"))
             for row in cursor:
                 rows.append(row)
                 held += len(row[headers] or "") + len(row[body] or b"")
                 if held >= WINDOW_BYTES:
                     read.close()  # which ends the statement
-                    return Window([_batch(rows, schema)], True)
+                    return Window([_batch(names, rows, schema)], True)
             _finish(cursor)
-        return Window([_batch(rows, schema)] if rows else [], len(rows) >= WINDOW_ROWS)
+        return Window([_batch(names, rows, schema)] if rows else [], len(rows) >= WINDOW_ROWS)
 
 
 connect = SqlServerConnection
@@ -231,9 +232,15 @@ def open_reader(target: Target) -> Reader:
     return ColumnReader(target, login, RowReader) if login.by_columns else RowReader(target)
 
 
-def _batch(rows: list[pyodbc.Row], schema: pa.Schema) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    arrays = [pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)]
+def _names(cursor: pyodbc.Cursor) -> list[str]:
+    """The names of an answer's columns."""
+    return [column[0] for column in cursor.description]
+
+
+def _batch(names: Sequence[str], rows: Sequence[pyodbc.Row], schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of this schema out of rows whose columns have these names."""
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+    arrays = [pa.array(columns.get(field.name, ()), type=field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

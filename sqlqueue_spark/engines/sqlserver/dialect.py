@@ -30,7 +30,7 @@ _NUMBERS = {
     **dict.fromkeys((156, 195), Kind.NOT_UNDERSTOOD),
     **dict.fromkeys((229, 230, 262), Kind.NO_RIGHT),
     **dict.fromkeys((911, 4060), Kind.NO_DATABASE),
-    **dict.fromkeys((983, 10060), Kind.NOT_REACHED),
+    **dict.fromkeys((983, 10060, 17197), Kind.NOT_REACHED),
     # No room in a file or in the log, no page, a file that cannot grow; a log or database that cannot be
     # used; what cannot be read from or written to the disk; a quota of Azure.
     **dict.fromkeys((1101, 1105, 9001, 9002, 823, 824, 945, 1827, 5149, 40544, 1132), Kind.TAKES_NOTHING),
@@ -49,6 +49,7 @@ _NUMBERS = {
     **dict.fromkeys((7105, 7886), Kind.CONNECTION_LOST),  # a read without locks met a large value that moved
     40549: Kind.CONNECTION_LOST,  # the session was ended: it took too long
     601: Kind.GAVE_WAY,  # a scan without locks met data that moved
+    617: Kind.GAVE_WAY,  # "rerun the query"
     845: Kind.GAVE_WAY,  # a page could not be had in time
     **dict.fromkeys((3960, 3961), Kind.GAVE_WAY),  # SNAPSHOT: another session has changed row or table since
     **dict.fromkeys((8628, 8651), Kind.GAVE_WAY),  # no plan could be made in time, no memory for it now
@@ -56,6 +57,7 @@ _NUMBERS = {
     615: Kind.NOT_READY,  # the database's number changed by a fail-over
     **dict.fromkeys((921, 922), Kind.NOT_READY),  # the database is not recovered yet, or just being recovered
     952: Kind.NOT_READY,  # the database is just changing its state
+    **dict.fromkeys((927, 955, 956), Kind.NOT_READY),  # being restored; a mirror waits for its partners
     4221: Kind.NOT_READY,  # a replica that was just started again waits for transactions to end
     **dict.fromkeys((6005, 17188), Kind.NOT_READY),  # the server is being shut down
     **dict.fromkeys((17142, 42108), Kind.NOT_READY),  # paused
@@ -63,11 +65,13 @@ _NUMBERS = {
     18401: Kind.NOT_READY,  # being upgraded
     40613: Kind.NOT_READY,  # a serverless database that was paused wakes up, or a fail-over
     926: Kind.NOT_REACHED,  # its recovery failed; a managed instance says so for a moment while it fails over
-    976: Kind.NOT_REACHED,  # the replica that we know is no longer the primary one
+    # The replica that we know is no longer the primary one, or only read from; a mirror; an offline database.
+    **dict.fromkeys((976, 978, 954, 942), Kind.NOT_REACHED),
     988: Kind.NOT_REACHED,  # too few replicas
     17809: Kind.NOT_REACHED,  # too many connections
     # No memory, no room among the pages in memory or for more locks, no memory for the statement in time.
-    **dict.fromkeys((701, 802, 1204, 8645), Kind.TOO_LARGE),
+    # The versions of rows have no room in tempdb, so that one is gone.
+    **dict.fromkeys((701, 802, 1204, 8645, 3958, 3966), Kind.TOO_LARGE),
     # The session was ended: it took too many locks, too much of tempdb, of the log, or of memory.
     **dict.fromkeys(range(40550, 40554), Kind.SESSION_TOO_LARGE),
     916: Kind.NO_RIGHT,  # the login has no user in that database
@@ -142,8 +146,9 @@ class SqlServer(Dialect):
     def bind_due(
         self, rows: Sequence[str], ids: Sequence[str], kept: Sequence[int], rests: Sequence[str]
     ) -> Parameters:
-        numbers = [int(row) for row in rows]
-        return {"moved": _json(list(zip(range(len(rows)), numbers, ids, kept, rests, strict=True)))}
+        numbers, dues = zip(*(row.split(" ") for row in rows), strict=True)
+        columns = (range(len(rows)), map(int, numbers), dues, ids, kept, rests)
+        return {"moved": _json(list(zip(*columns, strict=True)))}
 
     def bind_texts(self, texts: Sequence[str]) -> object:
         return _json(list(texts))

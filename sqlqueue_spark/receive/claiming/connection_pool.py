@@ -58,6 +58,9 @@ class QueueSession:
         table = next((table for table, its in self._pool.names.items() if its == name), None)
         if table is None:
             table = Table.from_text(name)
+        # Asked before: an error would end the transaction, which may hold rows of other queues.
+        if not self.reads(name) and not queue_table.has_database(self.connection, table):
+            return None
         try:
             return self.at(table)
         except QueueError:

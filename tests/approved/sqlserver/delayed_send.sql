@@ -13,23 +13,21 @@ FROM (
     FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (
         n int '$[0]',
         RowVersion bigint '$[1]',
-        Id uniqueidentifier '$[2]',
-        kept int '$[3]',
-        rest nvarchar(max) '$[4]'
+        Due varchar(23) '$[2]',
+        Id uniqueidentifier '$[3]',
+        kept int '$[4]',
+        rest nvarchar(max) '$[5]'
     ) AS j
-    JOIN [dbo].[orders.Delayed] AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON d.RowVersion = j.RowVersion
-    WHERE d.Due <= CAST(:up_to AS datetime)
+    INNER LOOP JOIN [dbo].[orders.Delayed] AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+        ON d.Due = CAST(j.Due AS datetime) AND d.RowVersion = j.RowVersion
 ) AS m
 ORDER BY m.n
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10);
 SET @sent = ROWCOUNT_BIG();
 DELETE d
-FROM [dbo].[orders.Delayed] AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-WHERE d.Due <= CAST(:up_to AS datetime)
-  AND d.RowVersion IN (
-      SELECT j.RowVersion
-      FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]') AS j
-  )
+FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]', Due varchar(23) '$[2]') AS j
+INNER LOOP JOIN [dbo].[orders.Delayed] AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+    ON d.Due = CAST(j.Due AS datetime) AND d.RowVersion = j.RowVersion
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10);
 SET @left = ROWCOUNT_BIG();
 SELECT @left, @sent

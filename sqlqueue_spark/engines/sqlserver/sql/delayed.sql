@@ -44,12 +44,10 @@ SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed}
 -- Nothing to say: what one statement deletes it cannot insert elsewhere in an order, so delayed_due and
 -- delayed_send move all.
 
--- shared: locked_with_origin
--- READPAST steps over rows that another mover holds, and no session waits. FORCESEEK goes by the index on
--- Due, whatever its name is: a scan would lock every row that waits. The id is the Id that a message's header
--- of the origin names; NULL without one. BIN2 counts an astral character as two. A collation _SC, or one of
--- version 140, counts one: then a place that was found under the one is another one under the other.
-{delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+-- shared: with_origin
+-- The text of the headers, and the Id that the header of the origin names; NULL without one. BIN2 counts an
+-- astral character as two. A collation _SC, or one of version 140, counts one: then a place that was found
+-- under the one is another one under the other.
 CROSS APPLY (SELECT CAST(d.Headers AS nvarchar(max)) COLLATE Latin1_General_BIN2 AS text) AS h
 CROSS APPLY (SELECT CHARINDEX(N',"sqlqueue.Origin":"', h.text) AS place) AS p
 CROSS APPLY (
@@ -60,17 +58,20 @@ CROSS APPLY (
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
 -- in: how many, at most 2,400; the due as in the twin
--- out: the Id is the one that the header of the origin names
--- The statement reads Headers, so on a heap it locks the row itself. FAST 1 and MAXDOP 1 as in claim. Due
+-- out: which row: its RowVersion and its Due; the Id is the one that the header of the origin names
+-- READPAST steps over rows that another mover holds, and no session waits. FORCESEEK goes by the index on
+-- Due, whatever its name is: a scan would lock every row that waits. The statement reads Headers, so on a
+-- heap it locks the row itself. FAST 1 and MAXDOP 1 as in claim. Due
 -- comes as a text, which the statements below get back as it is: a driver's time would not be the same
 -- datetime. What style 126 writes (with a T) is read alike whatever language and DATEFORMAT a login has. Two
 -- milliseconds later is the next datetime. The headers as in the twin.
-SELECT CAST(d.RowVersion AS varchar(20)),
+SELECT CONCAT(d.RowVersion, ' ', CONVERT(varchar(23), d.Due, 126)),
        CASE WHEN w.place = 0 THEN 0 ELSE w.place - 1 END,
        SUBSTRING(h.text, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),
        CONVERT(varchar(23), d.Due, 126),
        o.id
-FROM {locked_with_origin}
+FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+{with_origin}
 CROSS APPLY (SELECT CHARINDEX(N',"NServiceBus.SqlServer.ForwardDestination":', h.text) AS place) AS w
 WHERE d.Due <= GETUTCDATE()
   AND d.Due >= COALESCE(
@@ -82,21 +83,21 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_headers
 -- Returns the headers of messages that delayed_due has locked.
--- in: the rows as JSON [[n, which row, …],…], the Due of the last one     out: NULL instead of the id
+-- in: the rows as JSON [[n, RowVersion, Due, …],…]     out: NULL instead of the id
 -- It finds them as delayed_send does.
-SELECT CAST(d.RowVersion AS varchar(20)), NULL, d.Headers
-FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]') AS j
-JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON d.RowVersion = j.RowVersion
-WHERE d.Due <= CAST(:up_to AS datetime)
+SELECT CONCAT(d.RowVersion, ' ', CONVERT(varchar(23), d.Due, 126)), NULL, d.Headers
+FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]', Due varchar(23) '$[2]') AS j
+INNER LOOP JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+    ON d.Due = CAST(j.Due AS datetime) AND d.RowVersion = j.RowVersion
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_send
 -- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
--- in: the rows as JSON [[n, which row, new id, how many characters of its headers it keeps, what it has
---     behind these],…], the Due of the last one
--- The rows are inserted first, in their order: what OUTPUT inserts has none. Only Due has an index, so the
--- rows are found by their range of it; READPAST steps over those of another mover. {columns} are those of the
--- queue. A NULL body becomes an empty one. OPENJSON and ORDER BY as in insert.
+-- in: the rows as JSON [[n, RowVersion, Due, new id, how many characters of its headers it keeps, what it
+--     has behind these],…]
+-- The rows are inserted first, in their order: what OUTPUT inserts has none. Only Due has an index, so each
+-- row is sought by its Due; READPAST steps over a row of another mover that has the same one. {columns} are
+-- those of the queue. A NULL body becomes an empty one. OPENJSON and ORDER BY as in insert.
 DECLARE @sent bigint, @left bigint;
 INSERT INTO {queue} ({columns})
 SELECT {columns}
@@ -112,23 +113,21 @@ FROM (
     FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (
         n int '$[0]',
         RowVersion bigint '$[1]',
-        Id uniqueidentifier '$[2]',
-        kept int '$[3]',
-        rest nvarchar(max) '$[4]'
+        Due varchar(23) '$[2]',
+        Id uniqueidentifier '$[3]',
+        kept int '$[4]',
+        rest nvarchar(max) '$[5]'
     ) AS j
-    JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON d.RowVersion = j.RowVersion
-    WHERE d.Due <= CAST(:up_to AS datetime)
+    INNER LOOP JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+        ON d.Due = CAST(j.Due AS datetime) AND d.RowVersion = j.RowVersion
 ) AS m
 ORDER BY m.n
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10);
 SET @sent = ROWCOUNT_BIG();
 DELETE d
-FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-WHERE d.Due <= CAST(:up_to AS datetime)
-  AND d.RowVersion IN (
-      SELECT j.RowVersion
-      FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]') AS j
-  )
+FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]', Due varchar(23) '$[2]') AS j
+INNER LOOP JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+    ON d.Due = CAST(j.Due AS datetime) AND d.RowVersion = j.RowVersion
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10);
 SET @left = ROWCOUNT_BIG();
 SELECT @left, @sent
@@ -136,12 +135,13 @@ SELECT @left, @sent
 -- name: delayed_length
 -- Returns how much waits in a table of delayed messages: for each end of the headers of messages that wait
 -- for a database, and for all others.
--- READUNCOMMITTED: it waits for no lock, and a row that is just moved does no harm.
+-- READPAST: it waits for no lock. A row that is just moved does no harm, and one that is just sent counts
+-- next time. Headers are never read uncommitted (error 7105); READCOMMITTEDLOCK as in oldest.
 SELECT e.ending,
        COUNT_BIG(*),
        COUNT_BIG(CASE WHEN d.Due <= GETUTCDATE() THEN 1 END),
        DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(d.Due)) / 1000.0
-FROM {delayed} AS d WITH (READUNCOMMITTED)
+FROM {delayed} AS d WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)
 CROSS APPLY (SELECT CAST(d.Headers AS nvarchar(max)) COLLATE Latin1_General_BIN2 AS text) AS h
 CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), h.text) AS place) AS w
 CROSS APPLY (SELECT CASE WHEN w.place > 0 THEN SUBSTRING(h.text, w.place, 400) END AS ending) AS e
@@ -150,15 +150,26 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_waiting
 -- Locks the next messages that wait for a database, in the order in which they are given up.
--- Rows that are not wanted stay locked only while the statement looks at them, which is why a portion ends at
--- 2,400.
-SELECT CAST(d.RowVersion AS varchar(20)),
+-- An update lock stays until the transaction ends, also on a row that a condition then leaves out, and 5,000
+-- locks may become one of the table. So the rows are first found under shared locks that end with each row,
+-- and only what is found is locked.
+SELECT CONCAT(d.RowVersion, ' ', CONVERT(varchar(23), d.Due, 126)),
        w.place - 1,
        CONVERT(varchar(23), d.Due, 126),
        o.id
-FROM {locked_with_origin}
+FROM (
+    SELECT c.RowVersion, c.Due
+    FROM {delayed} AS c WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+    WHERE c.Due >= CAST(:since AS datetime)
+      AND CHARINDEX(CAST(:ending AS nvarchar(400)),
+          CAST(c.Headers AS nvarchar(max)) COLLATE Latin1_General_BIN2) > 0
+    ORDER BY c.Due
+    OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
+) AS f
+INNER LOOP JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+    ON d.Due = f.Due AND d.RowVersion = f.RowVersion
+{with_origin}
 CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), h.text) AS place) AS w
-WHERE d.Due >= CAST(:since AS datetime) AND w.place > 0
+WHERE w.place > 0
 ORDER BY d.Due
-OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)

@@ -3,12 +3,14 @@
 -- name: database
 -- Returns the database that we are connected to, and how the server spells the name of one.
 -- in: a name in any spelling, or ''
--- out: its name, whether it is read-only; the name as the server spells it, NULL where we may not know of it
+-- out: its name; whether the database of that name, or this one without a name, is read-only; the name as the
+--     server spells it, NULL where we may not know of it
 -- On a readable secondary replica, every statement runs under SNAPSHOT and the server ignores its hints: a
 -- claim would lock nothing there. The server's collation decides whether two spellings are one name.
 SELECT DB_NAME(),
-       CAST(CASE WHEN CONVERT(nvarchar(20), DATABASEPROPERTYEX(DB_NAME(), 'Updateability')) = 'READ_ONLY'
-           THEN 1 ELSE 0 END AS bit),
+       CAST(CASE WHEN CONVERT(nvarchar(20), DATABASEPROPERTYEX(
+           COALESCE(DB_NAME(DB_ID(CAST(:catalog AS nvarchar(128)))), DB_NAME()), 'Updateability'
+       )) = 'READ_ONLY' THEN 1 ELSE 0 END AS bit),
        DB_NAME(DB_ID(CAST(:catalog AS nvarchar(128))))
 
 -- name: identity

@@ -39,8 +39,9 @@ ORDER BY s.name, t.name, c.column_id
 -- in: also the database, or '' for the present one
 -- Trusted are this user, the owners of these tables, dbo and the role db_owner. In another database of the
 -- server, dbo is trusted where one login owns both databases. What a look calls (a security policy, a
--- computed column) can change nothing. Nor can what a default or a check calls, but it reads as this login,
--- so the table of another owner has none. The text runs in the table's own database, because OBJECTPROPERTY
+-- computed column) can change nothing. Nor can what a default, a check or a stored computed column calls, but
+-- it reads as this login, and a value that it cannot convert (error 245) ends the whole transaction. So the
+-- table of another owner has none. The text runs in the table's own database, because OBJECTPROPERTY
 -- knows only the present one. With the right to insert or to delete alone the catalogue does not show
 -- triggers, but the property does. A foreign key of another table may delete rows there, whose triggers run.
 -- COLLATE: on Azure SQL the catalogue has a collation of its own, and could not be compared with the JSON's.
@@ -109,6 +110,13 @@ SELECT ''trigger'', COALESCE((
 ), ''''), f.owner
 FROM found AS f
 WHERE f.own = 0 AND COALESCE(OBJECTPROPERTY(f.object_id, CONCAT(''TableHas'', @event, ''Trigger'')), 1) = 1
+UNION ALL
+SELECT ''computed'', c.name, f.owner
+FROM found AS f
+JOIN sys.computed_columns AS c ON c.object_id = f.object_id
+WHERE f.own = 0 AND @event = ''Insert'' AND (c.is_persisted = 1 OR EXISTS (
+    SELECT 1 FROM sys.index_columns AS x WHERE x.object_id = c.object_id AND x.column_id = c.column_id
+))
 UNION ALL
 SELECT p.reason, '''', f.owner
 FROM found AS f

@@ -208,7 +208,7 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: origins
 -- Returns what some rows are known by in an outbox.
--- BIN2 as in locked_with_origin. Hints and the rest as in ids.
+-- BIN2 as in with_origin. Hints and the rest as in ids.
 SELECT q.RowVersion,
        LOWER(CONVERT(char(36), q.Id)) AS Id,
        CASE WHEN o.place > 0 THEN SUBSTRING(q.Headers COLLATE Latin1_General_BIN2, o.place + 19, 110) END
