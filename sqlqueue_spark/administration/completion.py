@@ -7,6 +7,7 @@ within a second or is empty. Errors are not shown.
 import contextlib
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from threading import Thread
 from typing import Any
@@ -22,15 +23,7 @@ _SECONDS = 1.0
 #: out.
 _PLAIN = re.compile(r"\w[\w.-]*(?:@\w[\w.-]*)?")
 #: The parameters that lead to a database. The options of the same names are in camelCase.
-CONNECTION = (
-    "url",
-    "user",
-    "password",
-    "access_token_provider",
-    "default_schema",
-    "legacy_addresses",
-    "allowed_destinations",
-)
+CONNECTION = tuple(each.name for each in fields(ConnectionOptions))
 
 
 def connection_given(params: Mapping[str, Any]) -> dict[str, str]:

@@ -20,6 +20,7 @@ If both fields are given they must agree. So an edit of one of them is not silen
 
 import base64
 import binascii
+import contextlib
 import json
 import uuid
 from collections.abc import Iterable, Mapping
@@ -158,24 +159,20 @@ def _quoted(value: object) -> str:
 def _id(given: object) -> bytes | None:
     if given is None:
         return None
-    try:
+    with contextlib.suppress(ValueError):
         found = uuid.UUID(str(given))
-    except ValueError:
-        found = None
-    if found is None or str(found) != str(given).lower():
-        raise NoMessage(f"its id {_quoted(given)} is no UUID")
-    return found.bytes
+        if str(found) == str(given).lower():
+            return found.bytes
+    raise NoMessage(f"its id {_quoted(given)} is no UUID")
 
 
 def _expires(given: object) -> datetime | None:
     if given is None:
         return None
-    try:
+    with contextlib.suppress(ValueError, OverflowError):
         moment = datetime.fromisoformat(given) if isinstance(given, str) else None
         if moment is not None and moment.tzinfo is not None:
             return moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
     raise NoMessage(f"expires is {_quoted(given)}, and no time such as 2026-01-31T12:00:00Z")
 
 

@@ -37,7 +37,7 @@ def batch(
     """
     from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 
-    kinds = [_kind(*each, reply_to) for each in _MESSAGES]
+    kinds = [_kind(*each, reply_to=reply_to) for each in _MESSAGES]
     ids = iter(new_id_texts(2 * count).to_pylist())
     sent = format_time(now)
     messages = []
@@ -62,7 +62,9 @@ def batch(
     return pa.RecordBatch.from_pylist(messages, OUTGOING)
 
 
-def _kind(message_type: str, intent: str, body: str, reply_to: str) -> tuple[str, str]:
+def _kind(
+    message_type: str, intent: str, whom: str, number: str, amount: str, *, reply_to: str
+) -> tuple[str, str]:
     """Return the templates of headers and body for one message type, with ``%`` for what differs."""
     headers = format_headers(
         {
@@ -78,23 +80,13 @@ def _kind(message_type: str, intent: str, body: str, reply_to: str) -> tuple[str
             TIME_SENT: "%s",
         }
     )
+    body = f'{{"orderId":"O-%08d",{whom},"sku":"%s","{number}":%d,"{amount}":%.2f,"note":'
     return headers, body
 
 
+#: The type of each message, its intent, and what its body has where those of the others have other names.
 _MESSAGES = (
-    (
-        "Shop.Orders.OrderPlaced",
-        "Publish",
-        '{"orderId":"O-%08d","customerId":"C-%05d","sku":"%s","quantity":%d,"total":%.2f,"note":',
-    ),
-    (
-        "Shop.Billing.PaymentAccepted",
-        "Publish",
-        '{"orderId":"O-%08d","account":"A-%05d","sku":"%s","installments":%d,"paid":%.2f,"note":',
-    ),
-    (
-        "Shop.Shipping.ShipOrder",
-        "Send",
-        '{"orderId":"O-%08d","route":"R-%05d","sku":"%s","parcels":%d,"weight":%.2f,"note":',
-    ),
+    ("Shop.Orders.OrderPlaced", "Publish", '"customerId":"C-%05d"', "quantity", "total"),
+    ("Shop.Billing.PaymentAccepted", "Publish", '"account":"A-%05d"', "installments", "paid"),
+    ("Shop.Shipping.ShipOrder", "Send", '"route":"R-%05d"', "parcels", "weight"),
 )

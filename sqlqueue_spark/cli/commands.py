@@ -1,17 +1,17 @@
 """The commands of ``sqlqueue``, each a few lines over :mod:`sqlqueue_spark.administration.queue_tables`."""
 
 import importlib
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sqlqueue_spark import __version__
-from sqlqueue_spark.administration import database_overview, queue_tables
-from sqlqueue_spark.cli import exit_codes, login_prompt, output, parameters, shells
+from sqlqueue_spark.administration import database_overview, length_probe, queue_tables
+from sqlqueue_spark.cli import exit_codes, login_prompt, output, parameters
 from sqlqueue_spark.cli.delayed_commands import delayed
 from sqlqueue_spark.cli.errors_commands import errors
-from sqlqueue_spark.cli.length_commands import length
 from sqlqueue_spark.cli.outbox_commands import outbox
 from sqlqueue_spark.cli.peek_commands import peek
 from sqlqueue_spark.cli.progress import counting, interruptible
@@ -36,7 +36,7 @@ def main() -> None:
     """
 
 
-for _command in (length, peek, send, outbox, delayed, errors, subscribe, unsubscribe, subscriptions, server):
+for _command in (peek, send, outbox, delayed, errors, subscribe, unsubscribe, subscriptions, server):
     main.add_command(_command)
 for _name, _help in (
     ("drain", "Drain a queue into a Delta table, each message once."),
@@ -47,6 +47,49 @@ for _name, _help in (
 ):
     job = f"sqlqueue_spark.pipeline.declared.jobs:{_name.replace('-', '_')}"
     main.add_command(exit_codes.SparkCommand(_name, job, help=_help))
+
+
+@main.command()
+@parameters.queues
+@login_prompt.connected
+@parameters.option("--max-rows N", parameters.Number(0), "Exit code 1 when more than N messages wait.")
+@parameters.option(
+    "--max-age DURATION",
+    parameters.time_span,
+    "Exit code 1 when the oldest message was sent longer ago, for example 10m.",
+)
+@parameters.as_json
+def length(
+    *,
+    options: ConnectionOptions,
+    queues: tuple[str, ...],
+    max_rows: int | None,
+    max_age: timedelta | None,
+    json_: bool,
+) -> bool:
+    """Show how many messages wait, how many of them are expired, their bytes, and how old the oldest is.
+
+    With --max-rows or --max-age it is a probe: it prints a line for each queue, with exit code 0 when all
+    queues are within the limits, and 1 when one is beyond. It is cheap: it stops counting at the first
+    message too many, and reads the age from the first message.
+
+    The age of a message comes from its header NServiceBus.TimeSent, which is the clock of its sender. The
+    tables have no column for it. The age of a delayed, retried or forwarded message counts from when it was
+    first sent. If none of the first messages has the header, the age is not known, and the queue counts as
+    beyond.
+    """
+    if max_rows is None and max_age is None:
+        for queue in queues:
+            with counting(queue, json_):
+                found = queue_tables.length(options, queue)
+            output.show(json_, output.told(found), output.length_text(found))
+        return False
+    beyond = False
+    for queue in queues:
+        probe = length_probe.probe(options, queue, max_rows=max_rows, max_age=max_age)
+        output.show(json_, output.told(probe), [output.probe_text(probe)])
+        beyond = beyond or not probe.within
+    return beyond
 
 
 @main.command()
@@ -186,7 +229,7 @@ def options(sink: bool, markdown: bool) -> None:
 
 
 @main.command()
-@click.argument("shell", type=click.Choice(shells.SHELLS))
+@click.argument("shell", type=click.Choice(exit_codes.SHELLS))
 def completion(shell: str) -> None:
     """Print a script with which a shell completes commands, options and the names of queues.
 
@@ -195,7 +238,7 @@ def completion(shell: str) -> None:
     zsh, in ~/.zshrc, behind compinit:        eval "$(sqlqueue completion zsh)"
     fish:    sqlqueue completion fish > ~/.config/fish/completions/sqlqueue.fish
     """  # noqa: D301 -- click's mark for lines that it must not wrap
-    shells.answer(main, f"{shell}_source")
+    exit_codes.answer(main, f"{shell}_source")
 
 
 _DEMOS = {"drain": "sqlqueue_spark.demo.drain", "store-and-forward": "sqlqueue_spark.demo.two_databases"}

@@ -11,8 +11,15 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 import click
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    add_completion_class,
+    shell_complete,
+    split_arg_string,
+)
 
-from sqlqueue_spark.cli import output, shells
+from sqlqueue_spark.cli import output
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.plain_text import holds_password, is_unicode, plain
 from sqlqueue_spark.version import pip_install
@@ -26,6 +33,12 @@ INTERRUPTED, PIPE_CLOSED = 130, 141
 _SENTENCE = 1_000
 #: The errors of the operating system when a file cannot grow.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SHELLS = ("bash", "zsh", "fish")
+#: The environment variable in which a shell names itself and what it asks for, as in ``bash_complete``.
+COMPLETE = "_SQLQUEUE_COMPLETE"
+
+_WORDS = 'COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD'
+_LINE = 'COMP_LINE="${COMP_LINE:0:COMP_POINT}" COMP_REPLACED="$2"'
 
 
 class CommandGroup(click.Group):
@@ -36,12 +49,12 @@ class CommandGroup(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command, or answer a shell that asks for completions; then errors are not shown."""
-        if not (asked := os.environ.get(shells.COMPLETE)):
+        if not (asked := os.environ.get(COMPLETE)):
             sys.excepthook = _say_trace
             return super().main(*args, **extra)
         _discard(sys.stderr)  # a shell would show it within the line that is being typed
         with contextlib.suppress(Exception):
-            shells.answer(self, asked)
+            answer(self, asked)
         return None
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
@@ -88,6 +101,34 @@ class CommandGroup(click.Group):
                 f"The output cannot be written ({error.strerror}), so what is there of it is not all; make "
                 "room, and try again."
             ) from error
+
+
+@add_completion_class
+class _Bash(BashComplete):
+    """Bash's completion, corrected.
+
+    Bash also splits words at ``@``, ``:`` and ``=``, so urls and addresses with a schema arrive in pieces.
+    Here it passes the whole line instead. It replaces only the last piece, which is the function's second
+    argument: https://www.gnu.org/software/bash/manual/html_node/Programmable-Completion.html
+    """
+
+    source_template = BashComplete.source_template.replace(_WORDS, _LINE)
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """Return the complete words, and the beginning of the word to be completed."""
+        line = os.environ["COMP_LINE"]
+        words = split_arg_string(line)[1:]
+        last = words.pop() if words and not line[-1:].isspace() else ""
+        self._stays = len(last.removesuffix(os.environ["COMP_REPLACED"]))
+        return words, last
+
+    def format_completion(self, item: CompletionItem) -> str:
+        return f"{item.type},{item.value[self._stays :]}"
+
+
+def answer(program: click.Command, asked: str) -> None:
+    """Print what a shell asks for: completions, or with ``bash_source`` the script that asks for them."""
+    shell_complete(program, {}, "sqlqueue", COMPLETE, asked)
 
 
 class SparkCommand(click.Command):

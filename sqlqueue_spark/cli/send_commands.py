@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -166,16 +166,13 @@ def _send_lines(options: ConnectionOptions, queue: str, file: str, skip: int, **
 @contextmanager
 def _opened(file: str, skip: int) -> Iterator[Input]:
     """Open a file or standard input. A regular file can be read twice, a pipe cannot."""
-    if file == "-":
-        source = sys.stdin.buffer
-        yield Input(source=source, name="standard input", again=_is_regular(source), skip=skip)
-        return
+    name = "standard input" if file == "-" else f"the file {file!r}"
     try:
-        opened = Path(file).open("rb")  # noqa: SIM115 -- closed below; the block has errors of its own
+        opened = nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb")  # noqa: SIM115
     except OSError as error:
         raise click.BadParameter(f"{file!r} cannot be read: {error.strerror}.", param_hint="--from") from None
-    with opened as source:
-        yield Input(source=source, name=f"the file {file!r}", again=_is_regular(source), skip=skip)
+    with opened as source:  # the block has errors of its own
+        yield Input(source=source, name=name, again=_is_regular(source), skip=skip)
 
 
 def _is_regular(source: BinaryIO) -> bool:

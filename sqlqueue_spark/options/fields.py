@@ -12,8 +12,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options.did_you_mean import did_you_mean
-from sqlqueue_spark.options.names_elsewhere import hint
+from sqlqueue_spark.options.did_you_mean import did_you_mean, hint
 from sqlqueue_spark.plain_text import holds_password, is_unicode, is_url
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}

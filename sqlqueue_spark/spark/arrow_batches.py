@@ -18,7 +18,7 @@ _BODIES = frozenset({"body", "outgoing"})
 def plain(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in plain texts and bytes, with timestamps in UTC; a batch that is too large is cut."""
     for batch in batches:
-        schema = pa.schema([each.with_type(_plain(each.type)) for each in batch.schema])
+        schema = pa.schema([each.with_type(_mapped(each.type, _plain)) for each in batch.schema])
         if schema == batch.schema:
             yield _readable(batch)
         else:
@@ -33,7 +33,8 @@ def _readable(batch: pa.RecordBatch) -> pa.RecordBatch:
             if field.name.lower() not in _BODIES:
                 batch.column(at).validate(full=True)
         except pa.ArrowInvalid:
-            encoded = batch.column(at).cast(_mapped(field.type, _encoded)).to_pylist()
+            as_bytes = _mapped(field.type, lambda leaf: pa.binary() if pa.types.is_string(leaf) else leaf)
+            encoded = batch.column(at).cast(as_bytes).to_pylist()
             decoded = pa.array([_decoded(each, field.type) for each in encoded], field.type)
             batch = batch.set_column(at, field, decoded)
     return batch
@@ -63,10 +64,6 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _plain(given: pa.DataType) -> pa.DataType:
-    return _mapped(given, _plain_leaf)
-
-
-def _plain_leaf(given: pa.DataType) -> pa.DataType:
     if pa.types.is_large_string(given):
         return pa.string()
     if pa.types.is_large_binary(given):
@@ -74,10 +71,6 @@ def _plain_leaf(given: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(given) and given.tz is not None:
         return pa.timestamp(given.unit, tz="UTC")
     return given
-
-
-def _encoded(given: pa.DataType) -> pa.DataType:
-    return pa.binary() if pa.types.is_string(given) else given
 
 
 def _mapped(given: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource
 
-from sqlqueue_spark.spark.datasource_options import OF_QUERIES, OF_TABLES, PATHS
+from sqlqueue_spark.spark.datasource import OF_QUERIES, OF_TABLES, PATHS
 from tests.support.messages import message_ids, row_ids
 from tests.support.sending import ids_in
 from tests.support.streams import drain, stream

@@ -3,7 +3,7 @@
 import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.spark.datasource_options import OF_QUERIES, PATHS, own_options
+from sqlqueue_spark.spark.datasource import OF_QUERIES, PATHS, own_options
 
 NO_TABLE = (
     "Spark does not give the options of a table in its catalog to a data source in Python when the table is "

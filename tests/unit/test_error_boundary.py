@@ -14,7 +14,6 @@ from sqlqueue_spark.spark import (
     error_boundary,
     readers,
     send_task,
-    some_rows,
     stream_reader,
     writers,
 )
@@ -24,7 +23,7 @@ from sqlqueue_spark.spark.error_boundary import sentence_first, shorten
 CALLED = (
     *(datasource.SqlQueueDataSource, readers.SqlQueuePeekReader, readers.StreamReaderBeforeSpark42),
     *(stream_reader.SqlQueueStreamReader, writers.SqlQueueWriter, writers.SqlQueueStreamWriter),
-    *(send_task.SendTask, some_rows.SomeRowsSource),
+    *(send_task.SendTask, datasource.SomeRowsSource),
 )
 
 

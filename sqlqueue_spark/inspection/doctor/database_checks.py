@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -47,27 +47,14 @@ def checks(options: ConnectionOptions, queue: str | None, role: str | None) -> I
         yield from _rest("database", "there is no connection")
         return
     with connection:
-        yield from _steps(connection, options, queue, role)
-
-
-def _steps(
-    connection: Connection, options: ConnectionOptions, address: str | None, role: str | None
-) -> Iterator[Check]:
-
-    def step(name: str, look: Callable[[], str]) -> Check:
-        def in_transaction() -> str:
-            with connection.transaction():
-                return look()
-
-        return checked(name, in_transaction)
-
-    yield step("login", lambda: server(connection).login)
-    yield step("database", lambda: _database(connection))
-    if address is None:
-        yield from _rest("queue", "no QUEUE is named")
-        return
-    yield step("queue", lambda: _queue(connection, options, address))
-    yield step("rights", lambda: _rights(connection, options, address, role))
+        in_transaction = connection.transaction()
+        yield checked("login", in_transaction(lambda: server(connection).login))
+        yield checked("database", in_transaction(lambda: _database(connection)))
+        if queue is None:
+            yield from _rest("queue", "no QUEUE is named")
+            return
+        yield checked("queue", in_transaction(lambda: _queue(connection, options, queue)))
+        yield checked("rights", in_transaction(lambda: _rights(connection, options, queue, role)))
 
 
 def _database(connection: Connection) -> str:

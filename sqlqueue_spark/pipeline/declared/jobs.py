@@ -150,14 +150,11 @@ def forward(sections: Sections) -> Run:
     source, sink = agreed(sections["source"], sections["sink"])
     options, places = ForwardOptions.parse(sections["forward"]), places_of(source, sink)
     check_transform(places.home, options)
-    return _sending(
-        "forward",
-        source,
-        places,
-        options,
-        lambda messages, queue: as_outgoing(transformed(messages, options), queue),
-        doing="forwarding",
-    )
+
+    def outgoing(messages: DataFrame, queue: str | None) -> DataFrame:
+        return as_outgoing(transformed(messages, options), queue)
+
+    return _sending("forward", source, places, options, outgoing, doing="forwarding")
 
 
 @partial(Job, options={"source": SourceOptions, "sink": SinkOptions, "handle": HandleOptions}, flags=_HANDLE)
@@ -166,16 +163,12 @@ def handle(sections: Sections) -> Run:
     source, sink = agreed(sections["source"], sections["sink"])
     options, places = HandleOptions.parse(sections["handle"]), places_of(source, sink)
     check_handling(SourceOptions.parse(source), places.home, options)
-    return _sending(
-        "handle",
-        source,
-        places,
-        options,
-        lambda messages, queue: handled(messages, options, queue),
-        doing="handling",
-        retries=options.delayed_retries > 0,
-        events=options.subscribe,
-    )
+
+    def outcomes(messages: DataFrame, queue: str | None) -> DataFrame:
+        return handled(messages, options, queue)
+
+    needs = {"retries": options.delayed_retries > 0, "events": options.subscribe}
+    return _sending("handle", source, places, options, outcomes, doing="handling", **needs)
 
 
 @partial(

@@ -31,7 +31,7 @@ from sqlqueue_spark.pipeline.running.stop import asked_to_stop, run_until_stoppe
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.receive.reading.peek import Present, present_rows
 from sqlqueue_spark.row_set import RowSet, portions
-from sqlqueue_spark.spark.some_rows import some_rows
+from sqlqueue_spark.spark.datasource import some_rows
 
 #: Most rows of a merge, and most bytes of its headers and bodies.
 _MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20
