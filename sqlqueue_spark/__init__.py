@@ -28,8 +28,8 @@ _HOMES = {
     "Outbox": "sqlqueue_spark.tables.outbox",
     "SqlQueueSink": "sqlqueue_spark.spark.sink",
     "send": "sqlqueue_spark.administration.python_send",
-    "load_ipython_extension": "sqlqueue_spark.spark.ipython_extension",
-    "unload_ipython_extension": "sqlqueue_spark.spark.ipython_extension",
+    "load_ipython_extension": "sqlqueue_spark.spark.error_boundary",
+    "unload_ipython_extension": "sqlqueue_spark.spark.error_boundary",
     "why": "sqlqueue_spark.errors",
 }
 

@@ -265,7 +265,7 @@ def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> No
     orders to another database and answers back, although that database is down for a while.
     """
     with exit_codes.needing_spark("demo"):
-        from sqlqueue_spark.demo.folder import stop_servers
+        from sqlqueue_spark.demo.common_parts import stop_servers
 
         show: Any = importlib.import_module(_DEMOS[name])
     where = folder or show.DEFAULT_FOLDER

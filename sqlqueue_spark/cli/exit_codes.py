@@ -11,13 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 import click
-from click.shell_completion import (
-    BashComplete,
-    CompletionItem,
-    add_completion_class,
-    shell_complete,
-    split_arg_string,
-)
+from click import shell_completion
 
 from sqlqueue_spark.cli import output
 from sqlqueue_spark.errors import SqlQueueError
@@ -103,8 +97,8 @@ class CommandGroup(click.Group):
             ) from error
 
 
-@add_completion_class
-class _Bash(BashComplete):
+@shell_completion.add_completion_class
+class _Bash(shell_completion.BashComplete):
     """Bash's completion, corrected.
 
     Bash also splits words at ``@``, ``:`` and ``=``, so urls and addresses with a schema arrive in pieces.
@@ -112,23 +106,23 @@ class _Bash(BashComplete):
     argument: https://www.gnu.org/software/bash/manual/html_node/Programmable-Completion.html
     """
 
-    source_template = BashComplete.source_template.replace(_WORDS, _LINE)
+    source_template = shell_completion.BashComplete.source_template.replace(_WORDS, _LINE)
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the complete words, and the beginning of the word to be completed."""
         line = os.environ["COMP_LINE"]
-        words = split_arg_string(line)[1:]
+        words = shell_completion.split_arg_string(line)[1:]
         last = words.pop() if words and not line[-1:].isspace() else ""
         self._stays = len(last.removesuffix(os.environ["COMP_REPLACED"]))
         return words, last
 
-    def format_completion(self, item: CompletionItem) -> str:
+    def format_completion(self, item: shell_completion.CompletionItem) -> str:
         return f"{item.type},{item.value[self._stays :]}"
 
 
 def answer(program: click.Command, asked: str) -> None:
     """Print what a shell asks for: completions, or with ``bash_source`` the script that asks for them."""
-    shell_complete(program, {}, "sqlqueue", COMPLETE, asked)
+    shell_completion.shell_complete(program, {}, "sqlqueue", COMPLETE, asked)
 
 
 class SparkCommand(click.Command):

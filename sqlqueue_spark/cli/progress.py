@@ -61,18 +61,14 @@ class Progress:
         #: Whether Ctrl-C was pressed again, which ends the work within a step.
         self.hurried = False
         self._asked = False
-        self._shown = shown
+        self.shown = shown
 
     def __call__(self, things: int) -> None:
         """:raises KeyboardInterrupt: Ctrl-C was pressed in the meantime."""
         self.count += things
-        self._shown.update(things)
+        self.shown.update(things)
         if self._asked:
             raise KeyboardInterrupt
-
-    def expect(self, total: int | None) -> None:
-        """Set the total number of things, now that it is known."""
-        self._shown.reset(total)
 
     def interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self._asked:

@@ -154,7 +154,7 @@ def _send_lines(options: ConnectionOptions, queue: str, file: str, skip: int, **
 
         def done(messages: int) -> None:
             if sent.messages == messages:  # the first chunk
-                more.expect(checked.n or None)
+                more.shown.reset(checked.n or None)
                 checked.close()
             more(messages)
 

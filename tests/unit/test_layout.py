@@ -164,7 +164,6 @@ _TOUCHED = {
         ),
         *("unlink", "write_text"),
     ],
-    "login": [],
     "programs": ["exists", "fdopen", "open", "opened", "stat"],
     "server": ["OwnFile", "read_text"],
     "server_processes": [],

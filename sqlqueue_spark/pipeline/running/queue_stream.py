@@ -29,17 +29,12 @@ def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     has at most as many slices as there are cores, unless the options say ``maxConcurrency``: a slice has a
     fixed cost.
     """
-    cores = _local_cores(spark)
-    if cores is not None and said(options, "maxConcurrency") is None:
-        options = {**options, "maxConcurrency": str(min(cores, SourceOptions.max_concurrency))}
+    context = getattr(spark, "sparkContext", None)  # None through Spark Connect
+    if context is not None and context.master.startswith("local") and said(options, "maxConcurrency") is None:
+        cores = min(context.defaultParallelism, SourceOptions.max_concurrency)
+        options = {**options, "maxConcurrency": str(cores)}
     allow(spark, [these(SourceOptions.parse(options))], also=True)
     return spark.readStream.format("sqlqueue").options(**options).load()
-
-
-def _local_cores(spark: SparkSession) -> int | None:
-    """How many cores Spark has on one machine; None through Spark Connect, and on a cluster."""
-    context = getattr(spark, "sparkContext", None)
-    return context.defaultParallelism if context is not None and context.master.startswith("local") else None
 
 
 def keeps_state(frame: DataFrame) -> bool:

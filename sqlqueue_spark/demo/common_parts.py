@@ -1,18 +1,26 @@
-"""A command of a demo is shown as a reader could type it, then run with the Spark of this installation."""
+"""What the demos share: a folder, in which one demo at a time runs, and commands as a reader could type them.
+
+Only the owner of the folder can read the urls in it. A command is shown, then run with the Spark of this
+installation.
+"""
 
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import click
 
-from sqlqueue_spark.demo.folder import short
-from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.embedded import EmbeddedServer
+from sqlqueue_spark.embedded.data_folder import make_way
+from sqlqueue_spark.embedded.programs import binary, one_at_a_time
+from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.inspection.doctor.machine_checks import java, spark
+from sqlqueue_spark.options.own_file import OwnFile
 
 #: Variables by which the user may have configured another Spark.
 _FOREIGN = ("SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS")
@@ -21,6 +29,52 @@ _FOREIGN = ("SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS")
 #: 48 MB for compiled code and not 240. Spark can use them up, and then the JVM can end
 #: (https://bugs.openjdk.org/browse/JDK-8295724).
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+
+
+def check_parts() -> None:
+    """Look, before anything is made, for what a demo needs on this machine.
+
+    :raises SqlQueueError: it is not there; the text says how to install it.
+    """
+    binary("postgres")  # first, for the extra that brings it brings Spark too
+    spark()
+    java()
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one demo run in a folder: two jobs on one checkpoint would stop each other."""
+    with ExitStack() as stack:
+        try:
+            make_way(folder.absolute())
+            stack.enter_context(one_at_a_time(folder / "lock", wait=False))
+        except BlockingIOError as error:
+            raise ConfigurationError(
+                f"A demo runs in {folder} already; wait for it, or name another folder with --folder."
+            ) from error
+        except OSError as error:
+            raise ConfigurationError(
+                f"The demo cannot write into {folder} ({error.strerror}); name another folder with --folder."
+            ) from error
+        yield
+
+
+def stop_servers(folder: Path, servers: Iterable[str]) -> list[Path]:
+    """Stop a demo's servers; their data stay. Returns the folders of the data of those that ran."""
+    data = [folder / each for each in servers]
+    return [each for each in data if each.exists() and EmbeddedServer(each).stop()]
+
+
+def url_file(file: Path, variable: str, url: str) -> str:
+    """Write a url into a file that only we can read; returns what sets a variable from it in a shell."""
+    OwnFile(file).write(url)
+    return f'{variable}="$(cat {shlex.quote(short(file))})"'
+
+
+def short(path: Path) -> str:
+    """A path as one would type it here."""
+    path = path.resolve()
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def child_environment(**more: str) -> Mapping[str, str]:
