@@ -9,7 +9,7 @@ import click
 
 from sqlqueue_spark import __version__
 from sqlqueue_spark.administration import database_overview, length_probe, queue_tables
-from sqlqueue_spark.cli import exit_codes, login_prompt, output, parameters
+from sqlqueue_spark.cli import exit_codes, output, parameters
 from sqlqueue_spark.cli.delayed_commands import delayed
 from sqlqueue_spark.cli.errors_commands import errors
 from sqlqueue_spark.cli.outbox_commands import outbox
@@ -51,7 +51,7 @@ for _name, _help in (
 
 @main.command()
 @parameters.queues
-@login_prompt.connected
+@parameters.connected
 @parameters.option("--max-rows N", parameters.Number(0), "Exit code 1 when more than N messages wait.")
 @parameters.option(
     "--max-age DURATION",
@@ -96,7 +96,7 @@ def length(
 @parameters.queues
 @parameters.also_created
 @parameters.shape
-@login_prompt.connected
+@parameters.connected
 def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> None:
     """Create queue tables that are not there yet."""
     for made in queue_tables.create(options, queues, **also):
@@ -143,7 +143,7 @@ def script(
 
 @main.command()
 @parameters.queues
-@login_prompt.connected
+@parameters.connected
 @parameters.role
 @parameters.as_json
 def inspect(options: ConnectionOptions, queues: tuple[str, ...], role: str | None, json_: bool) -> bool:
@@ -157,7 +157,7 @@ def inspect(options: ConnectionOptions, queues: tuple[str, ...], role: str | Non
 
 
 @main.command("list")
-@login_prompt.connected
+@parameters.connected
 @parameters.option("--schema NAME", parameters.some_text, "Only tables of this schema.")
 @click.option("--exact", is_flag=True, help="Count large tables too.")
 @parameters.as_json
@@ -180,7 +180,7 @@ def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bo
 
 @main.command()
 @parameters.queues
-@login_prompt.connected_to_follow
+@parameters.connected_to_follow
 @click.option("--expired", is_flag=True, help="Delete only messages whose time to be received is over.")
 @parameters.yes
 def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, yes: bool) -> None:
@@ -204,7 +204,7 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
 
 @main.command()
 @parameters.argument("queue", "[QUEUE]", required=False)
-@login_prompt.perhaps_connected
+@parameters.perhaps_connected
 @parameters.role
 @parameters.as_json
 def doctor(options: ConnectionOptions | None, queue: str | None, role: str | None, json_: bool) -> bool:

@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 import click
 
 from sqlqueue_spark.administration import delayed_tables
-from sqlqueue_spark.cli import login_prompt, output, parameters
+from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.cli.progress import interruptible
 from sqlqueue_spark.engines.engine_of_url import DIALECTS
 from sqlqueue_spark.options import ConnectionOptions
@@ -23,7 +23,7 @@ def delayed() -> None:
 
 @delayed.command()
 @parameters.queue
-@login_prompt.connected
+@parameters.connected
 def create(options: ConnectionOptions, queue: str) -> None:
     """Create a table of delayed messages that is not there yet."""
     output.created(delayed_tables.create(options, queue))
@@ -41,7 +41,7 @@ def script(*, queue: str, engine: str, default_schema: str | None) -> None:
 
 @delayed.command()
 @parameters.queue
-@login_prompt.connected
+@parameters.connected
 @parameters.as_json
 def length(options: ConnectionOptions, queue: str, json_: bool) -> None:
     """Show how many messages wait, how many of them are due, and when the first one is."""
@@ -51,7 +51,7 @@ def length(options: ConnectionOptions, queue: str, json_: bool) -> None:
 
 @delayed.command()
 @parameters.queue
-@login_prompt.connected_to_follow
+@parameters.connected_to_follow
 @parameters.option(
     "--error-queue QUEUE",
     parameters.some_text,

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from sqlqueue_spark.administration import error_discard, error_queue, failed_retry
-from sqlqueue_spark.cli import failed_output, login_prompt, output, parameters, progress
+from sqlqueue_spark.cli import failed_output, output, parameters, progress
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -71,7 +71,7 @@ def _selecting(command: parameters.Command) -> parameters.Command:
 
 @errors.command("list")
 @_queue
-@login_prompt.connected
+@parameters.connected
 @_selecting
 @parameters.option(
     "--limit N",
@@ -117,7 +117,7 @@ def list_(
 
 @errors.command()
 @_queue
-@login_prompt.connected
+@parameters.connected
 @parameters.option("--message-id ID", parameters.some_text, "The message of this id.")
 @parameters.option("--row-version N", parameters.Number(), "The row of this number.")
 @parameters.as_json
@@ -137,7 +137,7 @@ def show(
 
 @errors.command()
 @_queue
-@login_prompt.connected_to_follow
+@parameters.connected_to_follow
 @_selecting
 @parameters.option(
     "--to QUEUE",
@@ -186,7 +186,7 @@ def retry(
 
 @errors.command()
 @_queue
-@login_prompt.connected_to_follow
+@parameters.connected_to_follow
 @_selecting
 @click.option(
     "--to-file",

@@ -5,7 +5,7 @@ from datetime import timedelta
 import click
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.cli import login_prompt, output, parameters
+from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.cli.progress import interruptible
 from sqlqueue_spark.engines.engine_of_url import OUTBOX_DATABASES
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
@@ -25,7 +25,7 @@ def outbox() -> None:
 
 @outbox.command()
 @parameters.endpoint
-@login_prompt.connected_to_outbox
+@parameters.connected_to_outbox
 def create(options: ConnectionOptions, endpoint: str) -> None:
     """Create an outbox table that is not there yet."""
     output.created(outbox_tables.create(options, endpoint))
@@ -43,7 +43,7 @@ def script(*, endpoint: str, engine: str, default_schema: str | None) -> None:
 
 @outbox.command()
 @parameters.endpoint
-@login_prompt.connected_to_outbox
+@parameters.connected_to_outbox
 @parameters.option(
     "--keep DURATION",
     parameters.time_span,
@@ -75,7 +75,7 @@ def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta, yes: boo
 
 @outbox.command()
 @parameters.endpoint
-@login_prompt.connected_to_outbox
+@parameters.connected_to_outbox
 @parameters.as_json
 def report(options: ConnectionOptions, endpoint: str, json_: bool) -> bool:
     """Show how many message ids are remembered, and how many rows are not dispatched; 1 if any is."""

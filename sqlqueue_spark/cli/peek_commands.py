@@ -9,7 +9,7 @@ import click
 from sqlqueue_spark.administration import queue_follow, queue_peek
 from sqlqueue_spark.administration.message_lines import to_json, to_line
 from sqlqueue_spark.administration.queue_peek import Looked
-from sqlqueue_spark.cli import login_prompt, output, parameters, progress
+from sqlqueue_spark.cli import output, parameters, progress
 from sqlqueue_spark.cli.message_output import Bodies, MessageTable, body_line
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
@@ -26,7 +26,7 @@ _LAID_OUT, _LAID_OUT_BYTES = 100, 16 << 20
 
 @click.command()
 @parameters.queues
-@login_prompt.connected
+@parameters.connected
 @parameters.option(
     "--count N",
     parameters.Number(1),

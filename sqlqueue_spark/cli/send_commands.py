@@ -13,7 +13,7 @@ import click
 
 from sqlqueue_spark.administration import queue_restore, queue_tables
 from sqlqueue_spark.administration.queue_restore import Input, Restored
-from sqlqueue_spark.cli import login_prompt, output, parameters, progress
+from sqlqueue_spark.cli import output, parameters, progress
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
@@ -42,7 +42,7 @@ def _body(value: str) -> bytes:
 
 @click.command()
 @parameters.queues
-@login_prompt.connected_to_follow
+@parameters.connected_to_follow
 @parameters.option(
     "--type NAME",
     parameters.some_text,

@@ -3,7 +3,7 @@
 import click
 
 from sqlqueue_spark.administration import event_subscriptions
-from sqlqueue_spark.cli import login_prompt, output, parameters
+from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.cli.text_table import TextTable
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -19,7 +19,7 @@ _create = click.option(
 @click.command()
 @parameters.queue
 @_events
-@login_prompt.connected
+@parameters.connected
 @_endpoint
 @_create
 def subscribe(
@@ -43,7 +43,7 @@ def subscribe(
 @click.command()
 @parameters.queue
 @_events
-@login_prompt.connected
+@parameters.connected
 @_endpoint
 def unsubscribe(
     options: ConnectionOptions, queue: str, events: tuple[str, ...], endpoint: str | None
@@ -65,7 +65,7 @@ def unsubscribe(
 
 @click.command()
 @parameters.argument("event", "[EVENT]", parameters.some_text, required=False)
-@login_prompt.connected
+@parameters.connected
 @_create
 @parameters.as_json
 def subscriptions(options: ConnectionOptions, event: str | None, create: bool, json_: bool) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from sqlqueue_spark.errors import WrongAnswer
-from sqlqueue_spark.handling.handler_timeout import Seen, Watch
-from sqlqueue_spark.handling.immediate_retries import Handler
+from sqlqueue_spark.handling.handler_calls import Handler, Seen, Watch
 from sqlqueue_spark.handling.outcome_columns import Outcome, failed, outcome_columns, with_outcomes
 from sqlqueue_spark.handling.received_message import ReceivedMessage, received
 

@@ -33,8 +33,7 @@ from pyspark.serializers import CloudPickleSerializer
 from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout, WorkerDied
 from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.child_process import ChildEnded, ChildProcess, Outcomes
-from sqlqueue_spark.handling.handler_timeout import Seen
-from sqlqueue_spark.handling.immediate_retries import Handler, Limits
+from sqlqueue_spark.handling.handler_calls import Handler, Limits, Seen
 from sqlqueue_spark.handling.outcome_columns import failed, outcome_columns, with_outcomes
 from sqlqueue_spark.handling.received_message import COLUMNS, received
 from sqlqueue_spark.messages.arrow import pc

@@ -25,7 +25,7 @@ from typing import Never
 import pyarrow as pa
 
 from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout, WorkerDied
-from sqlqueue_spark.handling.handler_timeout import Seen
+from sqlqueue_spark.handling.handler_calls import Seen
 from sqlqueue_spark.spark.processes import leave_out_modules
 
 #: Gives the outcomes of a batch of messages, part by part.

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling.child_handler import HandlingTask
-from sqlqueue_spark.handling.immediate_retries import Function, Handler, Limits
+from sqlqueue_spark.handling.handler_calls import Function, Handler, Limits
 from sqlqueue_spark.handling.outcome_columns import COLUMNS
 from sqlqueue_spark.options.fields import duration_of
 

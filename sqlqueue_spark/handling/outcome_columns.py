@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sqlqueue_spark.handling.answers import Outgoing
-from sqlqueue_spark.handling.immediate_retries import Limits
+from sqlqueue_spark.handling.handler_calls import Limits
 from sqlqueue_spark.handling.received_message import ReceivedMessage
 from sqlqueue_spark.handling.stack_trace import stack_trace
 from sqlqueue_spark.messages.failure_headers import Failure
@@ -16,12 +16,8 @@ from sqlqueue_spark.messages.failure_headers import Failure
 _TIME = pa.timestamp("us", tz="UTC")
 _MESSAGE = pa.schema(
     [
-        ("Destination", pa.string()),
-        ("Headers", pa.string()),
-        ("Body", pa.binary()),
-        ("MessageId", pa.string()),
-        ("ReplyToAddress", pa.string()),
-        ("EventType", pa.string()),
+        (name, pa.binary() if name == "Body" else pa.string())
+        for name in ("Destination", "Headers", "Body", "MessageId", "ReplyToAddress", "EventType")
     ]
 )
 _FAILURE = pa.struct(

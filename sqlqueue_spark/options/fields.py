@@ -75,7 +75,6 @@ def boolean(value: str) -> bool:
 
 #: What the value of an option is, by its parser, in the words of the tables.
 _KINDS: Mapping[Callable[[str], Any], str] = {
-    text: "text",
     address: "address",
     positive: "number",
     duration: "duration",

@@ -17,7 +17,7 @@ from sqlqueue_spark.cli import failed_output
 from sqlqueue_spark.cli.message_output import Bodies, MessageTable
 from sqlqueue_spark.handling import Send
 from sqlqueue_spark.handling.batch_handler import BatchHandler
-from sqlqueue_spark.handling.immediate_retries import Handler, Limits
+from sqlqueue_spark.handling.handler_calls import Handler, Limits
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.messages.message_selection import MessageSelection

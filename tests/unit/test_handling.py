@@ -12,7 +12,7 @@ import pytest
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import Publish, ReceivedMessage, Reply, Send, each_message
 from sqlqueue_spark.handling.batch_handler import BatchHandler
-from sqlqueue_spark.handling.immediate_retries import Handler, Limits
+from sqlqueue_spark.handling.handler_calls import Handler, Limits
 from tests.support import messages
 from tests.support.messages import body, message_id, row_id
 

@@ -22,7 +22,7 @@ from pyspark.serializers import CloudPickleSerializer
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import Send, WorkerDied, child_handler
 from sqlqueue_spark.handling.child_handler import HandlingTask
-from sqlqueue_spark.handling.immediate_retries import Handler, Limits
+from sqlqueue_spark.handling.handler_calls import Handler, Limits
 from tests.unit.test_handling import batch
 
 SENT = "sent"

@@ -12,7 +12,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 
-from sqlqueue_spark.pipeline.running.java_output import _show, start_java
+from sqlqueue_spark.pipeline.running.session import _show, start_java
 from tests.support.waiting import eventually
 
 EVERY_START = """\
@@ -87,7 +87,7 @@ def test_a_ctrl_c_while_java_starts_waits_for_no_java(tmp_path):
         f"#!/bin/sh\necho $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid\nexec sleep 60\n"
     )
     launcher.chmod(0o700)
-    module = "from sqlqueue_spark.pipeline.running import java_output as module"
+    module = "from sqlqueue_spark.pipeline.running import session as module"
     # A job in the background of a shell ignores it.
     hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = f"{hears}; {module}; module._LAST_WORDS = 0.1; module.start_java({{}})"

@@ -17,7 +17,7 @@ from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.pipeline.running import delta_lake, spark_defaults
 from sqlqueue_spark.pipeline.running import session as module
 from sqlqueue_spark.pipeline.running.delta_lake import fetched, remember
-from sqlqueue_spark.pipeline.running.machine_readiness import check_file, check_folder, check_machine
+from sqlqueue_spark.pipeline.running.readiness import check_file, check_folder, check_machine
 from sqlqueue_spark.pipeline.running.session import session
 from tests.support.installing import OF_SPARK
 from tests.support.jobs import ROOT

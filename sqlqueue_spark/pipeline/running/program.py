@@ -22,7 +22,7 @@ from sqlqueue_spark.errors import SqlQueueError, why
 from sqlqueue_spark.options.environment import check_url
 from sqlqueue_spark.options.fields import Options, said
 from sqlqueue_spark.pipeline.running.configuration import configuration
-from sqlqueue_spark.pipeline.running.machine_readiness import check_file, check_machine
+from sqlqueue_spark.pipeline.running.readiness import check_file, check_machine
 from sqlqueue_spark.pipeline.running.session import session
 from sqlqueue_spark.pipeline.running.spark_defaults import CONF
 
