@@ -23,6 +23,7 @@ from sqlqueue_spark.tables.ddl import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
 Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
 
 
 def some_text(value: str) -> str:
@@ -93,14 +94,12 @@ def confirmed(question: str, answer: str, otherwise: str) -> None:
         raise click.ClickException(plain(f"That is not {answer!r}, so {otherwise}."))
 
 
-def together(*parts: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def together(*parts: Decorator) -> Decorator:
     """Combine several arguments and options into one decorator. The help lists them in this order."""
     return lambda command: functools.reduce(lambda made, part: part(made), reversed(parts), command)
 
 
-def option(
-    flag: str, type_: Any, help_: str, *, name: str | None = None, **more: Any
-) -> Callable[[Command], Command]:
+def option(flag: str, type_: Any, help_: str, *, name: str | None = None, **more: Any) -> Decorator:
     """Return an option with a value.
 
     :param flag: the option as it is typed, with a word for its value: ``--older-than DURATION``.
@@ -113,9 +112,7 @@ def option(
     return click.option(*names, type=type_, metavar=metavar, help=help_, shell_complete=complete, **more)
 
 
-def argument(
-    name: str, metavar: str, type_: Any = queue_address, **more: Any
-) -> Callable[[Command], Command]:
+def argument(name: str, metavar: str, type_: Any = queue_address, **more: Any) -> Decorator:
     """Return an argument; ``type_`` as for :func:`option`."""
     complete = _COMPLETED.get(type_)
     return click.argument(name, metavar=metavar, type=type_, shell_complete=complete, **more)
@@ -166,7 +163,7 @@ also_created = together(
 )
 
 
-def engine(engines: Iterable[str]) -> Callable[[Command], Command]:
+def engine(engines: Iterable[str]) -> Decorator:
     choice = click.Choice(sorted(engines))
     return click.option("--engine", required=True, type=choice, help="The engine of the script.")
 
@@ -180,13 +177,13 @@ shape = click.option(
 )
 
 
-def _kept(name: str, help_: str, **more: Any) -> Callable[[Command], Command]:
+def _kept(name: str, help_: str, **more: Any) -> Decorator:
     """Return an option of this name that may also be kept in the environment."""
     variable = f"SQLQUEUE_{name.upper()}"
     return click.option(f"--{name}", envvar=variable, show_envvar=True, callback=checked, help=help_, **more)
 
 
-def _connected(names: Callable[[Command], Command], *, required: bool = True) -> Callable[[Command], Command]:
+def _connected(names: Decorator, *, required: bool = True) -> Decorator:
     """Add the options that lead to a database. The command gets them as ``options``: None without a url."""
     options = together(
         _kept(

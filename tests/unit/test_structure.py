@@ -23,13 +23,13 @@ MODULES_AT_THE_TOP = 8
 MODULES_IN_A_FOLDER = 20
 LARGE_FOLDERS: dict[str, int] = {}
 #: Lines of Python and SQL in the package.
-LINES = 37_279
+LINES = 37_103
 
 LONGEST_LINE = 110
 #: Lines that are longer, and habit words, by where they stand; none elsewhere.
 LONG_LINES: dict[str, int] = {
     "benchmarks": 81,
-    "tests": 1215,
+    "tests": 1214,
 }
 HABIT_WORDS: dict[str, int] = {
     "benchmarks": 1,  # the user of a url that leads nowhere
