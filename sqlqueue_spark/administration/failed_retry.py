@@ -17,7 +17,7 @@ from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.messages.failure_headers import put_back_headers
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
-from sqlqueue_spark.tables import queue_shape, queue_table
+from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.insert import Inserter, moved
 from sqlqueue_spark.tables.queue_table import QueueTable
@@ -153,7 +153,7 @@ def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) 
         )
     connection, own = error_queue.admin.connection, error_queue.admin.table
     table = error_queue.options.naming(connection.dialect).table(address)
-    find = queue_shape.find_queue if chosen else queue_table.find  # else `allowed` looks at its shape
+    find = queue_table.find_queue if chosen else queue_table.find  # else `allowed` looks at its shape
     if (found := find(connection, table)) is None:
         machine = (  # as the oldest senders have written it
             f", or, where {table.schema!r} is a machine of the same database server, say --legacy-addresses; "

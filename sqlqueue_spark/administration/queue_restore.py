@@ -22,7 +22,7 @@ from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import portions
-from sqlqueue_spark.tables import queue_shape
+from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.insert import CHUNK
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 
@@ -97,7 +97,7 @@ def restore(
                 f"{admin.table.name} is a table of delayed messages, and lines do not say when they are due; "
                 "name a queue."
             )
-        queue_shape.check_shape(admin.table, admin.connection.dialect.queue_columns)
+        queue_table.check_shape(admin.table, admin.connection.dialect.queue_columns)
         inserter = admin.inserter()
 
         def insert(messages: Sequence[StoredMessage]) -> "Iterator[pa.RecordBatch]":

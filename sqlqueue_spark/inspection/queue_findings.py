@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.messages.header_json import time_sent
 from sqlqueue_spark.plain_text import age, moment
-from sqlqueue_spark.tables import queue_shape, rights
+from sqlqueue_spark.tables import queue_table, rights
 from sqlqueue_spark.tables.database_facts import server
 from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin
 from sqlqueue_spark.tables.queue_table import QueueTable
@@ -85,7 +85,7 @@ def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
 
 
 def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    for misfit in queue_shape.misfits(admin.table, admin.connection.dialect.queue_columns):
+    for misfit in queue_table.misfits(admin.table, admin.connection.dialect.queue_columns):
         yield Finding(message=misfit.message)
 
 

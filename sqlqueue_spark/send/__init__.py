@@ -1,7 +1,6 @@
 """Sends the rows of a frame as messages to destination queue tables, each message id once."""
 
-from sqlqueue_spark.send.compose.chunk import Chunk
-from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.send.compose.chunk import Chunk, Composed
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.compose.message_builder import MessageBuilder
 from sqlqueue_spark.send.compose.outcome_builder import OutcomeBuilder, builder_of

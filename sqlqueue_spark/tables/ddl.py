@@ -9,7 +9,7 @@ from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, NoRight, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.plain_text import for_shell, logger
-from sqlqueue_spark.tables import queue_shape, queue_table
+from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.database_facts import database, schema_exists
 from sqlqueue_spark.tables.stages.stage import Stage
@@ -48,7 +48,7 @@ class _Queue(BaseTable):
     creating = ("create",)
 
     def exists(self) -> bool:
-        return queue_shape.find_queue(self.connection, self.table) is not None
+        return queue_table.find_queue(self.connection, self.table) is not None
 
 
 class _Heap(_Queue):

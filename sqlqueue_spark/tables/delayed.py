@@ -20,11 +20,11 @@ from sqlqueue_spark.messages.header_json import ascii_json
 from sqlqueue_spark.messages.outgoing import replaced
 from sqlqueue_spark.messages.waiting_headers import begin_of, waits_for
 from sqlqueue_spark.plain_text import for_shell
-from sqlqueue_spark.tables import queue_shape, queue_table
+from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.queue_table import QueueTable
-from sqlqueue_spark.tables.swallowed_rows import check_went_in
+from sqlqueue_spark.tables.table_code import check_went_in
 
 #: Behind the name of the queue or the endpoint.
 SUFFIX = ".Delayed"
@@ -93,8 +93,8 @@ def get(connection: Connection, owner: Table) -> QueueTable:
             f"delayed create {for_shell(str(owner))}"
         )
     columns = connection.dialect.queue_columns.items()
-    queue_shape.check_shape(
-        found, {name: its for name, its in columns if name.lower() in queue_shape.CONTENT}
+    queue_table.check_shape(
+        found, {name: its for name, its in columns if name.lower() in queue_table.CONTENT}
     )
     return found
 

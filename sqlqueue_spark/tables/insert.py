@@ -4,6 +4,7 @@ Nothing here needs the right to read the table: the catalogue tells which column
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC
 
 from sqlqueue_spark.engines.dialect import Dialect
@@ -17,26 +18,21 @@ from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.delayed import stored_dues
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit
-from sqlqueue_spark.tables.swallowed_rows import check_went_in
+from sqlqueue_spark.tables.table_code import check_went_in
 
 #: Most messages that go out in one transaction.
 CHUNK = 4_000
 _INSERTED = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
 
 
+@dataclass(frozen=True)
 class Inserter:
-    def __init__(self, connection: Connection, table: QueueTable) -> None:
-        dialect = connection.dialect
-        self._connection = connection
-        self._table = table
-        self._doing = Doing("sending to", table.name)
-        kind = "insert_by_policy" if table.row_security else "delayed_insert" if table.due else "insert"
-        names = filled(dialect, table)
-        self._statement = dialect.render(kind, delayed=names["queue"], **names)
+    connection: Connection
+    table: QueueTable
 
     def insert(self, messages: "pa.RecordBatch") -> int:
         """Insert messages (:data:`OUTGOING`) in their order, and return how many rows that made."""
-        return self._load(fitted(self._connection, self._table, messages))
+        return self._load(fitted(self.connection, self.table, messages))
 
     def restore(self, messages: "pa.RecordBatch") -> int:
         """Insert messages (:data:`STORED`) in their order as a table once had them; gives the number of rows.
@@ -44,7 +40,7 @@ class Inserter:
         Nothing is mended: a body that is NULL stays NULL, and unreadable headers stay as they are. Where the
         column does not take every letter, headers that are JSON name letters beyond ASCII by escapes.
         """
-        if _takes_few_letters(self._connection, self._table):
+        if _takes_few_letters(self.connection, self.table):
             headers = [
                 text if text is None or parse_headers(text) is None else ascii_json(text)
                 for text in messages["headers"].to_pylist()
@@ -53,19 +49,22 @@ class Inserter:
         return self._load(messages)
 
     def _load(self, messages: "pa.RecordBatch") -> int:
-        dialect = self._connection.dialect
+        connection, table, dialect = self.connection, self.table, self.connection.dialect
+        kind = "insert_by_policy" if table.row_security else "delayed_insert" if table.due else "insert"
+        names = filled(dialect, table)
+        statement, doing = (
+            dialect.render(kind, delayed=names["queue"], **names),
+            Doing("sending to", table.name),
+        )
         took = 0
         for start in range(0, messages.num_rows, dialect.written):
             part = messages.slice(start, dialect.written)
-            took += check_went_in(self._write(part), part.num_rows, self._table.name)
+            if table.row_security:
+                rows = connection.modify(statement, dialect.bind_columns(part), doing=doing)
+            else:
+                rows = connection.load(statement, dialect.bind_messages(part), doing=doing)
+            took += check_went_in(rows, part.num_rows, table.name)
         return took
-
-    def _write(self, messages: "pa.RecordBatch") -> int:
-        dialect = self._connection.dialect
-        if self._table.row_security:
-            bound = dialect.bind_columns(messages)
-            return self._connection.modify(self._statement, bound, doing=self._doing)
-        return self._connection.load(self._statement, dialect.bind_messages(messages), doing=self._doing)
 
 
 def fitted(connection: Connection, table: QueueTable, messages: "pa.RecordBatch") -> "pa.RecordBatch":

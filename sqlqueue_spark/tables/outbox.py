@@ -24,7 +24,7 @@ from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.outbox_keys import LONGEST_ID, check_id, may_stand_as_it_is, process_key
 from sqlqueue_spark.tables.rights import SENDER, remedy_command
-from sqlqueue_spark.tables.swallowed_rows import check_went_in
+from sqlqueue_spark.tables.table_code import check_went_in
 from sqlqueue_spark.version import __version__
 
 #: In the rows that we write, the column PersistenceVersion begins so.

@@ -1,7 +1,7 @@
-"""Which table an address means: finds it in the catalogue, and tells what is there instead."""
+"""Which table an address means: finds it in the catalogue, checks it, and tells what is there instead."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -12,12 +12,27 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import database_facts, table_code
 
+_BYTES = {"bytea", "varbinary", "binary", "image"}
+_TEXTS = {"text", "character varying", "character", "varchar", "nvarchar", "char", "nchar", "ntext"}
+_DOCUMENTS = {"json", "jsonb", "xml"}
+#: What a message is made of, and types with which each is never what it should be: the server converts them.
+CONTENT = {"headers": _BYTES | _DOCUMENTS, "body": _TEXTS | _DOCUMENTS}
+#: What to do with a misshapen table.
+_ANEW = "create a table of another name with sqlqueue create and move the rows, or correct the queue name"
+
 
 class Column(NamedTuple):
     name: str
     type: str
     nullable: bool
     computed: bool
+
+
+class Misfit(NamedTuple):
+    """A column that a table lacks or has of another type: a sentence, and whether the table is of no use."""
+
+    message: str
+    unusable: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +140,46 @@ def _database(connection: Connection, table: Table) -> tuple[str, bool, str | No
     asked = {"catalog": table.catalog if table.catalog and connection.holds(table.catalog) else ""}
     statement = connection.dialect.statement("database")
     return connection.execute(statement, asked, doing=f"looking for {table}")[0]
+
+
+def find_queue(connection: Connection, table: Table) -> QueueTable | None:
+    """As :func:`find`, for a queue.
+
+    :raises QueueError: the table is of no use as one.
+    """
+    if (found := find(connection, table)) is not None:
+        if found.due:
+            raise QueueError(
+                f"{found.name} is a table of delayed messages; name its queue, or look at it with: sqlqueue "
+                "delayed length QUEUE."
+            )
+        check_shape(found, connection.dialect.queue_columns)
+    return found
+
+
+def misfits(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> Iterator[Misfit]:
+    """Which columns a table lacks or has of another type.
+
+    It is of no use without a column, with headers that are no text, or with a body that is no bytes.
+
+    :param wanted: the columns that it must have, each with the types that it may have.
+    """
+    types = {column.name.lower(): column.type for column in table.columns}
+    for name, allowed in wanted.items():
+        found, told = types.get(name.lower()), " or ".join(allowed)
+        kind = (found or "").partition("(")[0]
+        if found is None:
+            yield Misfit(f"{table.name} has no column {name} ({told}); {_ANEW}.", unusable=True)
+        elif found not in allowed and kind not in allowed:
+            message = f"The column {name} of {table.name} is {found}, not {told}; {_ANEW}."
+            yield Misfit(message, unusable=kind in CONTENT.get(name.lower(), ()))
+
+
+def check_shape(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> None:
+    """:raises QueueError: the table is of no use, also while it is empty: the first such :func:`misfits`."""
+    for each in misfits(table, wanted):
+        if each.unusable:
+            raise QueueError(each.message)
 
 
 def identity_of(found: tuple[object, ...]) -> str:

@@ -13,7 +13,7 @@ from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
-from sqlqueue_spark.tables import delayed, queue_shape, queue_table, table_code
+from sqlqueue_spark.tables import delayed, queue_table, table_code
 from sqlqueue_spark.tables.queue_table import QueueTable
 
 #: Columns that some generations of queue tables lack; a missing one is read as NULL.
@@ -103,12 +103,12 @@ def not_received(connection: Connection, table: Table) -> str | None:
 
 
 def at(connection: Connection, table: Table, *, guarded: bool = False, shaped: bool = True) -> "Queue | None":
-    """The queue of a table; None where there is none. Errors as :func:`queue_shape.find_queue`.
+    """The queue of a table; None where there is none. Errors as :func:`queue_table.find_queue`.
 
     :param guarded: as for a queue.
     :param shaped: whether it must have the columns of one; else its columns are not checked.
     """
-    found = (queue_shape.find_queue if shaped else queue_table.find)(connection, table)
+    found = (queue_table.find_queue if shaped else queue_table.find)(connection, table)
     if found is None:
         return None
     statement = connection.dialect.render("storage", catalog=connection.dialect.quote(found.database))

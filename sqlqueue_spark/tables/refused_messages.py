@@ -8,7 +8,7 @@ from typing import TypeVar
 from sqlqueue_spark import errors
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import SqlQueueError, TryAgain
-from sqlqueue_spark.tables.swallowed_rows import Swallowed
+from sqlqueue_spark.tables.table_code import Swallowed
 
 #: The seconds after which an attempt that failed is not made again with half of its messages; and those of
 #: all attempts together.

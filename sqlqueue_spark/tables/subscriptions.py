@@ -17,7 +17,7 @@ from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.queue_table import left_alone
-from sqlqueue_spark.tables.swallowed_rows import check_went_in
+from sqlqueue_spark.tables.table_code import check_went_in
 
 #: What the transport calls its table by default.
 NAME = "SubscriptionRouting"

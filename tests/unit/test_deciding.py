@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import Destinations
-from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.send.compose.chunk import Composed
 from sqlqueue_spark.send.compose.database_of_address import Place
 from sqlqueue_spark.send.compose.received import TIMES, Received
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk

@@ -26,7 +26,7 @@ from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
 from sqlqueue_spark.row_set import RowSet, portions
-from sqlqueue_spark.tables import queue_shape
+from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.insert import Inserter, moved
 from sqlqueue_spark.tables.queue_table import QueueTable
@@ -143,7 +143,7 @@ class Forwarder:
         try:
             with queue.connection.attempt():  # of all: a part may have gone before another has to wait
                 table = self._naming(queue).table(address)
-                if (found := queue_shape.find_queue(queue.connection, table)) is None:
+                if (found := queue_table.find_queue(queue.connection, table)) is None:
                     raise ConfigurationError(
                         f"There is no queue table {table}, to which the header {FORWARD_DESTINATION} of a "
                         "message names the way; create it, or take the message out of the queue."
@@ -169,7 +169,7 @@ class Forwarder:
             naming = self._naming(queue)
             try:
                 with queue.connection.attempt():
-                    if (found := queue_shape.find_queue(queue.connection, naming.table(to))) is None:
+                    if (found := queue_table.find_queue(queue.connection, naming.table(to))) is None:
                         raise ConfigurationError(f"There is no error queue {to!r}.")
                     _insert(queue, found, [_failed(row, address, naming, error) for row in rows])
             except SqlQueueError as refusal:

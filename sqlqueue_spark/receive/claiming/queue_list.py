@@ -16,7 +16,7 @@ from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.tables import queue_shape, queue_table, queues, table_code, table_kinds
+from sqlqueue_spark.tables import queue_table, queues, table_code, table_kinds
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.table_kinds import FoundTable
 
@@ -81,7 +81,7 @@ def opened(connection: Connection, options: SourceOptions, *, looking: bool = Fa
             if (queue := queues.at(connection, each.table, guarded=guarded, shaped=False)) is None:
                 continue  # it has gone between two statements
             try:
-                queue_shape.check_shape(queue.table, connection.dialect.queue_columns)
+                queue_table.check_shape(queue.table, connection.dialect.queue_columns)
             except QueueError as error:
                 _tell(queue.name, str(error))
             else:

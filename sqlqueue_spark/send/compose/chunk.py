@@ -1,14 +1,137 @@
-"""A chunk: messages that go out in one transaction in each database, and the received rows behind them."""
+"""A chunk: messages that go out in one transaction in each database, and the received rows behind them.
+
+Each message has an id, the address that it goes to, and its row.
+"""
+
+from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
+import pyarrow as pa
+
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.failure_headers import Failure
-from sqlqueue_spark.send.compose.composed import Composed
+from sqlqueue_spark.messages.outgoing import new_row_ids, replaced, waiting
+from sqlqueue_spark.messages.outgoing_schema import OUTGOING
+from sqlqueue_spark.send.compose.column_values import Columns, grouped
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.compose.events import Events
 from sqlqueue_spark.send.compose.received import Received
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Composed:
+    """The messages of a chunk.
+
+    The rows are made only when they are asked for: in a batch that comes again most messages were sent
+    before.
+
+    :param id_column: the ids, and ``addresses`` where the messages go.
+    :param make: makes the rows (:data:`OUTGOING`) of all messages, in their order.
+    :param delayed: whether some of them wait until they are due.
+    :param events: which of them are published; they have no destination, but copies (:meth:`copied`) that
+        have one.
+    :param brought_ids: whether the frame gave some Ids of the rows, so that a twin may have written them.
+    :param size: about how many bytes all of them have.
+    :param sources: of each message the row of ``make`` that it is a copy of; None where each has a row of its
+        own.
+    :param copies: of each message whether it is a copy of an event; None where none is.
+    """
+
+    id_column: pa.Array
+    addresses: pa.Array
+    make: Callable[[], pa.RecordBatch]
+    delayed: bool = False
+    events: Events | None = None
+    brought_ids: bool = False
+    size: int = 0
+    sources: pa.Array | None = None
+    copies: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.id_column)
+
+    @functools.cached_property
+    def ids(self) -> Sequence[str]:
+        return self.id_column.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+    def only(self, kept: Sequence[int]) -> Composed:
+        """The messages at these positions alone, which must be in ascending order."""
+        its = pa.array(kept, pa.int32())
+        return self._taken(
+            its,
+            addresses=self.addresses.take(its),
+            events=None if self.events is None else self.events.take(its),
+            copies=None if self.copies is None else self.copies.take(its),
+        )
+
+    def copied(self, sources: pa.Array, addresses: pa.Array, copies: pa.Array) -> Composed:
+        """Copies of messages, each to an address. A copy's row is made when it is asked for.
+
+        :param sources: of each copy the position of its message.
+        :param copies: which of them are copies of events; the others are messages that are sent.
+        """
+        return self._taken(sources, addresses=addresses, events=None, copies=copies)
+
+    def _taken(self, its: pa.Array, **changes: Any) -> Composed:
+        return replace(
+            self,
+            make=lambda: self._made,
+            id_column=self.id_column.take(its),
+            size=self.size * len(its) // max(1, len(self)),
+            sources=its if self.sources is None else self.sources.take(its),
+            **changes,
+        )
+
+    def is_copy(self, position: int) -> bool:
+        """Whether a message is the copy of an event for one who has subscribed."""
+        return self.copies is not None and bool(self.copies[position].as_py())
+
+    def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
+        """Each address, with the positions of its messages in ascending order."""
+        for address, positions in grouped(self.addresses):
+            whole = len(positions) == len(self)
+            yield address, range(len(self)) if whole else positions.to_pylist()
+
+    def delays(self, positions: Sequence[int]) -> int:
+        """How many of the messages at these positions wait until they are due."""
+        return (pc.sum(waiting(self.rows(sorted(positions)))).as_py() or 0) if self.delayed else 0
+
+    def rows(self, positions: Sequence[int]) -> pa.RecordBatch:
+        """The rows of the messages at these positions, which must be in ascending order.
+
+        A copy's row has an Id of its own, unless the frame brought one.
+        """
+        if self.sources is None:
+            return self.of(self._made, positions)
+        sources = self.of(self.sources, positions)
+        whole = len(sources) == self._made.num_rows and sources.equals(
+            pa.array(range(len(sources)), pa.int32())
+        )
+        rows = self._made if whole else self._made.take(sources)
+        return rows if self.brought_ids else replaced(rows, id=new_row_ids(rows.num_rows))
+
+    @functools.cached_property
+    def _made(self) -> pa.RecordBatch:
+        """The rows that the messages are, or are copies of."""
+        return self.make()
+
+    def of(self, columns: Columns, positions: Sequence[int]) -> Columns:
+        """What stands at these positions of columns of the messages, which are in ascending order."""
+        return columns if len(positions) == len(self) else columns.take(pa.array(positions, pa.int32()))
+
+
+@functools.cache
+def nothing() -> Composed:
+    """No messages. Made when first asked for, because the first array of Arrow imports pandas."""
+    empty = pa.array([], pa.string())
+    return Composed(
+        id_column=empty, addresses=empty, make=functools.partial(pa.RecordBatch.from_pylist, [], OUTGOING)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +160,7 @@ class Chunk:
 
     def messages_of(self, row: int) -> range:
         """The positions of the messages that a row sends."""
-        rows = range(row, row + 1)
-        return rows if self.rows is None else self.messages_within(rows)
+        return self.messages_within(range(row, row + 1))
 
     def messages_within(self, rows: range) -> range:
         """The positions of the messages that these rows send."""

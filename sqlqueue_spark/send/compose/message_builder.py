@@ -47,10 +47,9 @@ from sqlqueue_spark.messages.outgoing import (
 )
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send.compose.chunk import Chunk
+from sqlqueue_spark.send.compose.chunk import Chunk, Composed
 from sqlqueue_spark.send.compose.chunk_size import chunks
 from sqlqueue_spark.send.compose.column_values import among, in_order, mapped, mapped_once, told
-from sqlqueue_spark.send.compose.composed import Composed
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.events import Events, check_events, parted, typeless
 from sqlqueue_spark.send.compose.frame_columns import TYPES, FrameColumns

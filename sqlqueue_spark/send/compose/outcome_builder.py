@@ -30,10 +30,9 @@ from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ORIGIN, STORED,
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.messages.transit import in_transit_to
-from sqlqueue_spark.send.compose.chunk import Chunk
+from sqlqueue_spark.send.compose.chunk import Chunk, Composed, nothing
 from sqlqueue_spark.send.compose.chunk_size import chunks
-from sqlqueue_spark.send.compose.column_values import among, grouped, mapped, moment, told
-from sqlqueue_spark.send.compose.composed import Composed, nothing
+from sqlqueue_spark.send.compose.column_values import grouped, mapped, moment, told
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, asked_column, poisoned
@@ -281,24 +280,20 @@ class OutcomeBuilder:
             places=chunk.places,
             untyped=self.untyped,
         )
-        failed = chunk.failed
-        if not outgoing:
-            if failed:
-                sound = [at not in failed for at in owners]
-                batch, groups = batch.filter(pa.array(sound)), None
-                owners = list(itertools.compress(owners, sound))
-            return _Sends(builder, batch, owners, chunk.handled, groups=groups)
-        lists = self.columns.column(batch, "Outgoing")
-        if failed or lists.null_count:
-            lists = pc.if_else(among(list(failed), len(lists)), None, lists)
-        its, parents = pc.list_flatten(lists), pc.list_parent_indices(lists)
-        if its.null_count:
-            its, parents = its.filter(its.is_valid()), parents.filter(its.is_valid())
-        rows = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
-        owners = parents.to_pylist()
+        if outgoing:
+            lists = self.columns.column(batch, "Outgoing")
+            its, parents = pc.list_flatten(lists), pc.list_parent_indices(lists)
+            if its.null_count:
+                its, parents = its.filter(its.is_valid()), parents.filter(its.is_valid())
+            batch = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
+            owners, groups = parents.to_pylist(), None
+        if chunk.failed:
+            sound = [at not in chunk.failed for at in owners]
+            batch, groups = batch.filter(pa.array(sound, pa.bool_())), None
+            owners = list(itertools.compress(owners, sound))
         assert chunk.rows is not None
-        new_ids = functools.partial(_new_ids, chunk.rows, owners)
-        return _Sends(builder, rows, owners, chunk.handled, new_ids)
+        new_ids = functools.partial(_new_ids, chunk.rows, owners) if outgoing else None
+        return _Sends(builder, batch, owners, chunk.handled, new_ids, groups)
 
     def _failures(self, column: pa.Array) -> dict[int, Failure]:
         if not (fields := self.columns.failure):

@@ -14,15 +14,12 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.chunk_size import CHUNK_BYTES
-from sqlqueue_spark.send.compose.composed import nothing
 from sqlqueue_spark.send.compose.events import Events
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import CHUNK
 
 #: Gives the addresses that have subscribed to each of some types.
 Subscribers = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
-#: A copy: the position of its message, where it goes, and whether it is one of an event.
-_COPY = pa.schema([("source", pa.int32()), ("destination", pa.string()), ("published", pa.bool_())])
 
 
 def with_copies(chunk: Chunk, subscribers: Subscribers, written: int) -> tuple[Sequence[Chunk], Sent]:
@@ -37,36 +34,21 @@ def with_copies(chunk: Chunk, subscribers: Subscribers, written: int) -> tuple[S
         is no error queue.
     """
     sends = chunk.sends
-    if sends.events is None:
+    if (events := sends.events) is None:
         return [chunk], Sent()
-    groups, unsubscribed = _groups(chunk, sends.events, subscribers)
+    if chunk.rows is None:
+        events = events.without(sorted(chunk.failed))
+    to, unsubscribed = _addresses(events, subscribers)
     fail_points.step(fail_points.SUBSCRIBERS_FOUND)
-    copied = (
-        _copied(chunk, pa.concat_batches(groups)) if groups else replace(chunk, sends=nothing(), owners=())
-    )
+    copied = _copied(chunk, events, to)
     most = max(1, min(CHUNK, written, CHUNK_BYTES * len(sends) // max(1, sends.size)))
     number = Counter(copied.owners)
     parts = list(_portions([number[at] for at in range(len(copied))], most))
     return [copied] if len(parts) <= 1 else list(map(copied.only, parts)), Sent(unsubscribed=unsubscribed)
 
 
-def _copied(chunk: Chunk, copies: pa.RecordBatch) -> Chunk:
-    """The chunk, which sends these copies of its messages (:data:`_COPY`)."""
-    if chunk.rows is not None:
-        copies = copies.take(pc.sort_indices(copies["source"]))
-    sources = copies["source"].to_pylist()
-    once = len(set(sources)) == len(sources)
-    sends = chunk.sends.copied(*copies.columns, keeps_ids=once)
-    if chunk.rows is not None:
-        return replace(chunk, sends=sends, owners=[chunk.owners[at] for at in sources])
-    failed = {number: chunk.failed[at] for number, at in enumerate(sources) if at in chunk.failed}
-    return replace(chunk, sends=sends, owners=range(len(sources)), failed=failed)
-
-
-def _groups(chunk: Chunk, events: Events, subscribers: Subscribers) -> tuple[list[pa.RecordBatch], int]:
-    """The copies (:data:`_COPY`) by where they go, no events first; and how many events go nowhere."""
-    if chunk.rows is None and chunk.failed:
-        events = events.without(sorted(chunk.failed))
+def _addresses(events: Events, subscribers: Subscribers) -> tuple[Mapping[str, Sequence[int]], int]:
+    """The addresses that get copies, each with the positions of its events; and how many events go nowhere."""
     by_topics = events.by_topics()
     wanted = {topic for topics, positions in by_topics if positions for topic in topics}
     found = subscribers(wanted) if wanted else {}
@@ -76,20 +58,26 @@ def _groups(chunk: Chunk, events: Events, subscribers: Subscribers) -> tuple[lis
         addresses = dict.fromkeys(address for topic in topics for address in found.get(topic, ()))
         unsubscribed += 0 if addresses else len(positions)
         for address in addresses:
-            to[address] = sorted([*to[address], *positions]) if address in to else positions
+            to[address] = sorted([*to.get(address, ()), *positions])
+    return to, unsubscribed
+
+
+def _copied(chunk: Chunk, events: Events, to: Mapping[str, Sequence[int]]) -> Chunk:
+    """The chunk, which sends these events to these addresses, and its other messages as before."""
     others = pc.indices_nonzero(events.numbers.is_null()).cast(pa.int32())
-    groups = [_group(others, chunk.sends.addresses.take(others), published=False)] if len(others) else []
-    for address, positions in to.items():
-        if positions:
-            there = pa.repeat(pa.scalar(address, pa.string()), len(positions))
-            groups.append(_group(pa.array(positions, pa.int32()), there, published=True))
-    return groups, unsubscribed
-
-
-def _group(sources: pa.Array, destinations: pa.Array, *, published: bool) -> pa.RecordBatch:
-    """Copies of messages at these positions, which are in ascending order."""
-    columns = [sources, destinations, pa.repeat(pa.scalar(published), len(sources))]
-    return pa.RecordBatch.from_arrays(columns, schema=_COPY)
+    sources = pa.concat_arrays([others, *(pa.array(its, pa.int32()) for its in to.values())])
+    there = [pa.repeat(pa.scalar(address, pa.string()), len(its)) for address, its in to.items()]
+    addresses = pa.concat_arrays([chunk.sends.addresses.take(others), *there])
+    copies = pa.array([False] * len(others) + [True] * (len(sources) - len(others)), pa.bool_())
+    if chunk.rows is None:
+        numbered = enumerate(sources.to_pylist()) if chunk.failed else ()
+        failed = {number: chunk.failed[at] for number, at in numbered if at in chunk.failed}
+        sends = chunk.sends.copied(sources, addresses, copies)
+        return replace(chunk, sends=sends, owners=range(len(sources)), failed=failed)
+    order = pc.sort_indices(sources)
+    sources, addresses, copies = (each.take(order) for each in (sources, addresses, copies))
+    owners = [chunk.owners[at] for at in sources.to_pylist()]
+    return replace(chunk, sends=chunk.sends.copied(sources, addresses, copies), owners=owners)
 
 
 def _portions(sizes: Sequence[int], most: int) -> Iterator[range]:

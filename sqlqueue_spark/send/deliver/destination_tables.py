@@ -11,7 +11,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.database_of_address import Place, Places
 from sqlqueue_spark.send.deliver.subscribers import Subscribers
-from sqlqueue_spark.tables import delayed, queue_shape, queue_table
+from sqlqueue_spark.tables import delayed, queue_table
 from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.queue_table import QueueTable
 
@@ -86,7 +86,7 @@ class Destinations:
             with connected(target).transaction() as connection:
                 if target not in self.places.databases:
                     self.places.databases[target] = database(connection)
-                if (queue := queue_shape.find_queue(connection, table)) is None:
+                if (queue := queue_table.find_queue(connection, table)) is None:
                     raise queue_table.missing(
                         connection, table, address, f"to send to{self._told(target)}", "the destination"
                     )

@@ -34,7 +34,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.waiting_rows import row_ids
-from sqlqueue_spark.tables import delayed, queue_shape, queue_table
+from sqlqueue_spark.tables import delayed, queue_table
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
 from sqlqueue_spark.tables.insert import in_code_page, present_columns
@@ -305,7 +305,7 @@ class DelayedMover:
         if (known := self._found.get(address or "")) is None:
             naming = self.options.naming(connection.dialect)
             wanted = self.owner if address is None else naming.table(address)
-            if (found := queue_shape.find_queue(connection, wanted)) is None:
+            if (found := queue_table.find_queue(connection, wanted)) is None:
                 raise queue_table.missing(
                     connection, wanted, address or str(wanted), "to deliver to", "the address"
                 )

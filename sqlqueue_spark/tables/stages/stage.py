@@ -18,7 +18,7 @@ from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.stages.stage_mark import NO_BATCH, Batch, Mark
 from sqlqueue_spark.tables.stages.stage_table import Gone, StageTable
-from sqlqueue_spark.tables.swallowed_rows import check_went_in
+from sqlqueue_spark.tables.table_code import check_went_in
 
 _NOT_SENT = (
     "nothing would send what is put there; give the source the sink's stream and database, and "

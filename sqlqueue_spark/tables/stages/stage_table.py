@@ -30,7 +30,7 @@ from sqlqueue_spark.tables.insert import Inserter, filled
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 from sqlqueue_spark.tables.stages.stage_name import SUFFIX
-from sqlqueue_spark.tables.swallowed_rows import check_went_in
+from sqlqueue_spark.tables.table_code import check_went_in
 
 log = logger(__name__)
 
