@@ -19,7 +19,6 @@ from sqlqueue_spark.send.deliver.destination_tables import Rows
 from sqlqueue_spark.send.deliver.outbox_lookups import Lookup
 from sqlqueue_spark.send.deliver.sends_once import RolledBack, SendsOnce
 from sqlqueue_spark.send.deliver.tables_of_chunk import Addressed
-from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.allowed_destinations import Barred
 from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.refused_messages import Why, refused
@@ -39,8 +38,8 @@ class Delivery:
     _seen: Collection[str] | None = None
     _seen_before: Collection[str] | None = None
 
-    def attempt(self, connection: Connection) -> tuple[Decision, Sent]:
-        """Write what is missing in one transaction.
+    def attempt(self, connection: Connection) -> Decision:
+        """Write what is missing in one transaction, and tell what that was.
 
         :raises RolledBack: a destination refuses messages, which may go to the error queue instead.
         """
@@ -60,10 +59,9 @@ class Delivery:
             fail_points.step(fail_points.ROWS_INSERTED)
             if last:
                 _add(lookup, decision)
-            sent = self.work.counted(decision)
             self._committing = lookup is None
         fail_points.step(fail_points.CHUNK_SENT)
-        return decision, sent
+        return decision
 
     def worth_it(self, error: TryAgain) -> bool:
         """Whether another attempt may succeed, and can write nothing twice.

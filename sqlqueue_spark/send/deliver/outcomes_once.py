@@ -303,20 +303,19 @@ class OutcomesOnce(SendsOnce):
         return ErrorAndAuditRows(self.routes, self.chunk, lambda row: self.origins[row])
 
     def counted(self, decision: Decision) -> Sent:
+        """What has become of the chunk, also in other databases."""
         chunk = self.chunk
         kinds = [chunk.failed[at] for at in decision.rows if at in chunk.failed] if chunk.failed else []
-        failed = sum(each.is_final for each in kinds) + len(decision.copies)
-        retried = sum(each.retry_after is not None for each in kinds)
-        waits = len(kinds) - retried - sum(each.is_final for each in kinds)
         processed = len(decision.rows) - len(kinds)
+        sent = [*decision.messages, *(at for at, new in chunk.sent.items() if new)]
         return Sent(
-            sent=len(decision.messages) + sum(chunk.sent.values()),
+            sent=len(sent),
             repeated=decision.repeated,
             handled=processed if chunk.handled else 0,
-            failed=failed,
-            retried=retried,
-            waiting=waits,
-            delayed=chunk.sends.delays(decision.messages),
+            failed=sum(each.is_final for each in kinds) + len(decision.copies),
+            retried=sum(each.retry_after is not None for each in kinds),
+            waiting=sum(each.waits_for is not None for each in kinds),
+            delayed=chunk.sends.delays(sent),
             acknowledged=len(decision.acknowledged),
             audited=processed if chunk.handled and self._places.home.audit_queue is not None else 0,
         )

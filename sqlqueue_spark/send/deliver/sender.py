@@ -185,21 +185,19 @@ class Sender:
 
     def _sent(self, chunk: AddressedChunk) -> Sent:
         away = [each for each in chunk.addressed if each.target != self._home]
-        delayed = Sent()
         if away:
             chunk = self._without_known(chunk)
             targets = dict.fromkeys(each.target for each in away)
             chunk = self._waiting_for(chunk, list(filter(self._routes.is_down, targets)))
             for target in targets:
                 try:
-                    chunk, more = self._sent_elsewhere(chunk, target)
-                    delayed += more
+                    chunk = self._sent_elsewhere(chunk, target)
                 except DatabaseDown as error:
                     self._routes.note_down(target, error)
                     chunk = self._waiting_for(chunk, [target])
             left = [at for each in away for at in each.positions if chunk.goes(at)]
             assert not left, "what goes elsewhere is there, has failed or waits"
-        return delayed + self._at_home(chunk)
+        return self._at_home(chunk)
 
     def _without_known(self, chunk: AddressedChunk) -> AddressedChunk:
         """The chunk, of which it is known which rows had their outcome at home: nothing of these goes out."""
@@ -222,16 +220,16 @@ class Sender:
         failed = {at: False for at, key in work.failures.items() if key in found}
         return replace(chunk, known=gone, sent={**chunk.sent, **failed})
 
-    def _sent_elsewhere(self, chunk: AddressedChunk, target: Target) -> tuple[AddressedChunk, Sent]:
+    def _sent_elsewhere(self, chunk: AddressedChunk, target: Target) -> AddressedChunk:
         """Send what goes to another database, but for rows that have failed or wait."""
         while True:
             there = [each for each in chunk.addressed if each.target == target]
             addressed = [replace(each, positions=list(filter(chunk.goes, each.positions))) for each in there]
             work = SendsOnce(self._routes, chunk, addressed)
             if not work.positions:
-                return chunk, Sent()
+                return chunk
             try:
-                decision, sent = self._delivered(target, work)
+                new = self._delivered(target, work).messages
             except RolledBack as error:
                 chunk = self._refusing(chunk, error.refused)
             except _DOWN as error:
@@ -239,8 +237,8 @@ class Sender:
                     raise
                 raise DatabaseDown(str(error)) from error
             else:
-                known = dict.fromkeys(work.positions, False) | dict.fromkeys(decision.messages, True)
-                return replace(chunk, sent={**chunk.sent, **known}), sent
+                sent = dict.fromkeys(work.positions, False) | dict.fromkeys(new, True)
+                return replace(chunk, sent={**chunk.sent, **sent})
 
     def _at_home(self, chunk: AddressedChunk) -> Sent:
         """Write the outcomes, and what goes to home. What is refused fails, and the rest is tried again."""
@@ -255,7 +253,7 @@ class Sender:
                 return work.counted(work.decide(()))
             self._retried(work.find_tables)
             try:
-                return self._delivered(self._home, work)[1]
+                return work.counted(self._delivered(self._home, work))
             except RolledBack as error:
                 chunk = self._refusing(chunk, error.refused)
 
@@ -334,7 +332,7 @@ class Sender:
             self._connections[target] = connection
         return self._connections[target]
 
-    def _delivered(self, target: Target, work: SendsOnce) -> tuple[Decision, Sent]:
+    def _delivered(self, target: Target, work: SendsOnce) -> Decision:
         """Attempt a delivery until it succeeds or another attempt is not worth it."""
         delivery = Delivery(self._places.at(target), work)
         try:

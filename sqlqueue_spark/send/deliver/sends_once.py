@@ -16,7 +16,6 @@ from sqlqueue_spark.send.compose.database_of_address import Place
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.destination_tables import Destination, Rows
 from sqlqueue_spark.send.deliver.tables_of_chunk import Addressed, Routes
-from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, Barred
 from sqlqueue_spark.tables.outbox_keys import earlier_keys, keys
 from sqlqueue_spark.tables.queue_table import QueueTable
@@ -179,6 +178,3 @@ class SendsOnce:
 
     def acknowledged(self, _: Decision, __: Barred) -> Iterable[Rows]:
         return []
-
-    def counted(self, decision: Decision) -> Sent:
-        return Sent(delayed=self.chunk.sends.delays(decision.messages))

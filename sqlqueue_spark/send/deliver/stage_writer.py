@@ -120,10 +120,10 @@ class _StageWriter(Sender):
         self._committing = False
         self._retry = Retry(f"staging by {self._options.sender}")
 
-    def _delivered(self, target: Target, work: SendsOnce) -> tuple[Decision, Sent]:  # noqa: ARG002 -- home
+    def _delivered(self, target: Target, work: SendsOnce) -> Decision:  # noqa: ARG002 -- home
         return self._retried(lambda: self._staged(work), lambda _: not self._committing)
 
-    def _staged(self, work: SendsOnce) -> tuple[Decision, Sent]:
+    def _staged(self, work: SendsOnce) -> Decision:
         self._committing = False
         connection = self._connected(self._home)
         known = set()
@@ -136,7 +136,6 @@ class _StageWriter(Sender):
             work.check_allowed(decision, barred)
         rows = [part for to, its in work.messages(decision) for part in work.message_rows(to, its)]
         rows += [*work.beside(decision), *work.acknowledged(decision, barred)]
-        sent = work.counted(decision)
         with connection.transaction():
             messages = {_text(to): fitted(connection, to.table, its) for to, its in _together(rows)}
             Stage(connection, table_of(self._options)).add(self.task, messages)
@@ -144,7 +143,7 @@ class _StageWriter(Sender):
             self._committing = True
         self.staged.update({name: len(its) for name, its in messages.items()})
         self.named.update(_text(to) for to, _ in rows if not to.chosen)
-        return decision, sent
+        return decision
 
 
 def _text(to: Destination) -> str:
