@@ -18,7 +18,7 @@ from sqlqueue_spark.tables.delayed import DelayedPart, DelayedTable
 from sqlqueue_spark.tables.scripts import naming_of, script_of
 
 if TYPE_CHECKING:
-    from sqlqueue_spark.send import Sent
+    from sqlqueue_spark.send.sent import Sent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ from sqlqueue_spark.tables.queue_table import Column
 from sqlqueue_spark.tables.rights import Rights
 
 if TYPE_CHECKING:
-    from sqlqueue_spark.send import Composed
+    from sqlqueue_spark.send.compose.chunk import Composed
 
 #: Default size of the messages of a load, as measured in the field.
 MESSAGE_BYTES = 700
@@ -172,8 +172,9 @@ def completed(
     options: ConnectionOptions, queue: str, draft: Draft, bodies: Sequence[bytes | None]
 ) -> Iterator[Composed]:
     """Yield messages with the standard headers, completed as a sink does it, in parts."""
-    from sqlqueue_spark.send import FrameColumns, MessageBuilder
     from sqlqueue_spark.send.compose.database_of_address import Places
+    from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+    from sqlqueue_spark.send.compose.message_builder import MessageBuilder
 
     sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
     headers = [format_headers(draft.headers)] * len(bodies)

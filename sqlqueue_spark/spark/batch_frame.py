@@ -9,8 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send import FrameColumns
-from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW
+from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
 from sqlqueue_spark.send.compose.received import TIMES
 from sqlqueue_spark.tables.stages.stage_mark import Batch
 

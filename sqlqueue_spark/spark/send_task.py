@@ -10,8 +10,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send import Destinations, FrameColumns, Sender, Sent, builder_of, stage
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.compose.outcome_builder import builder_of
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.deliver.stage_writer import stage
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.spark.arrow_batches import plain
 from sqlqueue_spark.spark.error_boundary import sentence_first
 

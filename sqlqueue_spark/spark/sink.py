@@ -12,17 +12,13 @@ from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import written
-from sqlqueue_spark.send import (
-    Destinations,
-    FrameColumns,
-    RemoteDatabases,
-    Sent,
-    Staged,
-    database_came_back,
-    prepare,
-    seal,
-)
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.stage_writer import Staged, seal
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases, database_came_back
 from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed, warn_if_computed_again
 from sqlqueue_spark.spark.error_boundary import shorten
 from sqlqueue_spark.spark.processes import log_to_stderr

@@ -10,7 +10,10 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
-from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.spark.error_boundary import sentence_first
 from sqlqueue_spark.spark.send_task import SendTask, log_untyped
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner

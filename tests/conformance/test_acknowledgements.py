@@ -10,8 +10,12 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare, seal, stage
 from sqlqueue_spark.send.compose import chunk_size
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.stage_writer import seal, stage
+from sqlqueue_spark.send.sent import Sent
 from tests.support import dotnet
 from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlqueue_spark.send import Sent
+from sqlqueue_spark.send.sent import Sent
 from tests.support.crossing import crossing, drained, drained_twice, number_of
 from tests.support.delayed import DelayedRows, move
 from tests.support.messages import body, message_id, message_ids

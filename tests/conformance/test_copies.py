@@ -11,8 +11,8 @@ from sqlqueue_spark.administration import failed_retry, outbox_tables
 from sqlqueue_spark.engines.open_connection import open_reader
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.send import Sent
 from sqlqueue_spark.send.deliver.original_rows import with_original_rows
+from sqlqueue_spark.send.sent import Sent
 from tests.support import messages
 from tests.support.engines import with_catalog
 from tests.support.messages import body, message_ids, row_id

@@ -11,7 +11,9 @@ from sqlqueue_spark.administration import delayed_tables, outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, RETRIES, format_time
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Destinations, prepare, seal, stage
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.stage_writer import seal, stage
 from tests.support.delayed import DelayedRows, headers_of, in_an_hour, move, mover
 from tests.support.messages import body, message_id, message_ids
 from tests.support.sending import batch, columns_of, composed, ids_in, options, send, watched

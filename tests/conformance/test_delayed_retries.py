@@ -17,7 +17,7 @@ from sqlqueue_spark.messages.message import (
     WAITS_FOR,
 )
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Sent
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.waiting_rows import put_back
 from sqlqueue_spark.tables import queues
 from tests.support import dotnet, messages

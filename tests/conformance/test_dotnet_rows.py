@@ -19,7 +19,11 @@ from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.reading.peek import plan_peek
-from sqlqueue_spark.send import Destinations, FrameColumns, Sender, Sent, builder_of
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.compose.outcome_builder import builder_of
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.sent import Sent
 from tests.support import dotnet
 from tests.support.driver import streaming
 from tests.support.messages import Row

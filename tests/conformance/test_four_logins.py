@@ -15,7 +15,7 @@ from sqlqueue_spark.administration import failed_retry
 from sqlqueue_spark.embedded.programs import version
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Sent
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables import scripts
 from tests.support.error_rows import ACKNOWLEDGEMENT, fail
 from tests.support.every_way import BILLING, WAYS, EveryWay, furnished

@@ -14,7 +14,8 @@ from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.send import Destinations, prepare
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
 from tests.support.sending import PLAIN
 
 HOSTILE = ["x'$(touch forged)", "a\n$(touch forged)", "\u202e`touch f`\x1b[3m", "--yes"]

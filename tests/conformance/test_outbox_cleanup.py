@@ -8,7 +8,7 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Destinations
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from tests.support.outboxes import OutboxRows

@@ -10,7 +10,10 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Destinations, FrameColumns, Sender, builder_of
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.compose.outcome_builder import builder_of
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.sender import Sender
 from tests.support import messages
 from tests.support.driver import at_step
 from tests.support.messages import message_ids, row_id

@@ -9,7 +9,11 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions, SinkOptions
-from sqlqueue_spark.send import Destinations, Sender, Sent, prepare, seal, stage
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.deliver.stage_writer import seal, stage
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables import scripts
 from sqlqueue_spark.tables.insert import CHUNK
 from tests.support.forwarding import NAME

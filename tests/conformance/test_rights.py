@@ -9,7 +9,8 @@ from sqlqueue_spark.administration import outbox_tables, queue_peek, queue_table
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Destinations, prepare
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.tables import scripts
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.driver import streaming

@@ -8,7 +8,8 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables, queue_tables
 from sqlqueue_spark.errors import NoRight
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.send import Destinations, prepare
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
 from tests.command_line.test_cli import said
 from tests.support.sending import PLAIN
 

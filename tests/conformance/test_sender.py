@@ -17,9 +17,11 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Destinations, Sender, prepare
 from sqlqueue_spark.send.compose import chunk_size
 from sqlqueue_spark.send.deliver import outbox_lookups
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.spark.writers import SqlQueueWriter
 from sqlqueue_spark.tables import insert
 from sqlqueue_spark.tables.database_facts import now

@@ -11,7 +11,9 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Destinations, Sender, prepare
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.tables.outbox import Outbox, OutboxTable
 from tests.support.kept_connections import forget
 from tests.support.messages import message_id, message_ids

@@ -19,7 +19,9 @@ from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost,
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions, SourceOptions
 from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.receive.offset import INITIAL, to_json
-from sqlqueue_spark.send import Destinations, prepare, seal, stage
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.stage_writer import seal, stage
 from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Mark
 from sqlqueue_spark.tables.stages.stage_name import table_of

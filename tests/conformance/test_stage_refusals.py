@@ -16,7 +16,9 @@ from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
-from sqlqueue_spark.send import Destinations, prepare, seal, stage
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.stage_writer import seal, stage
 from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_name import table_named, table_of
 from tests.support import tampering

@@ -11,7 +11,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.pipeline.declared import store_and_forward
-from sqlqueue_spark.send import Sent
+from sqlqueue_spark.send.sent import Sent
 from tests.support import messages
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash

@@ -7,7 +7,9 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Destinations, Sent, prepare
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.sent import Sent
 from tests.support import outcomes
 from tests.support.delayed import DelayedRows, move
 from tests.support.engines import QueueTable, with_catalog

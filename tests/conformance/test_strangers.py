@@ -20,8 +20,10 @@ from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running import delayed_delivery
 from sqlqueue_spark.receive.claiming import queue_list, stream_scanner
 from sqlqueue_spark.receive.reading.peek import plan_peek
-from sqlqueue_spark.send import Destinations, Sender, Sent
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.queue_table import left_alone
 from sqlqueue_spark.tables.table_code import DELETE, INSERT, LOOK

@@ -9,7 +9,7 @@ from sqlqueue_spark.administration import failed_retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Sent
+from sqlqueue_spark.send.sent import Sent
 from tests.support import messages
 from tests.support.crossing import crossing, drained, drained_twice, number_of
 from tests.support.delayed import DelayedRows, move

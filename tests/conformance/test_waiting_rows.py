@@ -20,8 +20,11 @@ from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
 from sqlqueue_spark.pipeline.running.delayed_delivery import waiting_for
-from sqlqueue_spark.send import Destinations, RemoteDatabases, Sent, database_came_back, prepare
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases, database_came_back
 from sqlqueue_spark.send.waiting.waiting_rows import put_back
 from sqlqueue_spark.spark.send_task import SendTask
 from sqlqueue_spark.spark.sink import SqlQueueSink

@@ -12,8 +12,9 @@ import pytest
 from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import DatabaseTakesNothing, QueueError, TryAgain
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import Sent, database_came_back
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.waiting.databases_down import database_came_back
 from tests.support.crossing import crossing, drained, drained_twice
 from tests.support.delayed import DelayedRows
 from tests.support.driver import at_step

@@ -8,7 +8,10 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions
-from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.deliver.stage_writer import seal, stage
 from sqlqueue_spark.tables.stages.stage_mark import Batch
 from tests.support import death_steps
 from tests.support.delayed import DelayedRows

@@ -14,7 +14,10 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SourceOptions
 from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.receive.reading.peek import plan_peek
-from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.sent import Sent
 from tests.support import pgbouncer
 from tests.support.driver import streaming
 from tests.support.messages import message_ids, row_ids

@@ -5,7 +5,9 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions
-from sqlqueue_spark.send import Destinations, Sender, Sent
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.sent import Sent
 from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
 from tests.support.forwarding import NAME, forwarding, staged
 from tests.support.messages import message_ids

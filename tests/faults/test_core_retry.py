@@ -10,7 +10,10 @@ from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.receive import SliceReader
-from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.sent import Sent
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.driver import streaming
 from tests.support.messages import message_ids, row_ids

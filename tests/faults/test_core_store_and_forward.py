@@ -9,7 +9,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.waiting_headers import begin_of
-from sqlqueue_spark.send import Destinations
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.waiting import databases_down, waiting_rows
 from sqlqueue_spark.send.waiting.waiting_rows import put_back
 from sqlqueue_spark.tables import delayed

@@ -16,8 +16,13 @@ from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
-from sqlqueue_spark.send import Destinations, FrameColumns, RemoteDatabases, Sender, Sent, prepare
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.spark.send_task import SendTask, counted
 from sqlqueue_spark.tables.stages.stage import StageRun
 from tests.machine.query import Crash, Query, Setup, watching

@@ -35,7 +35,10 @@ from sqlqueue_spark.receive import (
 from sqlqueue_spark.receive.claiming import claim_ahead, connection_pool, set_aside
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.receive.reading import slice_reader
-from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.deliver.stage_writer import seal, stage
 from sqlqueue_spark.tables.stages.stage import StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Batch
 from tests.machine.world import (

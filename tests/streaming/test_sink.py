@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send import Sent
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.spark.sink import SqlQueueSink
 from tests.conftest import GUARDED_PASSWORD, GUARDED_ROLE
 from tests.support.forwarding import staged

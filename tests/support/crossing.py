@@ -12,7 +12,11 @@ from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.messages.transit import goes_elsewhere
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
-from sqlqueue_spark.send import Destinations, FrameColumns, RemoteDatabases, Sent, prepare
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.spark.send_task import SendTask
 from tests.support.driver import BATCH_WRITTEN, Crash, Message, Stream, at_step, crash, watched_connections
 from tests.support.engines import Engine, QueueTable

@@ -10,7 +10,10 @@ import pyarrow as pa
 from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.receive import Slice, Task
-from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.deliver.stage_writer import seal, stage
 from sqlqueue_spark.tables.stages.stage import StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Batch, Mark
 from tests.support.driver import Message, Read, Stream, watched_connections

@@ -8,17 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import (
-    Chunk,
-    Destinations,
-    FrameColumns,
-    OutcomeBuilder,
-    Sender,
-    Sent,
-    prepare,
-    seal,
-    stage,
-)
+from sqlqueue_spark.send.compose.chunk import Chunk
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.compose.outcome_builder import OutcomeBuilder
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.deliver.stage_writer import seal, stage
+from sqlqueue_spark.send.sent import Sent
 from tests.support import messages
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, row_id

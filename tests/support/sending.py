@@ -14,7 +14,12 @@ import pyarrow as pa
 from sqlqueue_spark.engines.open_connection import Connection, Target
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import Chunk, Destinations, FrameColumns, Sender, Sent, builder_of
+from sqlqueue_spark.send.compose.chunk import Chunk
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.compose.outcome_builder import builder_of
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.sent import Sent
 from tests.support import driver
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, message_id

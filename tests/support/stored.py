@@ -12,8 +12,11 @@ import pyarrow as pa
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.pipeline.declared import store_and_forward
-from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.preflight import prepare
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.spark.send_task import SendTask, counted
 from tests.support import messages
 from tests.support.delayed import DelayedRows

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.send.compose.chunk import Composed
 from sqlqueue_spark.send.compose.database_of_address import Place
 from sqlqueue_spark.send.compose.received import TIMES, Received
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
 from sqlqueue_spark.send.deliver.tables_of_chunk import Addressed, Routes
 

@@ -4,7 +4,7 @@ import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import FrameColumns
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 
 NAMES = "Body, Headers, MessageId, Destination, Id, CorrelationId, ReplyToAddress, TimeToBeReceived, Expires, DeliverAt, DelayDeliveryFor, EventType, Queue, RowVersion"
 FEW = {"Body": "string", "MessageId": "string"}

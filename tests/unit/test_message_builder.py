@@ -17,8 +17,10 @@ from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.messages.outgoing import format_time_span, parse_time_span
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import FrameColumns, MessageBuilder, builder_of
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+from sqlqueue_spark.send.compose.message_builder import MessageBuilder
+from sqlqueue_spark.send.compose.outcome_builder import builder_of
 from sqlqueue_spark.send.deliver import error_and_audit_rows
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
 from sqlqueue_spark.send.deliver.error_and_audit_rows import ErrorAndAuditRows

@@ -8,7 +8,8 @@ import pytest
 
 from sqlqueue_spark.errors import ConfigurationError, TryAgain
 from sqlqueue_spark.options import ATOMIC, SinkOptions
-from sqlqueue_spark.send import Sent, Staged
+from sqlqueue_spark.send.deliver.stage_writer import Staged
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.spark.sink import SqlQueueSink
 from sqlqueue_spark.tables.stages.stage import StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Batch

@@ -5,8 +5,8 @@ from unittest import mock
 import pytest
 
 from sqlqueue_spark.engines import database_retry
-from sqlqueue_spark.pipeline.running.sending_job import pause_after, slowing_down
-from sqlqueue_spark.send import Sent
+from sqlqueue_spark.pipeline.running.slow_down import pause_after, slowing_down
+from sqlqueue_spark.send.sent import Sent
 
 
 @pytest.mark.parametrize(

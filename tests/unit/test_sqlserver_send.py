@@ -12,7 +12,9 @@ from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.send import Destinations, Sender, stage
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
+from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.deliver.stage_writer import stage
 from sqlqueue_spark.send.waiting import delayed_mover
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
 from tests.support.recording import Answer, Recorder

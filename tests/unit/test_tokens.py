@@ -9,7 +9,7 @@ from sqlqueue_spark.engines import tokens
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.send import Destinations
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
 
 
 @pytest.fixture

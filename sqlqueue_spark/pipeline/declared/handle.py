@@ -15,7 +15,7 @@ from sqlqueue_spark.options.named_module import function_name
 from sqlqueue_spark.pipeline.declared.transform import RECEIVED, load_function
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.readiness import check_subscriber
-from sqlqueue_spark.send import FrameColumns
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 
 #: The columns of a handler's outcomes. Those of its messages are not known without Spark.
 _OUTCOMES = (*RECEIVED, ("Outgoing", "void"), ("Failure", "void"))

@@ -24,8 +24,8 @@ from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.readiness import make_ready, tell
 from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send import RemoteDatabases
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.spark.sink import SqlQueueSink
 
 log = logger(__name__)

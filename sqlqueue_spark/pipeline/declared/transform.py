@@ -13,7 +13,7 @@ from sqlqueue_spark.options.fields import option
 from sqlqueue_spark.options.named_module import find, function_name, imported
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
-from sqlqueue_spark.send import FrameColumns
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 
 #: The view that the SQL reads. It replaces a view of this name in the session.
 VIEW = "messages"

@@ -10,9 +10,9 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import RECEIVE_ONLY, SourceOptions
 from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.receive.claiming.queue_list import tables_of
-from sqlqueue_spark.send import RemoteDatabases
 from sqlqueue_spark.send.compose.database_of_address import Place, Places
 from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.queue_table import left_alone

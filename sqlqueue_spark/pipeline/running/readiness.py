@@ -28,8 +28,9 @@ from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.claiming.queue_list import opened, shown, tables_of
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.peek import check_visible
-from sqlqueue_spark.send import Destinations, check_one_database, try_outbox
 from sqlqueue_spark.send.compose.database_of_address import Place, Places
+from sqlqueue_spark.send.deliver.destination_tables import Destinations, check_one_database
+from sqlqueue_spark.send.deliver.outbox_lookups import try_outbox
 from sqlqueue_spark.tables import delayed, queues, rights
 from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.queue_admin import QueueAdmin

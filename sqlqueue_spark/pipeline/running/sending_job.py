@@ -1,18 +1,10 @@
-"""Sends, until stopped, what a transform makes of the messages of a queue, for the three jobs that send.
-
-A job slows down while most messages fail: a broken service must not empty the queue into the error queue. A
-.NET endpoint then tries one message a second. A batch of ours pauses a second for each failed message, half a
-minute at most. Batches follow their duration (``adaptiveBatch``), so the next ones are smaller, down to about
-a message a second, and grow again when messages succeed. The first batches fail at full size.
-"""
+"""Sends, until stopped, what a transform makes of the messages of a queue, for the three jobs that send."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from sqlqueue_spark.engines.database_retry import paused
 from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import said
@@ -20,18 +12,14 @@ from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, waiting_for
 from sqlqueue_spark.pipeline.running.queue_stream import keeps_state, read_queue, send
+from sqlqueue_spark.pipeline.running.slow_down import slowing_down
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
-from sqlqueue_spark.plain_text import logger, plain
-from sqlqueue_spark.send import FrameColumns, Sent
+from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.spark.sink import SqlQueueSink
-
-log = logger(__name__)
 
 #: The rows of the first batch where each may take long.
 _FEW = "300"
-#: Fewer failures than these are no sign.
-_LEAST = 10
-_LONGEST_SECONDS = 30
 
 
 def send_until_stopped(
@@ -90,22 +78,3 @@ def send_until_stopped(
             )
     click.echo(f"received={totals.messages} {totals}")
     return totals
-
-
-def slowing_down(sink: SqlQueueSink, stop_file: Path) -> Callable[[DataFrame, int], None]:
-    """The sink of a job, for ``foreachBatch``. Nothing pauses while the source's stop file is there."""
-
-    def send(df: DataFrame, batch_id: int) -> None:
-        sink(df, batch_id)
-        if seconds := pause_after(sink.sent_in(batch_id) or Sent()):
-            log.warning("slowing_down batch=%d seconds=%d: most of its messages failed", batch_id, seconds)
-            paused(seconds, stop_file.exists)
-
-    return send
-
-
-def pause_after(sent: Sent) -> int:
-    """How many seconds a job pauses after a batch of which this became."""
-    failed = sent.failed + sent.retried
-    others = max(sent.handled, sent.sent) + sent.waiting  # what is only passed on is sent, and not handled
-    return min(failed, _LONGEST_SECONDS) if failed >= _LEAST and failed > others else 0
