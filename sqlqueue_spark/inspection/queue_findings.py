@@ -71,7 +71,7 @@ def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Fin
         yield Finding(
             message=f"The user {held.user!r} may not {_DOING[each]} {admin.table.name}, for it lacks "
             f"{', '.join(held.lacks(each))}; have a {each}'s rights granted.",
-            remedy_sql=rights.remedy(dialect, held.user, each, admin.table.table, sequence),
+            remedy_sql=rights.script(dialect, held.user, [(each, admin.table.table)], sequence).rstrip("\n"),
         )
 
 

@@ -63,26 +63,23 @@ def power(connection: Connection, table: QueueTable) -> str:
     return "".join(power for (power,) in rows)
 
 
-def script(dialect: Dialect, user: str, wanted: Sequence[tuple[str, Table]]) -> str:
-    """A script that grants rights on tables.
+def script(
+    dialect: Dialect, user: str, wanted: Sequence[tuple[str, Table]], sequence: Table | None = None
+) -> str:
+    """A script that grants rights on tables, one statement for each right.
 
     :param wanted: names of grants in ``rights.sql``, such as ``sender`` and ``outbox``, each with a table.
+    :param sequence: what gives the rows their numbers; by default the sequence that a serial column makes.
     """
     databases = dict.fromkeys(table.catalog for _, table in wanted)
     lines: list[str] = []
     for database in sorted(databases, key=lambda each: each or ""):  # the connection's own database first
+        if database is not None and dialect.statement("grants_database"):  # which leads there
+            lines.append(str(dialect.render("grants_database", catalog=dialect.quote(database))))
         there = [(name, table) for name, table in wanted if table.catalog == database]
-        granted = (line for name, table in there for line in _grants(dialect, user, name, table))
-        lines += [*_entered(dialect, database), *dict.fromkeys(granted)]
+        granted = (line for name, table in there for line in _grants(dialect, user, name, table, sequence))
+        lines += dict.fromkeys(granted)
     return "".join(f"{line}\n" for line in lines)
-
-
-def remedy(dialect: Dialect, user: str, role: str, table: Table, sequence: Table | None) -> str:
-    """The statements that grant a role's rights on one table that is there.
-
-    :param sequence: what gives its rows their numbers.
-    """
-    return "\n".join((*_entered(dialect, table.catalog), *_grants(dialect, user, role, table, sequence)))
 
 
 def remedy_command(dialect: Database, role: str, flag: str, name: str) -> str:
@@ -92,13 +89,7 @@ def remedy_command(dialect: Database, role: str, flag: str, name: str) -> str:
     )
 
 
-def _grants(
-    dialect: Dialect, user: str, role: str, table: Table, sequence: Table | None = None
-) -> Iterator[str]:
-    """The statements that grant a role's rights, or those on its outbox or stage, one for each right.
-
-    :param sequence: what gives the rows their numbers; by default the sequence that a serial column makes.
-    """
+def _grants(dialect: Dialect, user: str, role: str, table: Table, sequence: Table | None) -> Iterator[str]:
     if dialect.statement("grants_database"):
         table = replace(table, catalog=None)
     numbered_by = sequence or replace(table, table=f"{table.table}_seq_seq")
@@ -111,9 +102,3 @@ def _grants(
     # The text is split into lines before names are filled in: a name may hold a line's end.
     for line in str(dialect.statement(f"grants_{role}")).splitlines():
         yield line.format(**names)
-
-
-def _entered(dialect: Dialect, database: str | None) -> Iterator[str]:
-    """The statement that leads to a database other than the connection's own."""
-    if database is not None and dialect.statement("grants_database"):
-        yield str(dialect.render("grants_database", catalog=dialect.quote(database)))
