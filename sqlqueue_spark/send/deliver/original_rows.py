@@ -64,7 +64,7 @@ def with_original_rows(
 def given_up(
     connection: Connection, places: Places, rows: Received, positions: Sequence[int], now: datetime
 ) -> set[int]:
-    """Which of these rows have waited for a database for as long as they may, as their own headers say."""
+    """Which of these rows have waited for a database for as long as they may, by their own headers."""
     ends = {at: given_up_at(rows.texts[at]) for at in positions}
     for at, headers, _ in _originals(connection, places, rows, positions):
         ends[at] = given_up_at(headers)
