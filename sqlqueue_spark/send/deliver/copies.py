@@ -48,7 +48,7 @@ def with_copies(chunk: Chunk, subscribers: Subscribers, written: int) -> tuple[S
 
 
 def _addresses(events: Events, subscribers: Subscribers) -> tuple[Mapping[str, Sequence[int]], int]:
-    """The addresses that get copies, each with the positions of its events; and how many events go nowhere."""
+    """The addresses that get copies, with the positions of their events; and how many events go nowhere."""
     by_topics = events.by_topics()
     wanted = {topic for topics, positions in by_topics if positions for topic in topics}
     found = subscribers(wanted) if wanted else {}
