@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connection import Connection, Row
@@ -67,6 +68,12 @@ class QueueTable:
     def address(self) -> str:
         """Which table of its server this is, in one spelling, independent of the connection's database."""
         return str(replace(self.table, catalog=self.foreign))
+
+    @property
+    def digits(self) -> str:
+        """Which table of its server this is, whatever its name: characters of ``[0-9a-f-]``."""
+        own = "" if self.foreign is None else f"-{sha256(self.foreign.encode()).hexdigest()[:8]}"
+        return f"{self.object_id}{own}"
 
     @property
     def spelled(self) -> Mapping[str, str]:

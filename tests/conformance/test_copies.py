@@ -17,7 +17,7 @@ from tests.support import messages
 from tests.support.engines import with_catalog
 from tests.support.messages import body, message_ids, row_id
 from tests.support.outcomes import failed_in
-from tests.support.sending import batch, ids_in, options, sent_all
+from tests.support.sending import batch, ids_in, options, send, sent_all
 from tests.support.stored import create_home
 from tests.support.subscriptions import SubscriptionRows
 
@@ -178,6 +178,15 @@ def test_rows_that_fail_and_are_large_are_read_and_written_in_parts(engine, orde
     failed = [row.body for row in error.rows()]
     assert (len(failed), len(whole & set(failed))) == (12, 12)
     assert sent_all(given, rows) == Sent(repeated=16)
+
+
+def test_a_chunk_for_many_tables_goes_out_in_parts(engine, orders, near):
+    """Each table takes locks, and a server has only so many: here a transaction writes into two."""
+    queues = [engine.create_queue(f"to{number}") for number in range(5)]
+    rows = batch(range(10), Destination=[f"to{number % 5}" for number in range(10)])
+    with mock.patch("sqlqueue_spark.send.deliver.sender._MOST_TABLES", 2):
+        assert [send(options(engine), rows) for _ in range(2)] == [(10, 0), (0, 10)]
+    assert [ids_in(each) for each in queues] == [message_ids([number, number + 5]) for number in range(5)]
 
 
 # -- copies that are put back ---------------------------------------------------------------------

@@ -9,9 +9,12 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+from sqlqueue_spark.tables import queue_table
 from tests.support import messages
 from tests.support.delayed import DelayedRows
 from tests.support.driver import at_step
@@ -75,7 +78,7 @@ def put_back(number, **changes):
 # -- one message, one outcome ---------------------------------------------------------------------
 
 
-def test_a_received_message_sends_all_that_it_sends(given, billing, error, remembered):
+def test_a_received_message_sends_all_that_it_sends(engine, given, billing, error, remembered):
     """By one key for its origin, and one for its id."""
     assert settle(given, outcome(1, outgoing("billing", 10), outgoing("billing", 11)), outcome(2)) == (
         2,
@@ -84,7 +87,35 @@ def test_a_received_message_sends_all_that_it_sends(given, billing, error, remem
     )
     assert (sent_to(billing), error.count()) == ([10, 11], 0)
     shown = sorted(key.partition(">")[0] for key in remembered.ids())
-    assert shown == [f"{row_id(1)}-1", f"{row_id(2)}-2", message_id(1), message_id(2)]
+    digits = digits_of(engine, "orders")
+    assert shown == [f"{row_id(1)}-1-{digits}", f"{row_id(2)}-2-{digits}", message_id(1), message_id(2)]
+
+
+def digits_of(engine, queue):
+    """What tells the queue's rows from those of another queue."""
+    target = Target(url=engine.url)
+    with connect(target) as connection, connection.transaction():
+        table = Table(table=queue, schema=target.dialect.default_schema)
+        return queue_table.find(connection, table).digits
+
+
+def test_rows_of_two_queues_with_one_id_and_one_number_have_an_outcome_each(engine, given, billing, error):
+    """A trigger copies what comes into a queue into another one, and both count from 1."""
+    engine.create_queue("wiretap")
+    rows = [outcome(1, outgoing("billing", 1)), outcome(2, fails=failure())]
+    copies = [
+        outcome(1, outgoing("billing", 3), Queue="wiretap"),
+        outcome(2, Queue="wiretap", fails=failure()),
+    ]
+    assert [settle(given, *its) for its in (rows, copies, rows, copies)] == [
+        (1, 0, 1),
+        (1, 0, 1),
+        (0, 2, 0),
+        (0, 2, 0),
+    ]
+    names = ("orders", "wiretap")
+    failed = [[name for name in names if name in each[FAILED_QUEUE]] for each in failed_in(error)]
+    assert (sent_to(billing), failed) == ([1, 3], [["orders"], ["wiretap"]])
 
 
 def test_what_has_no_id_gets_one_of_the_received_message(given, billing, engine):

@@ -28,7 +28,9 @@ def known_to_the_sink(part: QueueRows, options: SourceOptions) -> QueueRows:
     sizes = iter(part.rows.sizes)
     for chunk in part.rows.live.chunks(part.queue.connection.dialect.chunk):
         found = part.queue.origins(chunk)
-        texts = [Origin.of(row_id, version, header).key for version, (row_id, header) in found.items()]
+        digits = part.queue.table.digits
+        origins = (Origin.of(row_id, version, header) for version, (row_id, header) in found.items())
+        texts = [f"{each.key}-{digits}" for each in origins]
         by_key = dict(zip(keys(pa.array(texts, pa.string()), "", OF_ORIGIN).to_pylist(), found, strict=True))
         known = {by_key[each] for each in outbox.seen(by_key)}
         for version, size in zip(chunk.rows(), sizes, strict=False):

@@ -23,7 +23,7 @@ TIMES = pa.schema([(name, pa.timestamp("us", tz="UTC")) for name in ("Processing
 #: The failure of a message that was not received has the key of that failure in the place of an origin.
 FAILED, ACKNOWLEDGED, AUDITED = "failed", "acknowledged", "audited"
 _RESULT = re.compile(
-    rf"(?:[0-9a-f-]{{36}}--?[0-9]+(?:\+[0-9]+)?/(?P<kind>{FAILED}|{ACKNOWLEDGED}|{AUDITED})"
+    rf"(?:[0-9a-f-]{{36}}--?[0-9]+(?:\+[0-9]+)?(?:-[0-9a-f-]+)?/(?P<kind>{FAILED}|{ACKNOWLEDGED}|{AUDITED})"
     rf"|[!-~]*>(?:[0-9a-v]{{10}}|[0-9a-f]{{32}})/(?P<plain>{FAILED})).*",
     re.DOTALL,
 )

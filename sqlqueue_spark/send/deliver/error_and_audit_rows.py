@@ -204,7 +204,9 @@ class ErrorAndAuditRows:
             if received is None:
                 origin, own = self._origin_of(at), ""
             else:
-                origin, own = received.origin(at).key, received.queue(at)
+                own = received.queue(at)
+                digits = self._routes.destinations.received(own, self._routes.connected).table.digits
+                origin = f"{received.origin(at).key}-{digits}"
             stored.setdefault(store or own, []).append(number)
             added = {STORED_FOR: full, STORED: f"{origin}/{what[number]}"}
             texts[number] = changed_headers(texts[number], (), added)

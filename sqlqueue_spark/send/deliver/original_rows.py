@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 import pyarrow as pa
 
@@ -18,7 +17,7 @@ from sqlqueue_spark.send.compose.chunk_size import CHUNK_BYTES
 from sqlqueue_spark.send.compose.column_values import among, gathered
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.received import Received
-from sqlqueue_spark.tables import queue_table, queues
+from sqlqueue_spark.tables import database_facts, queue_table, queues
 
 _READ = pa.schema(
     [("Id", pa.string()), ("Headers", pa.string()), ("Body", pa.binary()), ("RowVersion", pa.int64())]
@@ -61,10 +60,13 @@ def with_original_rows(
     )
 
 
-def given_up(
-    connection: Connection, places: Places, rows: Received, positions: Sequence[int], now: datetime
-) -> set[int]:
-    """Which of these rows have waited for a database for as long as they may, by their own headers."""
+def given_up(connection: Connection, places: Places, rows: Received, positions: Sequence[int]) -> set[int]:
+    """Which of these rows have waited for a database for as long as they may, by their own headers.
+
+    By the clock of their database, which also tells when they come back from where they wait.
+    """
+    with connection.transaction():
+        now = database_facts.now(connection)
     ends = {at: given_up_at(rows.texts[at]) for at in positions}
     for at, headers, _ in _originals(connection, places, rows, positions):
         ends[at] = given_up_at(headers)

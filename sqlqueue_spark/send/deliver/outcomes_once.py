@@ -11,10 +11,11 @@ from functools import cached_property
 import pyarrow as pa
 
 from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.failure_headers import poison
 from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.compose.column_values import grouped, in_order
+from sqlqueue_spark.send.compose.column_values import grouped, in_order, mapped_once
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.destination_tables import Destination, Rows
 from sqlqueue_spark.send.deliver.error_and_audit_rows import ErrorAndAuditRows
@@ -113,7 +114,7 @@ class OutcomesOnce(SendsOnce):
     def origins(self) -> Sequence[str]:
         """The key of the outcome of each row."""
         if (rows := self.chunk.rows) is not None:
-            whole = keys(rows.origin_texts, "", OF_ORIGIN)
+            whole = keys(self._of_their_queues(rows.origin_texts), "", OF_ORIGIN)
             return whole.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
         return [self.failures[at] for at in range(len(self.chunk))]
 
@@ -124,7 +125,7 @@ class OutcomesOnce(SendsOnce):
         owing = sorted(self._owing)
         if rows is None or not owing:
             return {}
-        made = keys(rows.first_texts.take(pa.array(owing, pa.int32())), "", OF_ACKNOWLEDGED)
+        made = keys(self._firsts.take(pa.array(owing, pa.int32())), "", OF_ACKNOWLEDGED)
         return dict(zip(owing, made.to_pylist(), strict=True))
 
     @cached_property
@@ -133,17 +134,37 @@ class OutcomesOnce(SendsOnce):
 
         Other copies of a row may stand in another chunk, so its origin cannot say it.
         """
-        rows, sends = self.chunk.rows, self.chunk.sends
+        if self.chunk.handled:
+            return {}
+        return self._failures(None if self.chunk.rows is None else self._firsts)
+
+    def _failures(self, firsts: pa.Array | None) -> Mapping[int, str]:
+        """The keys by what the received rows are known as."""
+        sends = self.chunk.sends
         found: dict[int, str] = {}
-        for each in () if self.chunk.handled else self.chunk.addressed:
-            if rows is None:
+        for each in self.chunk.addressed:
+            if firsts is None:
                 ids = sends.of(sends.id_column, each.positions)
             else:
                 owners = [self.chunk.owners[at] for at in each.positions]
-                ids = rows.first_texts.take(pa.array(owners, pa.int32()))
+                ids = firsts.take(pa.array(owners, pa.int32()))
             made = keys(ids, each.known_as, OF_FAILED).to_pylist()
             found.update(zip(each.positions, made, strict=True))
         return found
+
+    @cached_property
+    def _firsts(self) -> pa.Array:
+        assert self.chunk.rows is not None
+        return self._of_their_queues(self.chunk.rows.first_texts)
+
+    def _of_their_queues(self, texts: pa.Array) -> pa.Array:
+        """The texts of the received rows, each with its queue. A row of another one may have both its numbers.
+
+        Not with the queue's name, which may change between two tries.
+        """
+        assert self.chunk.rows is not None
+        digits = mapped_once(lambda queue: self._received(queue).digits, self.chunk.rows.queues)
+        return pc.binary_join_element_wise(texts, digits, "-")
 
     @cached_property
     def ids(self) -> Sequence[str]:
@@ -151,14 +172,14 @@ class OutcomesOnce(SendsOnce):
         rows = self.chunk.rows
         assert rows is not None
         made = [
-            (its, keys(rows.ids.take(its), self._final(queue), OF_HANDLED))
+            (its, keys(rows.ids.take(its), self._received(queue).address, OF_HANDLED))
             for queue, its in grouped(rows.queues)
         ]
         together = in_order(*zip(*made, strict=True))
         return together.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
-    def _final(self, queue: str) -> str:
-        return self.routes.destinations.received(queue, self.routes.connected).table.address
+    def _received(self, queue: str) -> QueueTable:
+        return self.routes.destinations.received(queue, self.routes.connected).table
 
     def asked(self) -> Iterable[str]:
         yield from self.keys.values()
@@ -177,11 +198,11 @@ class OutcomesOnce(SendsOnce):
         if rows is None:
             return {key: self.keys[at] for at, key in enumerate(self.origins) if at in self.keys}
         for queue, its in grouped(rows.queues):
-            texts, final = rows.origin_texts.take(its), self._final(queue)
+            texts, final = rows.origin_texts.take(its), self._received(queue).address
             positions = its.to_pylist()
             for made in (keys(texts, final, OF_ORIGIN), keys(texts, "", OF_FAILED)):
                 found |= dict(zip(made.to_pylist(), (self.origins[at] for at in positions), strict=True))
-        for at, failed in self.failures.items():
+        for at, failed in () if self.chunk.handled else self._failures(rows.first_texts).items():
             owner = self.chunk.owners[at]
             if len(self.chunk.messages_of(owner)) == 1:
                 found[failed] = self.origins[owner]

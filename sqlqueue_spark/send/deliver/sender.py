@@ -7,7 +7,6 @@ learns of it where it fails, waits, or owes an acknowledgement.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Self, TypeVar
 
@@ -48,6 +47,10 @@ T = TypeVar("T")
 #: Errors of another database that takes nothing, after all retries. A QueueError there is the outbox's: the
 #: driver has seen it at the start, and what a destination refuses is told from it.
 _DOWN = (ConnectionLost, DatabaseTakesNothing, LockTimeout, RowsHeld, QueueError)
+
+
+#: Most tables into which one transaction writes. Each takes some locks, and a server has some thousands.
+_MOST_TABLES = 500
 
 
 class Sender:
@@ -184,6 +187,9 @@ class Sender:
     # -- Where it goes ---------------------------------------------------------------------------------
 
     def _sent(self, chunk: AddressedChunk) -> Sent:
+        if len(chunk.addressed) > _MOST_TABLES and len(chunk) > 1:
+            first, second = chunk.halves()
+            return self._sent(first) + self._sent(second)
         away = [each for each in chunk.addressed if each.target != self._home]
         if away:
             chunk = self._without_known(chunk)
@@ -269,7 +275,7 @@ class Sender:
 
     def _given_up(self, rows: Received, wanted: Collection[int]) -> Collection[int]:
         """Which of these rows have waited for a database for as long as they may."""
-        return self._reading(partial(given_up, now=datetime.now(UTC)), rows, sorted(wanted)) if wanted else ()
+        return self._reading(given_up, rows, sorted(wanted)) if wanted else ()
 
     def _reading(self, what: Callable[..., T], rows: Received, wanted: Sequence[int]) -> T:
         return self._retried(
