@@ -5,6 +5,7 @@ import json
 import threading
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from unittest import mock
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from sqlqueue_spark.spark.send_task import SendTask
 from sqlqueue_spark.spark.sink import SqlQueueSink
 from sqlqueue_spark.tables import queues
 from tests.conftest import GUARDED_PASSWORD
-from tests.support.delayed import DelayedRows
+from tests.support.delayed import DelayedRows, move
 from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, watched_connections
 from tests.support.gate import gated
 from tests.support.messages import body, row_id
@@ -111,6 +112,20 @@ def drained(stream):
     while stream.trigger():
         total += stream.sent
     return total
+
+
+def test_a_row_is_given_up_by_the_clock_of_its_database(engine, orders, far, gate):
+    """That of the machine is behind by more than a row may wait. By it no row would ever have waited so long."""
+    orders.insert(6)
+    gate.shut()
+    behind = mock.Mock(wraps=datetime, now=lambda zone: datetime.now(zone) - timedelta(hours=2))
+    with (
+        mock.patch("sqlqueue_spark.send.deliver.error_and_audit_rows.datetime", behind),
+        copying(engine, orders, gate, "far", giveUpAfter="1h") as stream,
+    ):
+        assert drained(stream) == Sent(waiting=6)
+        assert move(engine, "orders")[0] == 6
+        assert drained(stream) == Sent(failed=6)
 
 
 def test_copies_of_which_one_is_for_a_database_that_is_down_wait_as_one_row(engine, orders, far, gate):
