@@ -115,7 +115,7 @@ def drained(stream):
 
 
 def test_a_row_is_given_up_by_the_clock_of_its_database(engine, orders, far, gate):
-    """That of the machine is behind by more than a row may wait. By it no row would ever have waited so long."""
+    """That of the machine is behind by more than a row may wait. By it none would have waited so long."""
     orders.insert(6)
     gate.shut()
     behind = mock.Mock(wraps=datetime, now=lambda zone: datetime.now(zone) - timedelta(hours=2))

@@ -158,7 +158,7 @@ class OutcomesOnce(SendsOnce):
         return self._of_their_queues(self.chunk.rows.first_texts)
 
     def _of_their_queues(self, texts: pa.Array) -> pa.Array:
-        """The texts of the received rows, each with its queue. A row of another one may have both its numbers.
+        """The texts of the received rows, each with its queue: a row of another one may have the same text.
 
         Not with the queue's name, which may change between two tries.
         """
