@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import bisect
 import functools
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -288,9 +287,9 @@ class OutcomeBuilder:
             batch = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
             owners, groups = parents.to_pylist(), None
         if chunk.failed:
-            sound = [at not in chunk.failed for at in owners]
-            batch, groups = batch.filter(pa.array(sound, pa.bool_())), None
-            owners = list(itertools.compress(owners, sound))
+            senders = pa.array(owners, pa.int32())
+            sound = pc.invert(pc.is_in(senders, value_set=pa.array(list(chunk.failed), pa.int32())))
+            batch, owners, groups = batch.filter(sound), senders.filter(sound).to_pylist(), None
         assert chunk.rows is not None
         new_ids = functools.partial(_new_ids, chunk.rows, owners) if outgoing else None
         return _Sends(builder, batch, owners, chunk.handled, new_ids, groups)
