@@ -324,7 +324,7 @@ def tables_of_copies() -> Iterator[None]:
     keys = send_keys
 
     def by_place(chunk: AddressedChunk, addressed: Sequence[Addressed]) -> dict[int, str]:
-        copies = [each for each in addressed if each.positions and chunk.sends.is_copy(each.positions[0])]
+        copies = [each for each in addressed if each.positions and chunk.sends.is_event(each.positions[0])]
         others = [each for each in addressed if each not in copies]
         placed = [replace(each, known_as=f"copy {number}") for number, each in enumerate(copies)]
         return keys(chunk, [*others, *placed])

@@ -9,7 +9,7 @@ import bisect
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -34,12 +34,11 @@ class Composed:
     :param make: makes the rows (:data:`OUTGOING`) of all messages, in their order.
     :param delayed: whether some of them wait until they are due.
     :param events: which of them are published; they have no destination, but copies (:meth:`copied`) that
-        have one.
+        have one, which are events too.
     :param brought_ids: whether the frame gave some Ids of the rows, so that a twin may have written them.
     :param size: about how many bytes all of them have.
     :param sources: of each message the row of ``make`` that it is a copy of; None where each has a row of its
         own.
-    :param copies: of each message whether it is a copy of an event; None where none is.
     """
 
     id_column: pa.Array
@@ -50,7 +49,6 @@ class Composed:
     brought_ids: bool = False
     size: int = 0
     sources: pa.Array | None = None
-    copies: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.id_column)
@@ -62,34 +60,26 @@ class Composed:
     def only(self, kept: Sequence[int]) -> Composed:
         """The messages at these positions alone, which must be in ascending order."""
         its = pa.array(kept, pa.int32())
-        return self._taken(
-            its,
-            addresses=self.addresses.take(its),
-            events=None if self.events is None else self.events.take(its),
-            copies=None if self.copies is None else self.copies.take(its),
-        )
+        return self.copied(its, self.addresses.take(its))
 
-    def copied(self, sources: pa.Array, addresses: pa.Array, copies: pa.Array) -> Composed:
+    def copied(self, sources: pa.Array, addresses: pa.Array) -> Composed:
         """Copies of messages, each to an address. A copy's row is made when it is asked for.
 
         :param sources: of each copy the position of its message.
-        :param copies: which of them are copies of events; the others are messages that are sent.
         """
-        return self._taken(sources, addresses=addresses, events=None, copies=copies)
-
-    def _taken(self, its: pa.Array, **changes: Any) -> Composed:
         return replace(
             self,
             make=lambda: self._made,
-            id_column=self.id_column.take(its),
-            size=self.size * len(its) // max(1, len(self)),
-            sources=its if self.sources is None else self.sources.take(its),
-            **changes,
+            id_column=self.id_column.take(sources),
+            addresses=addresses,
+            events=None if self.events is None else self.events.take(sources),
+            size=self.size * len(sources) // max(1, len(self)),
+            sources=sources if self.sources is None else self.sources.take(sources),
         )
 
-    def is_copy(self, position: int) -> bool:
-        """Whether a message is the copy of an event for one who has subscribed."""
-        return self.copies is not None and bool(self.copies[position].as_py())
+    def is_event(self, position: int) -> bool:
+        """Whether a message is an event, or the copy of one for one who has subscribed."""
+        return bool(self.events is not None and self.events.numbers[position].is_valid)
 
     def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
         """Each address, with the positions of its messages in ascending order."""
@@ -108,11 +98,7 @@ class Composed:
         """
         if self.sources is None:
             return self.of(self._made, positions)
-        sources = self.of(self.sources, positions)
-        whole = len(sources) == self._made.num_rows and sources.equals(
-            pa.array(range(len(sources)), pa.int32())
-        )
-        rows = self._made if whole else self._made.take(sources)
+        rows = self._made.take(self.of(self.sources, positions))
         return rows if self.brought_ids else replaced(rows, id=new_row_ids(rows.num_rows))
 
     @functools.cached_property

@@ -76,7 +76,7 @@ class AddressedChunk(Chunk):
         copies, failed = dict(self.refused), dict(self.failed)
         for at in positions:
             row = self.owners[at]
-            if self.sends.is_copy(at) if self.handled else len(self.messages_of(row)) > 1:
+            if self.sends.is_event(at) if self.handled else len(self.messages_of(row)) > 1:
                 copies[at] = failure
             else:
                 failed.setdefault(row, failure)

@@ -68,16 +68,15 @@ def _copied(chunk: Chunk, events: Events, to: Mapping[str, Sequence[int]]) -> Ch
     sources = pa.concat_arrays([others, *(pa.array(its, pa.int32()) for its in to.values())])
     there = [pa.repeat(pa.scalar(address, pa.string()), len(its)) for address, its in to.items()]
     addresses = pa.concat_arrays([chunk.sends.addresses.take(others), *there])
-    copies = pa.array([False] * len(others) + [True] * (len(sources) - len(others)), pa.bool_())
     if chunk.rows is None:
         numbered = enumerate(sources.to_pylist()) if chunk.failed else ()
         failed = {number: chunk.failed[at] for number, at in numbered if at in chunk.failed}
-        sends = chunk.sends.copied(sources, addresses, copies)
+        sends = chunk.sends.copied(sources, addresses)
         return replace(chunk, sends=sends, owners=range(len(sources)), failed=failed)
     order = pc.sort_indices(sources)
-    sources, addresses, copies = (each.take(order) for each in (sources, addresses, copies))
+    sources, addresses = sources.take(order), addresses.take(order)
     owners = [chunk.owners[at] for at in sources.to_pylist()]
-    return replace(chunk, sends=chunk.sends.copied(sources, addresses, copies), owners=owners)
+    return replace(chunk, sends=chunk.sends.copied(sources, addresses), owners=owners)
 
 
 def _portions(sizes: Sequence[int], most: int) -> Iterator[range]:
