@@ -21,6 +21,8 @@ from sqlqueue_spark.messages.outgoing import (
 )
 
 RELATED_TO = "NServiceBus.RelatedTo"
+#: By which a saga finds its reply, and the headers of its request that name the saga.
+_SAGA = {f"NServiceBus.Saga{part}": f"NServiceBus.OriginatingSaga{part}" for part in ("Id", "Type")}
 
 
 @dataclass(slots=True)  # not frozen: one is made for each message, and a frozen one takes three times as long
@@ -129,12 +131,14 @@ def _headers(answer: Answer, intent: str, message: ReceivedMessage) -> str:
     """The headers of an answer as JSON: those of relation, its type, and its own, which win."""
     its_id, received = message.id, message.headers
     correlation, conversation = received.get(CORRELATION_ID), received.get(CONVERSATION_ID)
-    if answer.headers:
+    saga = {to: received[of] for to, of in _SAGA.items() if received.get(of)} if intent == "Reply" else {}
+    if answer.headers or saga:
         headers = {
             MESSAGE_INTENT: intent,
             RELATED_TO: its_id,
             CORRELATION_ID: correlation or its_id,
             **({CONVERSATION_ID: conversation} if conversation else {}),
+            **saga,
             **({} if answer.type is None else {ENCLOSED_MESSAGE_TYPES: answer.type}),
         }
         return format_headers({**headers, **answer.headers})

@@ -100,6 +100,35 @@ def test_a_reply_relates_to_its_message_as_that_of_a_net_endpoint():
     }
 
 
+SAGA = {
+    "NServiceBus.OriginatingSagaId": "9e0d2f01-e903-481a-b272-ac6500e46715",
+    "NServiceBus.OriginatingSagaType": "Shop.OrderSaga, Shop, Version=1.0.0.0",
+}
+
+
+@pytest.mark.parametrize(
+    "answer, asked, names",
+    [
+        (Reply(), SAGA, dict(zip(("SagaId", "SagaType"), SAGA.values(), strict=True))),
+        (
+            Reply(headers={"NServiceBus.SagaId": "mine", "a": "b"}),
+            SAGA,
+            {"SagaId": "mine", "SagaType": "Shop.OrderSaga, Shop, Version=1.0.0.0"},
+        ),
+        (Reply(), {**SAGA, "NServiceBus.OriginatingSagaType": ""}, {"SagaId": SAGA["NServiceBus.OriginatingSagaId"]}),
+        (Reply(), {}, {}),
+        (Send("Billing"), SAGA, {}),
+        (Publish("Shop.OrderAccepted, Shop"), SAGA, {}),
+    ],
+)  # fmt: skip
+def test_only_a_reply_to_a_saga_names_the_saga_by_which_it_is_found(answer, asked, names):
+    given = json.dumps({**json.loads(messages.headers(1)), **asked})
+    (((sent,), failure),) = outcomes(lambda _: answer, batch(1, Headers=given))
+    assert failure is None
+    found = {name: text for name, text in json.loads(sent["Headers"]).items() if "Saga" in name}
+    assert found == {f"NServiceBus.{name}": text for name, text in names.items()}
+
+
 def test_an_event_relates_to_its_message_as_a_reply_does():
     types = "Shop.OrderAccepted, Shop;Shop.IOrderEvent, Shop"
     (((sent,), failure),) = outcomes(lambda _: Publish(types, {"ok": True}, id="m"), batch(1))
