@@ -20,7 +20,6 @@ from sqlqueue_spark.messages.servicecontrol import (
     EXCEPTION_INFO,
     FAILED_QUEUE,
     PROCESSING_ENDPOINT,
-    RETRY_SUCCESSFUL,
     TIME_OF_FAILURE,
 )
 
@@ -98,9 +97,8 @@ def with_failure_columns(messages: DataFrame) -> DataFrame:
     told = F.col(_TOLD)
     texts = {name: F.nullif(told.getField(header), F.lit("")) for name, header in _TEXTS.items()}
     times = {name: _time_told(told.getField(header)) for name, header in _TIMES.items()}
-    failed = texts["FailedQueue"].isNotNull() | headers_map().isNull()
-    columns = {**texts, **times, "IsFailure": failed & told.getField(RETRY_SUCCESSFUL).isNull()}
-    names = (*_TEXTS.values(), *_TIMES.values(), RETRY_SUCCESSFUL)
+    columns = {**texts, **times, "IsFailure": texts["FailedQueue"].isNotNull() | headers_map().isNull()}
+    names = (*_TEXTS.values(), *_TIMES.values())
     return messages.withColumn(_TOLD, _told(*names)).withColumns(columns).drop(_TOLD)
 
 

@@ -139,9 +139,11 @@ def is_same_queue(naming: Naming, one: str | None, other: str) -> bool:
 
 
 def _kind(headers: dict[str, str]) -> str:
+    if headers.get(FAILED_QUEUE):
+        return FAILURE
     if RETRY_SUCCESSFUL in headers:
         return ACKNOWLEDGEMENT
-    return CONTROL if CONTROL_MESSAGE in headers and not headers.get(FAILED_QUEUE) else FAILURE
+    return CONTROL if CONTROL_MESSAGE in headers else FAILURE
 
 
 def _is_type(name: str | None, wanted: str) -> bool:

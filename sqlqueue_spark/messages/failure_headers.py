@@ -36,6 +36,7 @@ from sqlqueue_spark.messages.servicecontrol import (
     LONGEST_MESSAGE,
     LONGEST_NAME,
     PROCESSING_ENDPOINT,
+    RETRY_SUCCESSFUL,
     TIME_OF_FAILURE,
     cleaned,
     readable,
@@ -49,8 +50,10 @@ _LONGEST_TEXT = 65_536
 #: How a line begins that tells a frame as .NET writes it.
 FRAME = "   at "
 _MOST_DATA = 50
-#: Headers with which a message would expire, or be moved on, in the error queue; and those of hops before.
-_LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, WAITS_FOR, GIVE_UP_AT, ORIGIN, STORED}
+#: Headers with which a message would expire, be moved on, or count as an acknowledgement in the error queue;
+#: and those of hops before.
+_LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRY_SUCCESSFUL}
+_LOST |= {RETRIES, WAITS_FOR, GIVE_UP_AT, ORIGIN, STORED}
 #: The beginnings of the names of headers that are taken off when a message goes back.
 _TAKEN_OFF = (RETRIES, GIVE_UP_AT, FAILED_QUEUE, TIME_OF_FAILURE, EXCEPTION_INFO, "ServiceControl.EditOf")
 

@@ -32,7 +32,11 @@ HOSTILE: dict[str, dict[str, object]] = {
     '{"NServiceBus.FailedQ":null}': {},
     '{"NServiceBus.FailedQ":7}': {"FailedQueue": "7", "IsFailure": True},
     '{"nservicebus.failedq":"in small letters"}': {},
-    '{"NServiceBus.FailedQ":"q","ServiceControl.Retry.Successful":"x"}': {"FailedQueue": "q"},
+    '{"ServiceControl.Retry.Successful":"x"}': {},
+    '{"NServiceBus.FailedQ":"q","ServiceControl.Retry.Successful":"x"}': {
+        "FailedQueue": "q",
+        "IsFailure": True,
+    },
     '{"NServiceBus.FailedQ":"a\\u0000b"}': {"FailedQueue": "a\x00b", "IsFailure": True},
     '{"NServiceBus.ExceptionInfo.Message":"half \\ud800 of it"}': {"ExceptionMessage": "half ? of it"},
     '\ufeff{"NServiceBus.ProcessingMachine":"vm"}': {"ProcessingMachine": "vm"},

@@ -69,6 +69,11 @@ def test_acknowledgements_and_control_messages_are_no_failures():
     assert row('{"NServiceBus.ControlMessage":"True","NServiceBus.FailedQ":"q"}').is_failure
 
 
+def test_a_failed_message_is_no_acknowledgement_although_servicecontrol_takes_it_for_one():
+    found = row(HEADERS[:-1] + ',"ServiceControl.Retry.Successful":"2026-01-01 00:00:00:000000 Z"}')
+    assert (found.kind, found.ingestion) == ("failure", Ingestion(Verdict.TAKEN))
+
+
 @pytest.mark.parametrize(
     "means, fits",
     [

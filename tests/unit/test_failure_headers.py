@@ -86,7 +86,12 @@ def test_failure_headers_of_before_are_replaced():
 
 @pytest.mark.parametrize(
     "name",
-    ["NServiceBus.TimeToBeReceived", "NServiceBus.Retries", "NServiceBus.SqlServer.ForwardDestination"],
+    [
+        "NServiceBus.TimeToBeReceived",
+        "NServiceBus.Retries",
+        "NServiceBus.SqlServer.ForwardDestination",
+        "ServiceControl.Retry.Successful",
+    ],
 )
 def test_what_would_make_the_message_vanish_is_taken_out(name):
     own = messages.headers(1)[:-1] + f',"{name}":"1"}}'
