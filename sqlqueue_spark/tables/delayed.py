@@ -133,12 +133,16 @@ class DelayedTable(BaseTable):
             self.render("delayed_forward", queue=to), to, {"zone": self.zone, "count": count, "way": way}
         )
 
-    def lock_due(self, count: int, since: object = "") -> list[Due]:
+    def lock_due(self, count: int, since: Due | None = None) -> list[Due]:
         """Lock the next messages that are due, stepping over those that another mover holds.
 
-        :param since: the ``due`` of a message, to look only at those behind it.
+        :param since: a message, to look only at those behind it; one without a row stands before its due.
         """
-        return [Due(*row) for row in self.execute("delayed_due", zone=self.zone, count=count, since=since)]
+        given: dict[str, object] = {"zone": self.zone, "count": count}
+        if since is not None:
+            given |= {"since": since.due, "after": since.row.partition(" ")[0]}
+        name = "delayed_due" if since is None else "delayed_due_behind"
+        return [Due(*row) for row in self.execute(name, **given)]
 
     def lock_waiting(self, ending: str, since: object, count: int) -> list[Due]:
         """Lock the next messages that wait for a database, in the order in which they are given up.

@@ -217,6 +217,26 @@ def test_messages_for_a_locked_queue_hold_up_none_behind_them(postgresql, tables
     assert (waiting.count(), held.count()) == (0, 25)
 
 
+def test_messages_for_a_locked_queue_hold_up_none_of_their_moment(postgresql, tables, monkeypatch):
+    """They fill several portions, and stand before, among and behind others of the same due."""
+    monkeypatch.setattr(delayed_mover, "_PORTION", 10)
+    waiting, queue, error = tables
+    held = postgresql.create_queue("held")
+    to = '{"NServiceBus.SqlServer.ForwardDestination":"held"}'
+    for minutes in (9, 9, 8, 0):
+        for _ in range(8):
+            put(postgresql, waiting, to, minutes=minutes)
+    among = f"headers <> '{to}' OR due > now() AT TIME ZONE 'UTC' - interval '1 minute'"
+    postgresql.execute(f"UPDATE {waiting.quoted} SET due = '2026-01-01' WHERE {among}")
+    postgresql.execute(f"UPDATE {waiting.quoted} SET due = '2026-01-01' WHERE headers = '{to}'")
+    with psycopg.connect(postgresql.url) as other:
+        other.execute("LOCK TABLE held IN ACCESS EXCLUSIVE MODE")
+        assert move(postgresql, "Sales") == (MANY - 1, 1)
+        assert (waiting.count(), len(ids_in(queue)), ids_in(error)) == (32, MANY - 1, [message_id(7)])
+    assert move(postgresql, "Sales") == (32, 0)
+    assert (waiting.count(), held.count()) == (0, 32)
+
+
 @pytest.mark.parametrize(
     "to", ["a\\u0000b", "x" * 600, "a@b@c@d", "\\ud83d"], ids=["NUL", "long", "parts", "half"]
 )

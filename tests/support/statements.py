@@ -517,6 +517,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("UPDLOCK, READPAST", "wiwww", [[DUE_ROW, 0, "{}", NOW, None]])],
         [DUE],
     ),
+    "delayed_due_behind": (
+        lambda c: delayed(c).lock_due(2_000, DUE),
+        [Answer("UPDLOCK, READPAST", "wiwww", [[DUE_ROW, 0, "{}", NOW, None]])],
+        [DUE],
+    ),
     "delayed_waiting": (
         lambda c: delayed(c).lock_waiting(',"sqlqueue.WaitsFor":"sink.url"', None, 2_000),
         [Answer("UPDLOCK, READPAST", "wiww", [[DUE_ROW, 0, NOW, ID]])],

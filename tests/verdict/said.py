@@ -17,7 +17,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_OUTBOX, SinkOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queue_table, queues, table_kinds
-from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
+from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
 from sqlqueue_spark.tables.insert import Inserter, present_columns
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
@@ -259,6 +259,7 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
     yield table.first_due_in
     yield table.waiting
     yield lambda: table.lock_waiting(',"sqlqueue.WaitsFor":', None, 2_000)
+    yield lambda: table.lock_due(2_000, Due("", 0, "", "2026-01-02T03:04:05"))
     yield move
 
 

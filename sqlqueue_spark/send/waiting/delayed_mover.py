@@ -90,8 +90,8 @@ class DelayedMover:
     #: The end that most of the messages had which were delivered last, and the address in it.
     _usual: tuple[str, str] | None = None
     _begun: bool = False
-    #: The due of the last message of a full portion of which most wait for a lock: the next looks behind it.
-    _since: object = ""
+    #: Behind which message the next portion looks: behind a full one of which most wait for a lock.
+    _since: Due | None = None
     #: The addresses of queues that were locked since the first portion. Their messages keep their order.
     _locked: set[_To] = field(default_factory=set)
 
@@ -145,8 +145,8 @@ class DelayedMover:
         :returns: how long to wait before the next look, not at all after a full portion; and what was moved.
         """
         table = self._opened()
-        since, self._since = self._since, ""
-        if not since:
+        since, self._since = self._since, None
+        if since is None:
             self._locked.clear()
         most = min(_PORTION, table.connection.dialect.chunk, *([] if self._begun else [_FIRST_PORTION]))
         try:
@@ -169,7 +169,8 @@ class DelayedMover:
         if alike + len(due) < most:
             return _BUSY_SECONDS, done
         if 2 * (done.sent + done.failed) < most:
-            self._since = due[-1].due
+            # The rows of one due had no order so far.
+            self._since = due[-1] if since else due[-1]._replace(row="")
         return 0.0, done
 
     def _guard(self, table: DelayedTable) -> None:

@@ -84,14 +84,7 @@ WITH moved AS (
 )
 SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM sent)
 
--- name: delayed_due
--- Locks the next messages that are due, in the order in which they are due.
--- in: the zone of delayed_zone, how many; the due of one behind which it looks, or ''
--- out: which row, how many characters of its headers stand before the one that says where it goes, the rest
---     of them, due, its id
--- SKIP LOCKED steps over rows that another mover holds, and no session waits. Bodies stay where they are, and
--- so does the beginning of the headers: the header in question stands at their end, where the transport
--- writes it. Where it stands in another form, nothing stands before it and the rest is all.
+-- shared: due_row
 SELECT d.ctid::text, greatest(w.place - 1, 0), substr(d.headers::text, w.place), d.due::timestamptz::text,
     d.id::text
 FROM ONLY {delayed} AS d
@@ -99,13 +92,37 @@ CROSS JOIN LATERAL (
     SELECT strpos(d.headers::text, ',"NServiceBus.SqlServer.ForwardDestination":') AS place
 ) AS w
 WHERE d.due::timestamptz <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
-  AND d.due::timestamptz >= CASE
-      WHEN :since::text = '' THEN '-infinity'::timestamptz
-      ELSE greatest(:since::text::timestamptz + '1 microsecond'::interval, '4713-01-01 BC'::timestamptz)
-  END
+
+-- name: delayed_due
+-- Locks the next messages that are due, in the order in which they are due.
+-- in: the zone of delayed_zone, how many
+-- out: which row, how many characters of its headers stand before the one that says where it goes, the rest
+--     of them, due, its id
+-- SKIP LOCKED steps over rows that another mover holds, and no session waits. Bodies stay where they are, and
+-- so does the beginning of the headers: the header in question stands at their end, where the transport
+-- writes it. Where it stands in another form, nothing stands before it and the rest is all.
+{due_row}
 ORDER BY d.due
 LIMIT :count
 FOR UPDATE OF d SKIP LOCKED
+
+-- name: delayed_due_behind
+-- As delayed_due, behind a message, in the order of due and place.
+-- in: also its due, and its row, or '' for all of that due     out: as delayed_due
+-- The server sorts all of one due, which may be all that is due. So delayed_due has no order of them, and
+-- here no headers are sorted.
+{due_row}
+  AND d.ctid = ANY (ARRAY(
+      SELECT n.ctid
+      FROM ONLY {delayed} AS n
+      WHERE n.due::timestamptz <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
+        AND (n.due::timestamptz, n.ctid)
+            > (:since::text::timestamptz, coalesce(nullif(:after::text, ''), '(0,0)')::tid)
+      ORDER BY n.due, n.ctid
+      LIMIT :count
+      FOR UPDATE OF n SKIP LOCKED
+  ))
+ORDER BY d.due, d.ctid
 
 -- name: delayed_headers
 -- Returns the headers of messages that delayed_due has locked.

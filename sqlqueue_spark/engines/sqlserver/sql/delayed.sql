@@ -44,6 +44,17 @@ SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed}
 -- Nothing to say: what one statement deletes it cannot insert elsewhere in an order, so delayed_due and
 -- delayed_send move all.
 
+-- shared: due_row
+SELECT CONCAT(d.RowVersion, ' ', CONVERT(varchar(23), d.Due, 126)),
+       CASE WHEN w.place = 0 THEN 0 ELSE w.place - 1 END,
+       SUBSTRING(h.text, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),
+       CONVERT(varchar(23), d.Due, 126),
+       o.id
+
+-- shared: with_way
+{with_origin}
+CROSS APPLY (SELECT CHARINDEX(N',"NServiceBus.SqlServer.ForwardDestination":', h.text) AS place) AS w
+
 -- shared: with_origin
 -- The text of the headers, and the Id that the header of the origin names; NULL without one. BIN2 counts an
 -- astral character as two. A collation _SC, or one of version 140, counts one: then a place that was found
@@ -57,28 +68,39 @@ CROSS APPLY (
 
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
--- in: how many, at most 2,400; the due as in the twin
+-- in: how many, at most 2,400
 -- out: which row: its RowVersion and its Due; the Id is the one that the header of the origin names
 -- READPAST steps over rows that another mover holds, and no session waits. FORCESEEK goes by the index on
 -- Due, whatever its name is: a scan would lock every row that waits. The statement reads Headers, so on a
 -- heap it locks the row itself. FAST 1 and MAXDOP 1 as in claim. Due
 -- comes as a text, which the statements below get back as it is: a driver's time would not be the same
--- datetime. What style 126 writes (with a T) is read alike whatever language and DATEFORMAT a login has. Two
--- milliseconds later is the next datetime. The headers as in the twin.
-SELECT CONCAT(d.RowVersion, ' ', CONVERT(varchar(23), d.Due, 126)),
-       CASE WHEN w.place = 0 THEN 0 ELSE w.place - 1 END,
-       SUBSTRING(h.text, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),
-       CONVERT(varchar(23), d.Due, 126),
-       o.id
+-- datetime. What style 126 writes (with a T) is read alike whatever language and DATEFORMAT a login has. The
+-- headers as in the twin.
+{due_row}
 FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-{with_origin}
-CROSS APPLY (SELECT CHARINDEX(N',"NServiceBus.SqlServer.ForwardDestination":', h.text) AS place) AS w
+{with_way}
 WHERE d.Due <= GETUTCDATE()
-  AND d.Due >= COALESCE(
-      DATEADD(millisecond, 2, CAST(NULLIF(:since, N'') AS datetime)), CAST('17530101' AS datetime)
-  )
 ORDER BY d.Due
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
+OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
+
+-- name: delayed_due_behind
+-- As delayed_due, behind a message, in the order of Due and RowVersion.
+-- What it sorts, all that is due, it looks at under shared locks, as delayed_waiting does.
+{due_row}
+FROM (
+    SELECT c.RowVersion, c.Due
+    FROM {delayed} AS c WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+    WHERE c.Due <= GETUTCDATE()
+      AND c.Due >= CAST(:since AS datetime)
+      AND (c.Due > CAST(:since AS datetime) OR :after = N'' OR c.RowVersion > CAST(:after AS bigint))
+    ORDER BY c.Due, c.RowVersion
+    OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
+) AS f
+INNER LOOP JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+    ON d.Due = f.Due AND d.RowVersion = f.RowVersion
+{with_way}
+ORDER BY d.Due, d.RowVersion
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_headers
