@@ -8,7 +8,6 @@ clock. On PostgreSQL ``due`` is the wall clock of UTC, read in the default time 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, timedelta
-from functools import cached_property
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.open_connection import Connection
@@ -107,8 +106,9 @@ class DelayedTable(BaseTable):
     own_columns = frozenset({"due"})
     mistaken = "delayed messages: it has no column due; choose another name."
 
-    @cached_property
+    @property
     def zone(self) -> str:
+        """Asked for anew for each statement: it may change while a mover runs."""
         return zone_of(self.connection) or "UTC"
 
     def first_due_in(self) -> float | None:

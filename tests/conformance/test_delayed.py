@@ -251,7 +251,7 @@ def _put(engine, rows, *, headers, body):
 
 
 def test_a_mover_looks_once_a_second_where_nothing_is_due(engine, queue, waiting):
-    """Each look is one statement, however many wait. It comes sooner where something is due sooner."""
+    """Each look is one statement, and one for the zone. It comes sooner where something is due sooner."""
     send(options(engine), batch(range(100), DeliverAt=in_an_hour()))
     waits: list[float] = []
     said: list[int] = []
@@ -268,7 +268,7 @@ def test_a_mover_looks_once_a_second_where_nothing_is_due(engine, queue, waiting
     moving = mover(engine, "Sales")
     with contextlib.ExitStack() as stack, watched() as seen:
         moving.run(pause)
-    assert (waits[:4], said) == ([0.0, 1.0, 1.0, 1.0], [4])
+    assert (waits[:4], said) == ([0.0, 1.0, 1.0, 1.0], [8 if engine.name == "postgresql" else 4])
     assert all(0 < each < 0.8 for each in waits[4:])
 
 

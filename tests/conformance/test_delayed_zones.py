@@ -12,13 +12,13 @@ from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from tests.conftest import GUARDED_ROLE
 from tests.support import dotnet
-from tests.support.delayed import DelayedRows, move
+from tests.support.delayed import DelayedRows, move, mover
 from tests.support.kept_connections import forget
-from tests.support.messages import message_id
+from tests.support.messages import message_id, message_ids
 from tests.support.sending import batch, ids_in, send
 
-#: Where midnight is 5 hours later than in UTC, and where it is 9 hours earlier.
-ZONES = ("America/New_York", "Asia/Tokyo")
+#: Where midnight is 5 hours later than in UTC, and where it is 9 hours earlier; and hours that have no name.
+ZONES = ("'America/New_York'", "'Asia/Tokyo'", "-5", "5.5", "INTERVAL '-05:00' HOUR TO MINUTE")
 #: What else may say a time zone to a session.
 SESSIONS = {"its own": {}, "the environment": {"PGTZ": "Europe/Berlin"}}
 
@@ -26,10 +26,14 @@ SESSIONS = {"its own": {}, "the environment": {"PGTZ": "Europe/Berlin"}}
 @pytest.fixture(params=ZONES)
 def zone(request, postgresql):
     """The default time zone of the database."""
-    (database,) = postgresql.fetch("SELECT current_database()")[0]
-    postgresql.execute(f"""ALTER DATABASE "{database}" SET timezone TO '{request.param}'""")
-    forget(postgresql.url)  # a session asks for its time zone when it begins
+    set_zone(postgresql, request.param)
     return request.param
+
+
+def set_zone(postgresql, zone):
+    (database,) = postgresql.fetch("SELECT current_database()")[0]
+    postgresql.execute(f'ALTER DATABASE "{database}" SET TIME ZONE {zone}')
+    forget(postgresql.url)  # a session asks for its time zone when it begins
 
 
 def dotnet_due(postgresql, table):
@@ -67,6 +71,29 @@ def test_both_take_the_same_messages_for_due(postgresql, queue, zone, session, m
     assert ids_in(queue) == [message_id(1)]
     left = seconds(delayed_tables.length(own, "Sales"))
     assert 240 < left < 360
+
+
+def test_a_mover_that_runs_follows_the_zone_of_the_database(postgresql, queue):
+    """Else what is stored since then comes hours early or late, until the mover begins anew."""
+    postgresql.create_queue("error")
+    DelayedRows(postgresql, "Sales").create()
+    given = SinkOptions.parse(
+        {"url": postgresql.url, "queue": "orders", "outbox": "none", "endpoint": "Sales"}
+    )
+    past = datetime.now(UTC) - timedelta(minutes=1)
+    zones, delivered = iter(("'Asia/Tokyo'", "'America/New_York'", "5.5")), []
+
+    def pause(_):
+        """Before each look the zone is another one, by which one message is due, and one is not."""
+        delivered.append(ids_in(queue))
+        if (zone := next(zones, None)) is not None:
+            set_zone(postgresql, zone)
+            number = len(delivered)
+            send(given, batch([number, -number], DeliverAt=[past, past + timedelta(days=2)]))
+        return zone is None
+
+    mover(postgresql, "Sales").run(pause)
+    assert delivered == [message_ids(range(1, last)) for last in range(1, 5)]
 
 
 def test_the_zone_of_the_login_does_not_count(postgresql, guarded_url, zone):

@@ -19,17 +19,22 @@ CREATE INDEX IF NOT EXISTS {index} ON {delayed} (due)
 -- A .NET endpoint stores and compares now() AT TIME ZONE 'UTC': the wall clock of UTC, read in the time zone
 -- of its session. So what is stored is no instant, and who shares the table must read the same zone: the
 -- database's default, whatever this login or this session says. Where the database has none of its own, the
--- session's default is the best that a login may read.
-SELECT coalesce(
-    (
-        SELECT split_part(s.setting, '=', 2)
-        FROM pg_catalog.pg_db_role_setting AS r
-        JOIN pg_catalog.pg_database AS d ON d.oid = r.setdatabase
-        CROSS JOIN pg_catalog.unnest(r.setconfig) AS s (setting)
-        WHERE d.datname = current_database() AND r.setrole = 0::oid AND lower(s.setting) LIKE 'timezone=%'
-    ),
-    (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'TimeZone')
-)::text
+-- session's default is the best that a login may read. A setting may be a number of hours or an interval, of
+-- which AT TIME ZONE knows nothing, or reads the sign the other way. So the session takes it for a moment, and
+-- then has a name for it.
+SELECT z.name, set_config('TimeZone', 'UTC', true)
+FROM (
+    SELECT set_config('TimeZone', coalesce(
+        (
+            SELECT split_part(s.setting, '=', 2)
+            FROM pg_catalog.pg_db_role_setting AS r
+            JOIN pg_catalog.pg_database AS d ON d.oid = r.setdatabase
+            CROSS JOIN pg_catalog.unnest(r.setconfig) AS s (setting)
+            WHERE d.datname = current_database() AND r.setrole = 0::oid AND lower(s.setting) LIKE 'timezone=%'
+        ),
+        (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'TimeZone')
+    )::text, true) AS name
+) AS z
 
 -- name: delayed_stored
 -- Returns times as delayed tables store them.
