@@ -76,6 +76,19 @@ def batch_of(df: DataFrame, number: int) -> Batch:
     return Batch(query=query, number=number, attempt=run or _PROCESS)
 
 
+def surely_same(one: DataFrame, other: DataFrame) -> bool:
+    """Whether two frames of a batch have the same rows: they are one, or equal and made of the batch alone.
+
+    What is read from a table or from files may have changed meanwhile.
+    """
+    if one is other or not hasattr(one, "_jdf"):  # Spark Connect does not show what a frame is made of
+        return one is other
+    leaves = one._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001 -- as below
+    made_of = {leaves.apply(at).nodeName() for at in range(leaves.size())}
+    # Frames whose columns have other names have the same semantics, too.
+    return made_of == {"LogicalRDD"} and one.dtypes == other.dtypes and one.sameSemantics(other)
+
+
 def warn_if_computed_again(outcomes: DataFrame, batch: Batch) -> None:
     """Warn where a second frame of outcomes of one batch is not persisted: Spark calls the function again.
 

@@ -19,12 +19,13 @@ from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.stage_writer import Staged, seal
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases, database_came_back
-from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed, warn_if_computed_again
+from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed, surely_same, warn_if_computed_again
 from sqlqueue_spark.spark.error_boundary import shorten
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import SENT_COLUMNS, STAGED_COLUMNS, SendTask, counted, log_untyped
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.stages.stage import StageRun
+from sqlqueue_spark.tables.stages.stage_mark import Batch
 
 #: As people write it, ``"30s"``, or as Python has it.
 Duration = str | timedelta
@@ -135,6 +136,11 @@ class SqlQueueSink:
         self._said_untyped = False
         #: The batch of each query that was sent last, unless another was tried since.
         self._sent: dict[str, int] = {}
+        #: The run of a stage and its batch; what this sink has sealed there, kept until the next batch; and
+        #: tasks of calls that raised while they sealed: it is not known whether these count.
+        self._stage_run: tuple[str, Batch] | None = None
+        self._sealed: list[tuple[DataFrame, Sent]] = []
+        self._in_doubt: list[str] = []
         #: Whether rows of the present batch wait by themselves for a database that is down.
         self._rows_wait = False
         #: Other databases. Messages for those that are down wait. A job sets it, and looks whether they are
@@ -188,9 +194,10 @@ class SqlQueueSink:
             task = SendTask(columns, destinations, self._down(), self._answers, first_try)
             if self._options.transaction_mode == ATOMIC:
                 own_ids = "Id" in columns.names and not columns.received
-                self._stage(rows, task, run, own_ids=own_ids)
+                self._stage(df, rows, task, run, own_ids=own_ids)
             else:
-                sent = self._told(rows.mapInArrow(task.send, SENT_COLUMNS).collect(), batch_id, "sent")
+                done = rows.mapInArrow(task.send, SENT_COLUMNS).collect()
+                sent = self._told(counted(done), done, batch_id, "sent")
                 if self.databases is not None:
                     self.databases.note(sent)
             outboxes = self._destinations.having_outboxes()
@@ -209,7 +216,15 @@ class SqlQueueSink:
     def _down(self) -> dict[Target, str] | None:
         return None if self.databases is None else self.databases.down()
 
-    def _stage(self, rows: DataFrame, task: SendTask, run: StageRun, *, own_ids: bool) -> None:
+    def _stage(self, df: DataFrame, rows: DataFrame, task: SendTask, run: StageRun, *, own_ids: bool) -> None:
+        """Stage and seal a frame, or count it as repeated if this sink has sealed it in this run."""
+        if self._stage_run != (run.name, run.batch):
+            self._stage_run, self._sealed, self._in_doubt = (run.name, run.batch), [], []
+        for before, sent in self._sealed:
+            if surely_same(before, df):
+                again = sent.repeated + (sent.handled or sent.sent) + sent.failed + sent.retried
+                self._told(Sent(repeated=again), (), run.batch.number, "staged")
+                return
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
         staged = [
             Staged(
@@ -217,12 +232,15 @@ class SqlQueueSink:
             )
             for each in done
         ]
-        seal(self._options, staged, run, own_ids=own_ids)
-        self._told(done, run.batch.number, "staged")
+        try:
+            seal(self._options, staged, run, own_ids=own_ids, void=self._in_doubt)
+        except BaseException:
+            self._in_doubt += [each.task for each in staged]
+            raise
+        self._sealed.append((df, self._told(counted(done), done, run.batch.number, "staged")))
 
-    def _told(self, done: Sequence[Row], batch_id: int, what: str) -> Sent:
+    def _told(self, sent: Sent, done: Sequence[Row], batch_id: int, what: str) -> Sent:
         """Remember and log what became of a batch; say once that messages have no type."""
-        sent = counted(done)
         self._counts.pop(batch_id, None)
         self._counts[batch_id] = sent
         if len(self._counts) > _REMEMBERED:

@@ -108,6 +108,22 @@ def test_two_sinks_of_one_batch_seal_what_is_theirs(engine, billing):
     assert ids_in(shipping) == message_ids(range(3))
 
 
+def test_what_a_call_that_raised_has_sealed_counts_no_more_when_it_is_called_again(engine, billing):
+    """The answer to its commit was lost. Other calls count still."""
+    with opened(engine) as (connection, found), connection.transaction():
+        run = found.open("claim")
+        for task, numbers, void in (
+            ("other", [7], ()),
+            ("raised", [0, 1], ()),
+            ("again", [0, 1], ["raised"]),
+        ):
+            name, rows = numbered(engine, numbers)
+            found.add(task, rows)
+            found.seal({task: len(numbers)}, [name], run=run, void=void)
+        assert found.move("claim") == 3
+    assert ids_in(billing) == message_ids([7, 0, 1])
+
+
 def test_the_stage_of_another_claim_stays(engine, billing):
     with opened(engine) as (connection, found), connection.transaction():
         name, rows = numbered(engine, range(3))

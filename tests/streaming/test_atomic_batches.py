@@ -1,10 +1,15 @@
 """Batches that Spark runs without rows of an atomic source: for a watermark, and for another source's rows."""
 
+from collections import Counter
+from unittest import mock
+
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark import SqlQueueSink
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.pipeline import as_outgoing
+from sqlqueue_spark.send import seal
 from tests.support.logins import logins
 from tests.support.messages import message_ids
 from tests.support.sending import ids_in
@@ -149,6 +154,72 @@ def test_a_failed_batch_of_another_source_is_run_again(spark, postgresql, tmp_pa
     billing = postgresql.create_queue("billing")
     drain(to_each(united(spark, postgresql, queue, lines), tmp_path, sink(postgresql)))
     assert bodies(billing) == [b"line 0"]
+
+
+def test_a_frame_counts_once_however_often_its_sink_is_called(spark, postgresql, billing, tmp_path, caplog):
+    """A loop may try again. Frames of other rows or columns count, and those whose table may have changed."""
+    queue = postgresql.create_queue()
+    queue.insert(4)
+    send = sink(postgresql)
+
+    def send_again(batch, number):
+        def half(left):
+            return batch.where(F.col("RowVersion") % 2 == left).select("Headers", "Body")
+
+        odd, even = half(1), half(0)
+        frames = [odd, even, odd, half(1)]
+        frames += [odd.withColumn(name, F.lit("billing")) for name in ("Destination", "CorrelationId")]
+        for each in frames:
+            send(each, number)
+        for each in odd, even:
+            each.write.mode("overwrite").parquet(str(tmp_path / "kept"))
+            send(spark.read.parquet(str(tmp_path / "kept")), number)
+
+    with caplog.at_level("INFO"):
+        drain(to_each(stream(spark, postgresql, queue, **ATOMIC), tmp_path, send_again))
+    told = [each for each in caplog.messages if each.startswith("staged")]
+    assert told == [
+        f"staged batch=0 staged={2 - repeated} repeated={repeated}" for repeated in (0, 0, 2, 2, 0, 0, 0, 0)
+    ]
+    assert (Counter(ids_in(billing)), queue.count()) == (
+        dict(zip(message_ids(range(4)), (4, 2, 4, 2), strict=True)),
+        0,
+    )
+
+
+def test_a_call_whose_seal_is_in_doubt_counts_once_when_it_is_called_again(
+    spark, postgresql, billing, tmp_path
+):
+    """It was committed, and the answer was lost. After a stop the stage is empty, and all is staged again."""
+    queue = postgresql.create_queue()
+    queue.insert(4)
+    send = sink(postgresql)
+
+    def sealed(*given, **more):
+        seal(*given, **more)
+        raise QueueError("The answer was lost.")
+
+    def send_again(batch, number):
+        rows = batch.select("Headers", "Body")
+        try:
+            with mock.patch("sqlqueue_spark.spark.sink.seal", sealed):
+                send(rows, number)
+        except QueueError as error:
+            lost.append(str(error))
+        send(rows, number)
+        if len(lost) == 1:
+            raise DiedError
+
+    lost: list[str] = []
+    with pytest.raises(Exception, match="DiedError"):
+        drain(to_each(stream(spark, postgresql, queue, **ATOMIC), tmp_path, send_again))
+    assert (billing.count(), queue.count()) == (0, 4)
+    drain(to_each(stream(spark, postgresql, queue, **ATOMIC), tmp_path, send_again))
+    assert (sorted(ids_in(billing)), queue.count(), lost) == (
+        message_ids(range(4)),
+        0,
+        ["The answer was lost."] * 2,
+    )
 
 
 def test_two_sources_of_one_stream_are_refused(spark, postgresql, billing, tmp_path):

@@ -1,6 +1,6 @@
 """The sink without Spark: what it remembers of its batches, and what it tells whoever seals a stage."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from unittest import mock
 
@@ -29,7 +29,11 @@ TYPES |= {"Outgoing": "void"}
 @pytest.fixture(autouse=True)
 def _prepared():
     """Every destination is there."""
-    with mock.patch("sqlqueue_spark.spark.sink.prepare", return_value=RUN):
+
+    def prepare(*_given, batch, **_more):
+        return replace(RUN, batch=Batch(number=batch.number))
+
+    with mock.patch("sqlqueue_spark.spark.sink.prepare", prepare):
         yield
 
 
@@ -66,7 +70,7 @@ def test_only_written_ids_may_be_there_already(columns, own_ids):
     given = {"url": "postgresql://h/d", "queue": "billing", "transactionMode": ATOMIC, "stream": "Forward"}
     with mock.patch("sqlqueue_spark.spark.sink.seal") as seal:
         SqlQueueSink(options=given)(frame(*columns), 7)
-    assert seal.mock_calls == [mock.call(SinkOptions.parse(given), [], RUN, own_ids=own_ids)]
+    assert seal.mock_calls == [mock.call(SinkOptions.parse(given), [], RUN, own_ids=own_ids, void=[])]
 
 
 def test_the_stage_is_told_which_destinations_messages_have_named():
@@ -76,7 +80,7 @@ def test_the_stage_is_told_which_destinations_messages_have_named():
     with mock.patch("sqlqueue_spark.spark.sink.seal") as seal:
         SqlQueueSink(options=given)(frame("Headers", told=[told]), 7)
     staged = Staged(task="a task", destinations=("billing", "orders"), named=("orders",), rows=3)
-    assert seal.mock_calls == [mock.call(SinkOptions.parse(given), [staged], RUN, own_ids=False)]
+    assert seal.mock_calls == [mock.call(SinkOptions.parse(given), [staged], RUN, own_ids=False, void=[])]
 
 
 @pytest.mark.parametrize("mode", [{"outbox": "none"}, {"transactionMode": ATOMIC, "stream": "Forward"}])

@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sqlqueue_spark import fail_points
@@ -62,7 +62,14 @@ def stage(destinations: Destinations, chunks: Iterable[Chunk]) -> Staged:
     )
 
 
-def seal(options: SinkOptions, staged: Iterable[Staged], run: StageRun, *, own_ids: bool = False) -> None:
+def seal(
+    options: SinkOptions,
+    staged: Iterable[Staged],
+    run: StageRun,
+    *,
+    own_ids: bool = False,
+    void: Collection[str] = (),
+) -> None:
     """Write into the mark which tasks' rows count: those that Spark has accepted. A repetition is harmless.
 
     First the sink rehearses each destination, so that it finds what a destination would refuse while the
@@ -70,6 +77,7 @@ def seal(options: SinkOptions, staged: Iterable[Staged], run: StageRun, *, own_i
 
     :param run: what :func:`prepare` returned.
     :param own_ids: whether the rows have Ids of their own. A destination may have any of these already.
+    :param void: tasks that do not count any more.
     :raises QueueError: a destination is not there any more, or refuses a message.
     """
     done = list(staged)
@@ -85,7 +93,7 @@ def seal(options: SinkOptions, staged: Iterable[Staged], run: StageRun, *, own_i
             for name in sorted(names):
                 _rehearse(stage, tasks, name, whole=own_ids, named=name in named)
             with connection.transaction():
-                stage.seal(tasks, names, run=run.name, batch=run.batch, named=named)
+                stage.seal(tasks, names, run=run.name, batch=run.batch, named=named, void=void)
 
     Retry(f"sealing the stage of {options.sender}").retried(sealed)
     fail_points.step(fail_points.STAGE_SEALED)

@@ -8,7 +8,7 @@ the stage is cleared.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -171,12 +171,14 @@ class Stage(StageTable):
         run: str,
         batch: Batch = NO_BATCH,
         named: Sequence[str] = (),
+        void: Collection[str] = (),
     ) -> None:
         """Seal the stage: from now on the rows of these tasks count, beside those that count already.
 
         :param tasks: how many messages each task has staged.
         :param run: the name that :meth:`enter` returned.
         :param named: those of the destinations that messages have named, and no option.
+        :param void: tasks that do not count any more: a call that raised may have sealed them.
         :raises ConfigurationError: no source has opened the stage.
         :raises ClaimLost: a stream that took this one's place has begun the batch again, or another query's
             sink has told of a batch of its own meanwhile.
@@ -188,7 +190,7 @@ class Stage(StageTable):
                 "has taken it over, or another query has the same option stream, so this one ends and "
                 "nothing that it staged is sent; see that the stream runs only once."
             )
-        self._write(mark.adding(tasks, destinations, batch, named))
+        self._write(mark.adding(tasks, destinations, batch, named, void))
 
     def _opened(self, mark: Mark | None) -> Mark:
         if mark is None:

@@ -10,7 +10,7 @@ A stage has at most one mark, which is one of these:
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from sqlqueue_spark.row_set import LOWEST
@@ -73,14 +73,19 @@ class Mark:
         return Mark(batch=self.batch, run=str(uuid.uuid4()))
 
     def adding(
-        self, tasks: Mapping[str, int | None], destinations: Sequence[str], batch: Batch, named: Sequence[str]
+        self,
+        tasks: Mapping[str, int | None],
+        destinations: Sequence[str],
+        batch: Batch,
+        named: Sequence[str],
+        void: Collection[str],
     ) -> "Mark":
-        """The mark, sealed, in which the rows of these tasks count beside those that count already."""
+        """The mark, sealed: the rows of these tasks count, and those that count already and are not void."""
         return replace(
             self,
             sealed=True,
             batch=batch,
-            tasks={**self.tasks, **tasks},
+            tasks={**{task: count for task, count in self.tasks.items() if task not in void}, **tasks},
             destinations=tuple(dict.fromkeys((*self.destinations, *destinations))),
             named=tuple(dict.fromkeys((*self.named, *named))),
         )
