@@ -127,10 +127,11 @@ def _reading() -> Reading:
 
 def _look_round(queue: Queue) -> None:
     """Log, when a stream opens a queue for the first time, what its user should know: what ``sqlqueue
-    inspect`` would find, and whether another query reads the queue. It is advice: a stream runs without it,
+    inspect`` would find, and whether the queue has a second reader. It is advice: a stream runs without it,
     too.
 
-    Each query has a reader of its own, also of one frame. It runs in a process below that of Spark's driver.
+    Each query has a reader of its own, also of one frame, and a join of a stream with itself has two. A
+    reader runs in a process below that of Spark's driver.
     """
     from sqlqueue_spark.inspection.queue_findings import findings
     from sqlqueue_spark.tables.rights import RECEIVER
@@ -145,9 +146,11 @@ def _look_round(queue: Queue) -> None:
         log.warning("not_inspected queue=%s: %s", queue.table.name, error)
         return
     if shared:
-        log.warning("queue_shared queue=%s: another query of this Spark program reads it too, and each "
-                    "message goes to one of them; to have all messages in both places, let one query write "
-                    "to both in its foreachBatch", queue.name)  # fmt: skip
+        log.warning("queue_shared queue=%s: a second reader of this Spark program takes from it (another "
+                    "query, or one that uses its stream twice, as in a join with itself). Each message goes "
+                    "to one of them alone, and a join loses what finds no partner; let one query read the "
+                    "queue once, and write to both places, or join, in its foreachBatch, or drain the queue "
+                    "into a Delta table that others read", queue.name)  # fmt: skip
     for finding in found:
         log.warning(
             "finding queue=%s: %s %s", queue.table.name, finding.message, " ".join(finding.remedy_sql.split())

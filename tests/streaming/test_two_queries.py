@@ -1,4 +1,4 @@
-"""Two queries of one Spark program over one queue share its messages, and the second one warns of it."""
+"""Two readers of one Spark program over one queue share its messages, and the second one warns of it."""
 
 import logging
 import subprocess
@@ -12,13 +12,15 @@ from sqlqueue_spark.spark.readers import QueueStreamReader
 from tests.support.engines import with_catalog
 
 #: Starts one query, then another one on the same frame. Then the first one again, alone, and one that reads
-#: the frame twice.
+#: the frame twice as one source. Last one that reads it as two.
 _PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import expr
 
 url, folder = sys.argv[1:]
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false") \\
+    .config("spark.sql.shuffle.partitions", "1").getOrCreate()
 given = {"url": url, "queue": "orders", "pollInterval": "100ms"}
 orders = spark.readStream.format("sqlqueue").options(**given).load()
 
@@ -40,8 +42,9 @@ query = None
 for each in both:
     each.awaitTermination(2)
     each.stop()
-print("alone", file=sys.stderr, flush=True)
-for name, frame in (("one", orders), ("union", orders.union(orders))):
+joined = orders.alias("x").join(orders.alias("y"), expr("x.Id = y.Id"))
+for name, frame in (("one", orders), ("union", orders.union(orders)), ("joined", joined)):
+    print(name, file=sys.stderr, flush=True)
     query = begun(name, frame)
     query.awaitTermination(2)
     query.stop()
@@ -68,9 +71,11 @@ def test_the_second_reader_of_a_queue_warns_once_and_does_not_fail(engine, queue
         two._source.latest(None, 1)
         (told,) = said(caplog)
         assert told == (
-            f"queue_shared queue={with_catalog(engine, 'orders')}: another query of this Spark program "
-            "reads it too, and each message goes to one of them; to have all messages in both places, let "
-            "one query write to both in its foreachBatch"
+            f"queue_shared queue={with_catalog(engine, 'orders')}: a second reader of this Spark program "
+            "takes from it (another query, or one that uses its stream twice, as in a join with itself). "
+            "Each message goes to one of them alone, and a join loses what finds no partner; let one query "
+            "read the queue once, and write to both places, or join, in its foreachBatch, or drain the queue "
+            "into a Delta table that others read"
         )
     finally:
         for each in (one, two):
@@ -90,7 +95,7 @@ def test_readers_of_two_queues_say_nothing(engine, queue, caplog):
 
 
 @pytest.mark.tier("nightly")
-def test_each_query_of_a_program_has_a_reader_that_is_noticed(postgresql, tmp_path):
+def test_each_source_of_a_program_has_a_reader_that_is_noticed(postgresql, tmp_path):
     postgresql.create_queue().insert(20)
     program = Path(tmp_path / "program.py")
     program.write_text(_PROGRAM, encoding="utf-8")
@@ -101,9 +106,5 @@ def test_each_query_of_a_program_has_a_reader_that_is_noticed(postgresql, tmp_pa
         check=True,
     )
     lines = [each.partition(" queue=")[0] for each in done.stderr.splitlines()]
-    assert [each for each in lines if each in ("one", "two", "alone", "queue_shared")] == [
-        "one",
-        "two",
-        "queue_shared",
-        "alone",
-    ]
+    told = [each for each in lines if each in ("one", "two", "union", "joined", "queue_shared")]
+    assert told == ["one", "two", "queue_shared", "one", "union", "joined", "queue_shared"]
