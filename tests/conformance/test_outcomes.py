@@ -96,7 +96,9 @@ def digits_of(engine, queue):
     target = Target(url=engine.url)
     with connect(target) as connection, connection.transaction():
         table = Table(table=queue, schema=target.dialect.default_schema)
-        return queue_table.find(connection, table).digits
+        found = queue_table.find(connection, table)
+    assert found is not None
+    return found.digits
 
 
 def test_rows_of_two_queues_with_one_id_and_one_number_have_an_outcome_each(engine, given, billing, error):

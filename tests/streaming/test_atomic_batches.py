@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.pipeline import as_outgoing
-from sqlqueue_spark.send import seal
+from sqlqueue_spark.send.deliver.stage_writer import seal
 from tests.support.logins import logins
 from tests.support.messages import message_ids
 from tests.support.sending import ids_in

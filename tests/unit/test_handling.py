@@ -115,7 +115,11 @@ SAGA = {
             SAGA,
             {"SagaId": "mine", "SagaType": "Shop.OrderSaga, Shop, Version=1.0.0.0"},
         ),
-        (Reply(), {**SAGA, "NServiceBus.OriginatingSagaType": ""}, {"SagaId": SAGA["NServiceBus.OriginatingSagaId"]}),
+        (
+            Reply(),
+            {**SAGA, "NServiceBus.OriginatingSagaType": ""},
+            {"SagaId": SAGA["NServiceBus.OriginatingSagaId"]},
+        ),
         (Reply(), {}, {}),
         (Send("Billing"), SAGA, {}),
         (Publish("Shop.OrderAccepted, Shop"), SAGA, {}),

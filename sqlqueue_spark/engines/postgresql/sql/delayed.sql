@@ -19,9 +19,9 @@ CREATE INDEX IF NOT EXISTS {index} ON {delayed} (due)
 -- A .NET endpoint stores and compares now() AT TIME ZONE 'UTC': the wall clock of UTC, read in the time zone
 -- of its session. So what is stored is no instant, and who shares the table must read the same zone: the
 -- database's default, whatever this login or this session says. Where the database has none of its own, the
--- session's default is the best that a login may read. A setting may be a number of hours or an interval, of
--- which AT TIME ZONE knows nothing, or reads the sign the other way. So the session takes it for a moment, and
--- then has a name for it.
+-- session's default is the best that a login may read. A setting may be a number of hours or an interval.
+-- AT TIME ZONE knows no interval, and reads a number's sign the other way. So the session takes the setting
+-- for a moment, and then has a name for it.
 SELECT z.name, set_config('TimeZone', 'UTC', true)
 FROM (
     SELECT set_config('TimeZone', coalesce(
