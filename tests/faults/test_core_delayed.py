@@ -5,15 +5,18 @@ import json
 import signal
 import threading
 from datetime import UTC, datetime, timedelta
+from unittest import mock
 
 import psycopg
 import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.open_connection import Target
+from sqlqueue_spark.errors import TooMuch
 from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict, ingestion
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.waiting import delayed_mover
+from sqlqueue_spark.tables.delayed import DelayedTable
 from tests.support import death_steps
 from tests.support.delayed import DelayedRows, move, mover, options
 from tests.support.driver import Crash, at_step, crash
@@ -138,6 +141,33 @@ def test_all_that_is_due_goes_also_where_a_statement_locks_few_rows(engine, tabl
     monkeypatch.setattr(type(Target.of(options(engine)).dialect), "chunk", 7)
     assert move(engine, "Sales") == (MANY - 1, 1)
     assert places(tables) == DELIVERED
+
+
+def test_a_portion_that_is_too_much_for_the_server_is_halved_and_grows_again(engine, tables, monkeypatch):
+    """As one for more queues than the server has locks."""
+    asked: list[int] = []
+    lock = DelayedTable.lock_due
+
+    def lock_due(table, count, since=None):
+        asked.append(count)
+        if count > 5:
+            raise TooMuch("out of shared memory")
+        return lock(table, count, since)
+
+    monkeypatch.setattr(DelayedTable, "lock_due", lock_due)
+    monkeypatch.setattr(DelayedTable, "forward", lambda *_: 0)
+    monkeypatch.setattr(delayed_mover, "_PORTION", 16)
+    monkeypatch.setattr(delayed_mover, "_FIRST_PORTION", 2)
+    assert move(engine, "Sales") == (MANY - 1, 1)
+    assert asked[:9] == [2, 16, 8, 4, 6, 3, 5, 7, 3]
+    assert places(tables) == DELIVERED
+
+
+def test_a_server_that_bears_no_portion_ends_the_mover(engine, tables, monkeypatch):
+    monkeypatch.setattr(DelayedTable, "lock_due", mock.Mock(side_effect=TooMuch("out of shared memory")))
+    with pytest.raises(TooMuch):
+        move(engine, "Sales")
+    assert tables[0].count() == MANY
 
 
 def test_movers_at_once_deliver_each_message_once(engine, tables, monkeypatch):

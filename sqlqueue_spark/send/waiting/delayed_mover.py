@@ -90,6 +90,8 @@ class DelayedMover:
     #: The end that most of the messages had which were delivered last, and the address in it.
     _usual: tuple[str, str] | None = None
     _begun: bool = False
+    #: The most messages of a portion, since one was more than the server has locks or memory for.
+    _bearable: int = _PORTION
     #: Behind which message the next portion looks: behind a full one of which most wait for a lock.
     _since: Due | None = None
     #: The addresses of queues that were locked since the first portion. Their messages keep their order.
@@ -148,7 +150,9 @@ class DelayedMover:
         since, self._since = self._since, None
         if since is None:
             self._locked.clear()
-        most = min(_PORTION, table.connection.dialect.chunk, *([] if self._begun else [_FIRST_PORTION]))
+        most = min(
+            _PORTION if self._begun else _FIRST_PORTION, self._bearable, table.connection.dialect.chunk
+        )
         try:
             with table.connection.hasty(_LOCKED_MS):
                 self._guard(table)
@@ -162,8 +166,15 @@ class DelayedMover:
         except errors.RowsHeld as error:
             log.warning("moving_waits table=%s: %s", table.table, error)
             return _QUIET_SECONDS, Sent()
+        except errors.TooMuch as error:
+            self._failed(error)
+            self._bearable = max(1, most // 2)
+            log.warning("portion_too_large table=%s next=%d: %s", table.table, self._bearable, error)
+            if most == 1:
+                raise
+            return 0.0, Sent()
         fail_points.step(fail_points.DUE_MOVED)
-        self._begun = True
+        self._begun, self._bearable = True, self._bearable + _FIRST_PORTION
         if done != Sent():
             log.info("delivered table=%s sent=%d failed=%d", table.table, done.sent, done.failed)
         if alike + len(due) < most:
