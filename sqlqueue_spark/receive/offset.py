@@ -86,7 +86,8 @@ class Offset:
             return cls._of(dict(given))
         raise ConfigurationError(
             f"The checkpoint holds an offset that this version of sqlqueue cannot read (version {version!r}, "
-            f"expected {VERSION} or {JOINT_VERSION}); use the version that wrote it, or a new checkpoint."
+            f"expected {VERSION} or {JOINT_VERSION}); use the version that wrote it, or a new checkpoint "
+            "(a state that the query keeps is lost)."
         )
 
     @classmethod

@@ -300,7 +300,8 @@ UNOPENED = (
     "The stage Forward.Outgoing@[{schema}] belongs to no batch: nothing would send what is put there; give the source the "
     "sink's stream and database, and transactionMode sendsAtomicWithReceive."
     " Where the mode or the stream was changed while a batch had not ended, start once with those of before; where the "
-    "database has lost what was committed, give a new checkpoint folder."
+    "database has lost what was committed, give a new checkpoint folder "
+    "(a state that the query keeps is lost)."
 )
 
 
@@ -682,7 +683,8 @@ def test_a_held_stage_stops_only_a_batch_with_rows(engine, queue, billing):
         said = (
             rf"^The last batch of invoices@\[{engine.default_schema}\](@\[\w+\])? was begun with the stage Forward.Outgoing@"
             rf"\[{engine.default_schema}\] and has not ended, and another source holds that stage: session \d+. End that session "
-            r"if it is a stopped stream's; where it is another source of this query, give a new checkpoint folder.$"
+            r"if it is a stopped stream's; where it is another source of this query, give a new checkpoint folder "
+            r"\(a state that the query keeps is lost\).$"
         )
         with pytest.raises(ConfigurationError, match=said):
             full.plan()
@@ -698,7 +700,7 @@ def test_an_emptied_stage_leaves_the_batch_in_its_queue(engine, queue, billing):
             rf"Forward.Outgoing@\[{engine.default_schema}\] any more, so its 10 rows stay in the queue: another pipeline of "
             r"the same option stream has emptied the stage. Give each a name of its own. Remove the newest file of the "
             r"checkpoint's folder commits: the batch then runs again\. Where that does not help, because Spark has begun another batch since, "
-            r"give a new checkpoint folder\.$"
+            r"give a new checkpoint folder \(a state that the query keeps is lost\)\.$"
         )
         for _ in range(2):
             with pytest.raises(ConfigurationError, match=said):

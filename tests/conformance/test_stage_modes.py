@@ -137,7 +137,8 @@ def test_a_batch_without_rows_of_another_mode_is_refused(engine, queue, billing)
             stream.run()
         assert str(caught.value).endswith(
             "Where the mode or the stream was changed while a batch had not ended, start once with those of before; "
-            "where the database has lost what was committed, give a new checkpoint folder."
+            "where the database has lost what was committed, give a new checkpoint folder "
+            "(a state that the query keeps is lost)."
         )
         stream.crash()
         say(stream, RECEIVE_ONLY)

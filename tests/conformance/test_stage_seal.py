@@ -48,7 +48,7 @@ def refusal(engine, what):
         rf"^The stage Forward\.Outgoing@\[{engine.default_schema}\] {what}, so the 50 rows of the last batch of orders@\[.*\] "
         r"stay in the queue: its database has lost what was committed, or the sink does not stage there\. Remove the newest "
         r"file of the checkpoint's folder commits: the batch then runs again\. Where that does not help, because Spark has begun another batch since, "
-        r"give a new checkpoint folder\.$"
+        r"give a new checkpoint folder \(a state that the query keeps is lost\)\.$"
     )
 
 

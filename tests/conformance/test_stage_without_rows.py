@@ -268,7 +268,9 @@ def test_a_lost_stage_is_refused_until_there_is_a_new_checkpoint(engine, queue, 
         drop = {"postgresql": f'DROP TABLE "{STAGE}"', "sqlserver": f"DROP TABLE [{STAGE}]"}
         engine.execute(drop[engine.name])
         with pytest.raises(
-            ConfigurationError, match=r"^The stage .* belongs to no batch: .* give a new checkpoint folder\.$"
+            ConfigurationError,
+            match=r"^The stage .* belongs to no batch: .* give a new checkpoint folder "
+            r"\(a state that the query keeps is lost\)\.$",
         ):
             stream.run()
         stream.stop()
@@ -293,7 +295,7 @@ def test_an_atomic_sink_needs_an_atomic_source(engine, queue, billing):
             f"No atomic source that runs holds the stage Forward.Outgoing@[{engine.default_schema}]: nothing would send what is "
             "put there; give the source the sink's stream and database, and transactionMode sendsAtomicWithReceive. Where its "
             "connection was just lost, start again, and the batch runs again; where the database has lost what was committed, give a "
-            "new checkpoint folder."
+            "new checkpoint folder (a state that the query keeps is lost)."
         )
     assert (queue.count(), billing.count()) == (5, 0)
 

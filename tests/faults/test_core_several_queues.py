@@ -365,7 +365,7 @@ def test_a_checkpoint_of_one_queue_does_not_go_on_without_it(engine, queues):
         reading(stream, queues, "bc")
         refusal = (
             r"The checkpoint belongs to the queue a@.*, which is not among those of this stream \(b@.*, c@.*\); add it for the "
-            r"first start, or give a new checkpoint folder\."
+            r"first start, or give a new checkpoint folder \(a state that the query keeps is lost\)\."
         )
         with pytest.raises(ConfigurationError, match=refusal):
             stream.trigger()

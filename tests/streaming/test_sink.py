@@ -321,6 +321,7 @@ def test_an_atomic_sink_behind_another_source_is_refused(spark, engine, queue, t
         f"The stage Forward.Outgoing@[{engine.default_schema}] belongs to no batch: nothing would send what is put there; "
         "give the source the sink's stream and database, and transactionMode sendsAtomicWithReceive."
         " Where the mode or the stream was changed while a batch had not ended, start once with those of before; where the "
-        "database has lost what was committed, give a new checkpoint folder."
+        "database has lost what was committed, give a new checkpoint folder "
+        "(a state that the query keeps is lost)."
     )
     assert queue.count() == 10

@@ -102,7 +102,8 @@ def test_an_offset_that_is_not_ours_is_refused(given):
         Offset.from_json(given)
     assert str(caught.value) == (
         f"The checkpoint holds an offset that this version of sqlqueue cannot read (version {given.get('version')!r}, "
-        "expected 1 or 2); use the version that wrote it, or a new checkpoint."
+        "expected 1 or 2); use the version that wrote it, or a new checkpoint (a state that the query "
+        "keeps is lost)."
     )
 
 

@@ -36,10 +36,12 @@ def check_belongs(offset: Offset, session: QueueSession, options: SourceOptions)
     if elsewhere and not session.connection.dialect.reaches_other_databases:
         raise ConfigurationError(
             f"The checkpoint belongs to queues of the database {elsewhere.pop()}, and the url leads to "
-            f"{own}; correct the option url, or give a new checkpoint folder."
+            f"{own}; correct the option url, or give a new checkpoint folder "
+            "(a state that the query keeps is lost)."
         )
     if not (offset.joint or session.reads(offset.queue) or session.named(offset.queue) is None):
         raise ConfigurationError(
             f"The checkpoint belongs to the queue {offset.queue}, which is not among those of this "
-            f"stream ({session.name}); add it for the first start, or give a new checkpoint folder."
+            f"stream ({session.name}); add it for the first start, or give a new checkpoint folder "
+            "(a state that the query keeps is lost)."
         )

@@ -268,7 +268,7 @@ class StageDispatch:
                         f"The last batch of {session.name} was begun with the stage {table} and has not "
                         f"ended, and another source holds that stage: {', '.join(whom)}. End that session if "
                         "it is a stopped stream's; where it is another source of this query, give a new "
-                        "checkpoint folder."
+                        "checkpoint folder (a state that the query keeps is lost)."
                     )
                 sent = stage.move_waiting()
                 stage.open(_digest(end), queue=_queues(end), mode=self._options.transaction_mode)
@@ -364,7 +364,8 @@ class StageDispatch:
 
 _RUN_AGAIN = (
     "Remove the newest file of the checkpoint's folder commits: the batch then runs again. Where that does "
-    "not help, because Spark has begun another batch since, give a new checkpoint folder."
+    "not help, because Spark has begun another batch since, give a new checkpoint folder (a state that the "
+    "query keeps is lost)."
 )
 
 

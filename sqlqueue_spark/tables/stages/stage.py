@@ -139,7 +139,7 @@ class Stage(StageTable):
             raise ConfigurationError(
                 f"No atomic source that runs holds the stage {self.table}: {_NOT_SENT} Where its connection "
                 "was just lost, start again, and the batch runs again; where the database has lost what was "
-                "committed, give a new checkpoint folder."
+                "committed, give a new checkpoint folder (a state that the query keeps is lost)."
             )
         return StageRun(name=mark.run, claimed=bool(mark.claim), batch=batch, source_seen=seen)
 
@@ -197,7 +197,8 @@ class Stage(StageTable):
             raise ConfigurationError(
                 f"The stage {self.table} belongs to no batch: {_NOT_SENT} Where the mode or the stream was "
                 "changed while a batch had not ended, start once with those of before; where the database "
-                "has lost what was committed, give a new checkpoint folder."
+                "has lost what was committed, give a new checkpoint folder "
+                "(a state that the query keeps is lost)."
             )
         return mark
 
