@@ -264,8 +264,10 @@ class SourceOptions(ConnectionOptions):
     )
     outbox_endpoint: str | None = option(
         "The sink's `endpoint`, where its outbox is in the queue's database. After a loss of the claim "
-        "this outbox says which rows are done; else Spark does. Not for a stream that keeps a state, such as "
-        "a count: no outbox knows what that has taken in.",
+        "this outbox says which rows are done; else Spark does. Each start after a stop counts as a loss. A "
+        "row that is passed on has no outcome of its own here: those of the last batch come again, in a new "
+        "batch, so each other sink must be idempotent by message id. Not for a stream that keeps a state, "
+        "such as a count: no outbox knows what that has taken in.",
         None,
     )
     claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", True)
