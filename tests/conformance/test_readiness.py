@@ -274,6 +274,7 @@ TABLES = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
 CREATE = ("--endpoint", "E", "--error-queue", "error", "--checkpoint", "c", "--create")
 HANDLER = ("--handler", "json:loads")
 NOWHERE = "postgresql://me@127.0.0.1:1/shop"
+NOT_THERE = "There is no such database at 127.0.0.1:"
 ATOMIC = ("--stream", "S", "--transaction-mode", "sendsAtomicWithReceive")
 
 
@@ -314,6 +315,20 @@ ATOMIC = ("--stream", "S", "--transaction-mode", "sendsAtomicWithReceive")
             1,
             "The destination 'A' lies in another database, which transactionMode ",
         ),
+        (
+            "forward",
+            ("--sql", "SELECT 1", "--sink-url", NOWHERE),
+            1,
+            "No database answers at 127.0.0.1:1/shop (",
+        ),
+        ("forward", ("--to", "A", "--config", "{B.toml}"), 1, NOT_THERE),
+        ("store_and_forward", ("--config", "{sink.toml}"), 1, NOT_THERE),
+        (
+            "store_and_forward",
+            ("--sink-url", NOWHERE, "--config", "{B.toml}"),
+            1,
+            NOT_THERE,
+        ),
     ],
 )
 def test_a_job_that_is_refused_has_created_nothing(
@@ -323,7 +338,11 @@ def test_a_job_that_is_refused_has_created_nothing(
     monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
     file = tmp_path / "file"
     file.touch()
-    command = [each.replace("{file}", str(file)) for each in ("orders", *CREATE, *arguments)]
+    command = ["orders", *CREATE, *arguments]
+    for name, key in {"file": None, "B.toml": "endpoint.B.url", "sink.toml": "url"}.items():
+        command = [each.replace(f"{{{name}}}", str(tmp_path / name)) for each in command]
+        if key is not None:  # a url with a password in it may stand in a file
+            (tmp_path / name).write_text(f'[sink]\n{key} = "{postgresql.url}_missing"')
     result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(getattr(jobs, job), command)
     assert (result.exit_code, result.stdout, postgresql.fetch(TABLES)) == (code, "", [(0,)])
     assert result.stderr.startswith(f"Error: {sentence.replace('{file}', str(file))}")

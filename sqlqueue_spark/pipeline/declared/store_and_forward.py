@@ -21,7 +21,7 @@ from sqlqueue_spark.options.named_module import function_name
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
 from sqlqueue_spark.pipeline.declared.pipeline_options import check_ends, sides
 from sqlqueue_spark.pipeline.running.batch_report import Totals
-from sqlqueue_spark.pipeline.running.readiness import make_ready, tell
+from sqlqueue_spark.pipeline.running.readiness import check_logins, make_ready, tell
 from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.database_of_address import Places
@@ -93,6 +93,7 @@ class StoreAndForward:
             outbox, except in those that are down.
         """
         places, options, home = self.places, self.options, self.places.home
+        check_logins(places)  # before anything is created, or subscribed
 
         def here(queue: str | None) -> str | None:
             """The queue, unless it lies in another database, which may be down."""

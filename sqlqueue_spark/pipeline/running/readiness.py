@@ -9,13 +9,14 @@ import json
 import os
 import pwd
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from sqlqueue_spark.administration import delayed_tables, event_subscriptions, outbox_tables, queue_tables
 from sqlqueue_spark.engines.open_connection import Connected, Connection, Target, connect, one_each
-from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.errors import ConfigurationError, QueueError, TryAgain
 from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.inspection.queue_findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
@@ -161,10 +162,21 @@ def create_missing(
         connected(Target.of(source))
         if sink is not None:
             _check_reach(sink)
-            for _, place in _named(sink):
-                connected(place.target)
+            for target in (Target.of(sink.away), *(place.target for _, place in _named(sink))):
+                connected(target)
+            check_logins(sink)
     made = [*_created(source, retries=retries), *(() if sink is None else _created_for(sink))]
     return [f"created {kind}={each.table}" for kind, each in made if each.new]
+
+
+def check_logins(sink: Places) -> None:
+    """Look whether each database that the options name takes the login. One that is down may come back.
+
+    :raises ConfigurationError: one refuses the login, or does not exist.
+    """
+    for target in sink.everywhere():
+        with contextlib.suppress(TryAgain), connect(replace(target, hasty=True)):
+            pass
 
 
 def _created(source: SourceOptions, *, retries: bool) -> Iterator[tuple[str, Created]]:
