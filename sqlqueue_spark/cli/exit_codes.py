@@ -45,6 +45,8 @@ class CommandGroup(click.Group):
         """Run a command, or answer a shell that asks for completions; then errors are not shown."""
         if not (asked := os.environ.get(COMPLETE)):
             sys.excepthook = _say_trace
+            if sys.stdin is None:  # it was closed; no file or connection is to take its place
+                sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 -- it stays open
             return super().main(*args, **extra)
         _discard(sys.stderr)  # a shell would show it within the line that is being typed
         with contextlib.suppress(Exception):

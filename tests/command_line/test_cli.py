@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -80,18 +81,41 @@ def test_a_purge_asks_for_the_queues_name(postgresql):
     assert (refused.exit_code, queue.count()) == (1, 3)
     assert refused.stderr == (
         f"3 messages of the queue {where} will be deleted; to go on, type the queue's name: order\n"
-        "Error: That is not 'orders', so nothing more was deleted.\n"
+        "Error: That is not 'orders', so nothing was deleted.\n"
     )
     few = run(postgresql, "purge", "orders", "--expired", input="no\n")
     assert few.stderr.startswith(f"0 expired messages of the queue {where} will be deleted; ")
     unanswered = run(postgresql, "purge", "orders", input="")
     assert (unanswered.exit_code, unanswered.stderr.splitlines()[-1]) == (
         1,
-        "Error: No answer came, so nothing more was deleted; where the command cannot ask, add --yes.",
+        "Error: No answer came, so nothing was deleted; where the command cannot ask, add --yes.",
     )
     assert queue.count() == 3
     done = run(postgresql, "purge", "orders", input="orders\n")
     assert (done.exit_code, done.stdout, queue.count()) == (0, "deleted 3 messages from orders\n", 0)
+    second = run(postgresql, "purge", "orders", "orders", input="orders\n")
+    assert second.stderr.splitlines()[-1] == (
+        "Error: No answer came, so nothing more was deleted; where the command cannot ask, add --yes."
+    )
+
+
+def test_a_closed_standard_input_gives_no_answer(postgresql):
+    """And it reads as an empty file."""
+    queue = postgresql.create_queue()
+    queue.insert(1)
+    for arguments, code, told in (
+        (
+            "purge orders",
+            1,
+            "Error: No answer came, so nothing was deleted; where the command cannot ask, add --yes.",
+        ),
+        ("send orders --from -", 0, "sent 0 messages to orders"),
+    ):
+        line = f"exec {COMMAND} {arguments} <&-"
+        done = subprocess.run(["sh", "-c", line], env={**os.environ, "SQLQUEUE_URL": postgresql.url},
+                              capture_output=True, text=True, check=False)  # fmt: skip
+        assert (done.returncode, (done.stdout + done.stderr).splitlines()[-1]) == (code, told)
+    assert queue.count() == 1
 
 
 class Interrupted(io.RawIOBase):
