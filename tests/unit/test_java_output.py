@@ -8,6 +8,7 @@ import textwrap
 import threading
 from functools import partial
 
+import psutil
 import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -79,12 +80,12 @@ def test_what_fails_is_shown_to_its_last_word(monkeypatch, tmp_path, capfd):
     )
 
 
-def test_a_ctrl_c_while_java_starts_waits_for_no_java(tmp_path):
-    """Java goes on for a while: it hears no Ctrl-C, and holds stderr."""
+def test_a_ctrl_c_while_java_starts_ends_java_and_waits_for_none_of_its_programs(tmp_path):
+    """Java hears no Ctrl-C, and would run for ever. A program that it has started holds stderr for a while."""
     launcher = tmp_path / "bin" / "spark-submit"
     launcher.parent.mkdir()
     launcher.write_text(
-        f"#!/bin/sh\necho $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid\nexec sleep 60\n"
+        f"#!/bin/sh\nsleep 60 &\necho $$ $! > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid\nwait\n"
     )
     launcher.chmod(0o700)
     module = "from sqlqueue_spark.pipeline.running import session as module"
@@ -100,10 +101,12 @@ def test_a_ctrl_c_while_java_starts_waits_for_no_java(tmp_path):
         job.send_signal(signal.SIGINT)
         job.wait(20)
     finally:
-        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+        java, program_of_java = map(int, (tmp_path / "pid").read_text().split())
+        os.kill(program_of_java, signal.SIGKILL)
         job.kill()
         _, said = job.communicate()
     assert said.endswith(b"KeyboardInterrupt\n")
+    eventually(lambda: not psutil.pid_exists(java) or psutil.Process(java).status() == psutil.STATUS_ZOMBIE)
 
 
 def test_once_java_has_started_all_is_shown_as_it_comes(capfd):

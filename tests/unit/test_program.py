@@ -1,6 +1,7 @@
 """The programs under ``jobs/`` before they start Spark: file, settings and flags become options, and what is wrong is said."""
 
 import errno
+import logging
 import os
 import pkgutil
 import runpy
@@ -370,6 +371,25 @@ def test_a_disk_that_is_full_ends_a_job_with_one_sentence():
 
     done = CliRunner().invoke(job)
     assert (done.exit_code, done.output) == (1, "Error: [Errno 28] No space left on device: '/here/stop'\n")
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_ctrl_c_while_java_works_shows_no_stack_trace(caplog, monkeypatch, debug):
+    """But with ``--debug``: Py4J logs it, and raises it too."""
+    said = "KeyboardInterrupt while sending command."
+
+    @click.command()
+    def job():
+        with program.exiting(1, debug=debug):
+            try:
+                raise KeyboardInterrupt
+            except KeyboardInterrupt:
+                logging.exception(said)  # noqa: LOG015 -- as Py4J does
+                raise
+
+    monkeypatch.setattr(logging.getLogger(), "filters", [])
+    done = CliRunner().invoke(job)
+    assert (done.exit_code, done.output, caplog.messages) == (130, "\n", [said] if debug else [])
 
 
 @pytest.mark.parametrize("queues", ["[1, 2]", "[2026-01-01]", '["orders", ["billing"]]'])

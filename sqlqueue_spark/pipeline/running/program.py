@@ -31,6 +31,8 @@ Sections = Mapping[str, Mapping[str, str]]
 
 #: To these PySpark logs a query that it refuses, with a stack trace, before it raises the error that we show.
 _LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+#: Py4J logs this with a stack trace where a Ctrl-C comes while Java works, and raises it too.
+_LOG_OF_CTRL_C = "KeyboardInterrupt while sending command."
 
 
 class Flag(click.Option):
@@ -232,6 +234,8 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
     """
     for name in _LOGS_OF_ERRORS:
         PySparkLogger.getLogger(name).setLevel(logging.NOTSET if debug else logging.CRITICAL)
+    if not debug:
+        logging.getLogger().addFilter(_tells_more)
     try:
         yield
     except KeyboardInterrupt:  # a program of spark-submit has no group of commands that does this
@@ -243,3 +247,7 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
         failed = click.ClickException(why(error))
         failed.exit_code = code  # type: ignore[misc] # click has one for each class
         raise failed from error
+
+
+def _tells_more(record: logging.LogRecord) -> bool:
+    return record.msg != _LOG_OF_CTRL_C

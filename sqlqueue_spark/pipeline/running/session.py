@@ -5,8 +5,10 @@ What Spark's Java says on stderr is shown, but not what it says at every start.
 
 import os
 import re
+import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -146,11 +148,17 @@ def start_java(settings: Mapping[str, str]) -> None:
         conf = SparkConf().setAll([*settings.items()])
         gateway = launch_gateway(conf, {"stderr": writer})  # type: ignore[no-untyped-call] # pyspark's
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 -- the builder takes no gateway
+    except KeyboardInterrupt as error:
+        # Spark's launcher has removed the file for which Java is about to look, and Java would never end.
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if isinstance(java := frame.f_locals.get("proc"), subprocess.Popen):
+                java.kill()
+        raise
     finally:
         os.close(writer)
         started.set()
         if SparkContext._gateway is None:  # noqa: SLF001 -- likewise
-            shown.join(_LAST_WORDS)  # after a Ctrl-C Java may live on for a while
+            shown.join(_LAST_WORDS)  # after a Ctrl-C a program of Java's may live on for a while
 
 
 def _show(reader: int, started: threading.Event) -> None:
