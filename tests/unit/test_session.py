@@ -353,6 +353,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_spark_starts(builder, mo
     monkeypatch.chdir(tmp_path)
     assert refused("file").endswith(f"and {tmp_path / 'file'} is a file; name a folder.")
     check_machine(delta=False, folders={"path": "new/folder", "checkpoint": "s3a://lake/c"})
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
     for variable in ("HADOOP_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
         with monkeypatch.context() as patched:
             patched.setenv(variable, "/etc/hadoop")
@@ -362,14 +363,35 @@ def test_a_folder_that_cannot_be_written_is_said_before_spark_starts(builder, mo
     check_machine(delta=False, folders={"path": below})
 
 
+@pytest.mark.parametrize(
+    "path, there, said",
+    [
+        ("/proc/nope", "/proc", "No such file or directory"),
+        ("{here}/new/" + 256 * "x", "{here}", "File name too long"),
+    ],
+)
+def test_a_folder_that_the_system_does_not_make_is_said_before_spark_starts(tmp_path, path, there, said):
+    """No right forbids it. What was made to try it is gone."""
+    path, there = path.format(here=tmp_path), there.format(here=tmp_path)
+    with pytest.raises(ConfigurationError) as caught:
+        check_folder("The option path", path)
+    assert (str(caught.value), [*tmp_path.iterdir()]) == (
+        (
+            f"The option path is {path!r}, and this user cannot write into {there} ({said}); name another folder, "
+            "or have that allowed."
+        ),
+        [],
+    )
+
+
 @as_root
 def test_a_folder_of_another_user_is_said_before_spark_starts(tmp_path):
     def work():
         with pytest.raises(ConfigurationError) as caught:
             check_folder("The option path", "/root/lake/orders")
         assert str(caught.value) == (
-            "The option path is '/root/lake/orders', and this user may not write into /root; name another "
-            "folder, or have that allowed."
+            "The option path is '/root/lake/orders', and this user cannot write into /root (Permission denied); "
+            "name another folder, or have that allowed."
         )
 
     as_user("nobody", work)

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pwd
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -280,21 +281,24 @@ def check_machine(*, delta: bool = True, folders: Mapping[str, str] | None = Non
 
 
 def check_folder(name: str, path: str) -> None:
-    """Refuse a folder of this machine that cannot be written. One that is missing is made later.
+    """Refuse a folder of this machine that cannot be made or written. It is tried, and nothing is left.
 
     :param name: what names the folder.
-    :raises ConfigurationError: a file is in its place or on the way there, or its rights forbid to write.
+    :raises ConfigurationError: a file is in its place or on the way there, or the system refuses.
     """
     folder = Path(path.removeprefix("file:")).absolute()
     # It is False for what this user may not see, where Path.exists() fails.
     there = next(each for each in (folder, *folder.parents) if os.path.exists(each))  # noqa: PTH110
     if not there.is_dir():
         raise ConfigurationError(f"{name} is {path!r}, and {there} is a file; name a folder.")
-    if not os.access(there, os.W_OK | os.X_OK):
+    try:  # under another name: a job that starts beside this one may be making the folder
+        with tempfile.TemporaryDirectory(prefix=".sqlqueue-", dir=there) as tried:
+            (Path(tried) / folder.relative_to(there)).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
         raise ConfigurationError(
-            f"{name} is {path!r}, and this user may not write into {there}; name another folder, or have "
-            "that allowed."
-        )
+            f"{name} is {path!r}, and this user cannot write into {there} ({error.strerror}); name another "
+            "folder, or have that allowed."
+        ) from error
 
 
 def check_file(name: str, path: str) -> None:
