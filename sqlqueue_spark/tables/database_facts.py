@@ -3,8 +3,12 @@
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from sqlqueue_spark.engines.hosts import hosts
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.messages.addresses import Table
+
+#: What a command needs that creates what is missing in the database of a sink.
+ITS_URL = "with that database's url (SQLQUEUE_URL or --url)"
 
 
 class Server(NamedTuple):
@@ -39,6 +43,12 @@ def database(connection: Connection) -> str:
     """The database that the connection leads to."""
     name: str = connection.execute(connection.dialect.statement("database"), {"catalog": ""})[0][0]
     return name
+
+
+def place(connection: Connection) -> str:
+    """How a sentence names the connection's database, whose url may hold a password."""
+    at = "".join(f" at {host}:{port}" for host, port in hosts(connection.target.url)[:1])
+    return f"the database {database(connection)!r}{at}"
 
 
 def same_database(connection: Connection, one: str, other: str) -> bool:

@@ -16,6 +16,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.base_table import BaseTable
+from sqlqueue_spark.tables.database_facts import ITS_URL, place
 from sqlqueue_spark.tables.queue_table import left_alone
 from sqlqueue_spark.tables.table_code import check_went_in
 
@@ -50,9 +51,9 @@ class SubscriptionTable(BaseTable):
         """:raises QueueError: it is not there."""
         if not self.exists():
             raise QueueError(
-                f"There is no table {self.table}, in which subscriptions stand; create it with: sqlqueue "
-                f"subscriptions --create --default-schema {for_shell(self.table.schema)}, or set "
-                "defaultSchema to the schema in which it is."
+                f"There is no table {self.table}, in which subscriptions stand, in {place(self.connection)}; "
+                "create it with: sqlqueue subscriptions --create --default-schema "
+                f"{for_shell(self.table.schema)}, {ITS_URL}, or set defaultSchema to the schema in which it is."
             )
 
     def execute(self, name: str, doing: str = "", /, **parameters: object) -> list[Row]:

@@ -11,7 +11,7 @@ from sqlqueue_spark.administration import delayed_tables, outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import check_ready, create_missing
-from sqlqueue_spark.pipeline.declared import jobs
+from sqlqueue_spark.pipeline.declared import jobs, store_and_forward
 from sqlqueue_spark.pipeline.running import program
 from sqlqueue_spark.pipeline.running.readiness import check_checkpoint
 from sqlqueue_spark.receive.offset import Offset
@@ -76,9 +76,31 @@ def test_a_missing_destination_is_named(engine, ready):
     )
 
 
+REMEDY = "create it with: sqlqueue outbox create '{}', with that database's url (SQLQUEUE_URL or --url), or set outbox to none."
+
+
 def test_a_missing_outbox_is_named(engine, ready):
     said = refusal(lambda: check_ready(source(engine), sink(engine, endpoint="Other")))
-    assert said.endswith("create it with: sqlqueue outbox create 'Other', or set outbox to none.")
+    assert said.endswith(REMEDY.format("Other"))
+
+
+def test_an_outbox_that_is_missing_in_the_sinks_database_alone_is_said_to_be_missing_there(engine, elsewhere):
+    for name in ("outgoing", "error"):
+        engine.create_queue(name)
+    given = ConnectionOptions.parse({"url": engine.url})
+    outbox_tables.create(given, "Forward")
+    delayed_tables.create(given, "outgoing")
+    job = store_and_forward.StoreAndForward.of(
+        {"url": engine.url, "queue": "outgoing"},
+        {"url": elsewhere.url, "endpoint": "Forward", "errorQueue": "error"},
+        store_and_forward.StoreAndForwardOptions.parse({"checkpoint": "none"}),
+    )
+    said = refusal(lambda: job.make_ready(create=False))
+    there = with_catalog(elsewhere, "x").rpartition("@[")[2].rstrip("]")
+    assert re.search(
+        rf"^There is no outbox table \S+ in the database '{there}' at \S+:\d+; create it with: ", said
+    )
+    assert said.endswith(REMEDY.format("Forward"))
 
 
 def test_a_sink_without_an_outbox_or_with_a_stage_needs_none(engine, ready):

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
+from tests.support.engines import without_place
 from tests.support.messages import message_ids, row_ids
 from tests.support.outboxes import OutboxRows
 from tests.support.sending import ids_in
@@ -96,8 +97,8 @@ REFUSED = {
     "no outbox table": (
         {"endpoint": "Nobody"},
         (
-            'There is no outbox table "public"."Nobody_OutboxData"; create it with: sqlqueue outbox create \'Nobody\', or set '
-            "outbox to none. Nothing of this batch was sent."
+            'There is no outbox table "public"."Nobody_OutboxData" in the database of Home; create it with: sqlqueue outbox create \'Nobody\', '
+            "with that database's url (SQLQUEUE_URL or --url), or set outbox to none. Nothing of this batch was sent."
         ),
     ),
     "no queue table": (
@@ -115,7 +116,7 @@ def test_what_cannot_work_is_refused_before_anything_is_sent(
     which, spark, postgresql, orders, billing, tmp_path
 ):
     options, said = REFUSED[which]
-    assert refusal(to_queue(spark, postgresql, orders, tmp_path, **options)) == said
+    assert without_place(refusal(to_queue(spark, postgresql, orders, tmp_path, **options))) == said
     assert (billing.count(), orders.count()) == (0, 30)
 
 

@@ -1,5 +1,6 @@
 """What a test may do to a database behind the back of the code under test, the same for every engine."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -116,6 +117,11 @@ def with_catalog(engine: Engine, name: str) -> str:
     database = "current_database()" if engine.name == "postgresql" else "DB_NAME()"
     ((catalog,),) = engine.fetch(f"SELECT {database}")
     return f"{address_of(name, engine.default_schema)}@[{catalog}]"
+
+
+def without_place(said: str) -> str:
+    """A sentence in which a database of a test, whose name and port differ each time, is that of Home."""
+    return re.sub(r"the database '\w+' at [\w.]+:\d+", "the database of Home", said)
 
 
 def address_of(name: str, schema: str) -> str:
