@@ -66,13 +66,15 @@ class CommandGroup(click.Group):
                 raise click.UsageError(
                     f"The argument{shown} holds bytes that are no UTF-8; write it in UTF-8.", ctx
                 )
-        return super().parse_args(ctx, args)
+        with _writing(ctx):  # the help of the program itself
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
         if os.environ.get("NO_COLOR"):  # https://no-color.org
             ctx.color = False
         try:
-            ctx.exit(int(bool(super().invoke(ctx))))
+            with _writing(ctx):
+                ctx.exit(int(bool(super().invoke(ctx))))
         except SqlQueueError as error:
             if ctx.meta.get(DEBUG):
                 raise
@@ -86,17 +88,6 @@ class CommandGroup(click.Group):
             if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
                 ctx.exit(INTERRUPTED)
             raise click.ClickException("No answer came, so nothing was done.") from error
-        except BrokenPipeError:
-            _discard(sys.stdout)  # its reader, for example head, has ended
-            ctx.exit(PIPE_CLOSED)
-        except OSError as error:
-            if error.errno not in _FULL or ctx.meta.get(DEBUG):
-                raise
-            _discard(sys.stdout)  # the rest cannot be written either
-            raise click.ClickException(
-                f"The output cannot be written ({error.strerror}), so what is there of it is not all; make "
-                "room, and try again."
-            ) from error
 
 
 @shell_completion.add_completion_class
@@ -166,6 +157,24 @@ def needing_spark(extra: str = "spark") -> Iterator[None]:
 def _say_trace(_type: object, error: BaseException, _trace: object) -> None:
     for line in "".join(traceback.format_exception(error)).splitlines():
         output.say(line, err=True)
+
+
+@contextmanager
+def _writing(ctx: click.Context) -> Iterator[None]:
+    """In this block, the command ends well where its output cannot be written."""
+    try:
+        yield
+    except BrokenPipeError:
+        _discard(sys.stdout)  # its reader, for example head, has ended
+        ctx.exit(PIPE_CLOSED)
+    except OSError as error:
+        if error.errno not in _FULL or ctx.meta.get(DEBUG):
+            raise
+        _discard(sys.stdout)  # the rest cannot be written either
+        raise click.ClickException(
+            f"The output cannot be written ({error.strerror}), so what is there of it is not all; make "
+            "room, and try again."
+        ) from error
 
 
 def _discard(stream: TextIO) -> None:

@@ -15,6 +15,7 @@ from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from tests.support.messages import headers, message_id, row_id
+from tests.support.terminal import COMMAND
 
 
 def run(engine, *arguments, **more):
@@ -178,13 +179,20 @@ def test_a_reader_that_goes_away_ends_it_quietly(postgresql):
 
 def test_a_full_disk_is_one_sentence(postgresql):
     postgresql.create_queue().insert(5_000)
-    ended = in_a_shell(postgresql, "peek > /dev/full; echo $?")
-    assert (ended.stdout, ended.stderr) == (
-        b"1\n",
-        (
-            b"Error: The output cannot be written (No space left on device), so what is there of it is not all; make room, and try again.\n"
-        ),
+    said = (
+        b"Error: The output cannot be written (No space left on device), so what is there of it is not all; "
+        b"make room, and try again.\n"
     )
+    for end in ("", "--help"):
+        ended = in_a_shell(postgresql, f"peek {end} > /dev/full; echo $?")
+        assert (ended.stdout, ended.stderr) == (b"1\n", said)
+
+
+def test_help_of_the_program_that_cannot_be_written_is_one_sentence():
+    command = [COMMAND, "--help"]
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr.partition(b" (")[0]) == (1, b"Error: The output cannot be written")
 
 
 @pytest.mark.parametrize("colour", ["", "1"])
