@@ -9,7 +9,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.outgoing import body_of
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.environment import URL, check_url, with_password
-from sqlqueue_spark.options.fields import written
+from sqlqueue_spark.options.fields import duration_of, written
 
 
 def send(
@@ -17,7 +17,7 @@ def send(
     *bodies: object,
     type: str | None = None,  # noqa: A002 -- as a message of a handler has it
     headers: Mapping[str, str] | None = None,
-    ttl: timedelta | None = None,
+    ttl: str | timedelta | None = None,
     **options: object,
 ) -> list[str]:
     """Send a message for each body, all in one transaction; return the message ids. It needs no Spark::
@@ -29,7 +29,7 @@ def send(
     :param bodies: bytes and text as they are, anything else as JSON; without one, the body is empty.
     :param type: the type of the messages.
     :param headers: further headers; the headers that are filled in do not replace them.
-    :param ttl: how long the messages may wait to be received.
+    :param ttl: how long the messages may wait to be received, such as ``10m``.
     :param options: those of the connection, by their names; ``url`` is ``SQLQUEUE_URL`` by default.
     :raises ConfigurationError: a value is wrong. Nothing was sent.
     """
@@ -38,7 +38,8 @@ def send(
     for name, value in (headers or {}).items():
         if not isinstance(value, str):
             raise ConfigurationError(f"The header {name!r} is {value!r}; give it a text.")
-    draft = Draft(message_type=type, headers=headers or {}, ttl=ttl)
+    lasts = None if ttl is None else duration_of("ttl", ttl)
+    draft = Draft(message_type=type, headers=headers or {}, ttl=lasts)
     check_url(named)
     connection = ConnectionOptions.parse(with_password(named))
     return send_bodies(connection, queue, draft, [body_of(each) for each in bodies or [b""]])

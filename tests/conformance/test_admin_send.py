@@ -260,6 +260,12 @@ def test_a_python_program_may_leave_the_url_and_the_password_to_the_environment(
     [
         (({1},), {}, "A body cannot be JSON: Object of type set is not JSON serializable; "),
         ((), {"headers": {"tenant": 7}}, "The header 'tenant' is 7; give it a text."),
+        (
+            (),
+            {"ttl": timedelta(0)},
+            "ttl is datetime.timedelta(0); write a duration such as 500ms, 30s, 10m or 7d",
+        ),
+        ((), {"ttl": 5}, "ttl is 5; write a duration such as 500ms, 30s, 10m or 7d"),
         ((), {"ulr": "x"}, "There is no option 'ulr'; did you mean url?"),
         (("a", "b"), {"headers": {"NServiceBus.MessageId": "mine"}}, "Several messages cannot have one id; "),
     ],

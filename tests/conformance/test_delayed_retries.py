@@ -262,6 +262,16 @@ def test_a_retry_that_nobody_would_see_goes_to_the_error_queue_at_once(given, er
         assert row.due > datetime.now(UTC) - timedelta(minutes=1)
 
 
+def test_a_message_out_that_would_be_expired_from_the_start_fails_the_one_that_sends_it(
+    given, error, billing
+):
+    expired = outgoing("billing", 1, Headers={"NServiceBus.TimeToBeReceived": "00:00:00"})
+    assert settle(given, outcome(1, expired), outcome(2, outgoing("billing", 5))) == (1, 0, 1)
+    (failed,) = failed_in(error)
+    assert "TimeToBeReceived is not above zero" in failed["NServiceBus.ExceptionInfo.Message"]
+    assert sent_to(billing) == [5]
+
+
 def test_a_message_out_that_no_table_can_hold_fails_the_one_that_sends_it(
     engine, given, error, billing, waiting
 ):

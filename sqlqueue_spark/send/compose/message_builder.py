@@ -243,7 +243,7 @@ class MessageBuilder:
         columns = [
             headers,
             body,
-            mapped(milliseconds, ttl, pa.int64()),
+            _time_to_live(ttl, group.positions),
             _fitting(related),
             _fitting(reply_to),
             given["Expires"],
@@ -343,6 +343,17 @@ def _unreadable(position: int, headers: str, *, received: bool) -> Unsendable:
     )
     shown = headers[:80]
     return Unsendable(position, f"The headers of a row are not a JSON object of strings: {shown!r}; {remedy}")
+
+
+def _time_to_live(ttl: pa.Array, positions: pa.Array) -> pa.Array:
+    """The times to be received in milliseconds, each above zero."""
+    lasts = mapped(milliseconds, ttl, pa.int64())
+    if (at := pc.index(pc.less_equal(lasts, 0), True).as_py()) >= 0:
+        raise Unsendable(
+            positions[at].as_py(),
+            "A row's TimeToBeReceived is not above zero, so it is expired; give more, or NULL for never.",
+        )
+    return lasts
 
 
 def _untold(due: pa.Array) -> pa.Array:
