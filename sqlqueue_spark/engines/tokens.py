@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import AZURE_IDENTITY
-from sqlqueue_spark.options.named_module import imported
+from sqlqueue_spark.options.named_module import broken_at, imported
 
 
 def token_of(provider: str, scope: str) -> str:
@@ -54,7 +54,10 @@ def _loaded(provider: str, place: str, remedy: str) -> Any:
     module, _, name = place.partition(":")
     try:
         return getattr(imported(module), name)
-    except (ImportError, AttributeError) as error:
+    except (Exception, SystemExit) as error:
+        said = str(error) if isinstance(error, (ImportError, AttributeError)) else type(error).__name__
+        if at := broken_at(error):
+            said, remedy = f"{said}{at}", "mend its module."
         raise ConfigurationError(
-            f"The accessTokenProvider {provider} cannot be loaded ({error}); {remedy}"
+            f"The accessTokenProvider {provider} cannot be loaded ({said}); {remedy}"
         ) from error

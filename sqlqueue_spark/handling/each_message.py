@@ -1,6 +1,8 @@
 """``each_message``: a transform of a frame that calls a Python function for each message."""
 
+import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
@@ -66,12 +68,7 @@ def each_message(
         it.
     :raises ConfigurationError: an argument is wrong; or, when it is applied, the frame lacks a column.
     """
-    functions = function.values() if isinstance(function, Mapping) else [function]
-    if not all(map(callable, functions)):
-        raise ConfigurationError(
-            f"each_message was given {type(function).__name__}; "
-            "give a function, or functions by message type."
-        )
+    check_functions("The function of each_message", function)
     if immediateRetries < 0:
         raise ConfigurationError(f"immediateRetries is {immediateRetries}; give 0 or more.")
     timeout = duration_of("handlerTimeout", handlerTimeout)
@@ -99,6 +96,31 @@ def each_message(
         return messages.mapInArrow(HandlingTask.of(handler), schema)
 
     return transform
+
+
+def check_functions(name: str, given: object) -> None:
+    """:raises ConfigurationError: it is no function of one argument, nor a dict of such functions."""
+    for type_, function in given.items() if isinstance(given, Mapping) else [(None, given)]:
+        if why := _unfit(function):
+            raise ConfigurationError(f"{name}{'' if type_ is None else f' for {type_!r}'} {why}.")
+
+
+def _unfit(function: object) -> str | None:
+    """Why it cannot be called with one argument; None also where it does not tell its parameters."""
+    if not callable(function):
+        return f"is no function, but {type(function).__name__}; give a function, or functions by type"
+    if isinstance(function, type):
+        return "is a class; give a function, or an object that can be called"
+    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    if any(is_kind(each) for is_kind in kinds for each in (function, type(function).__call__)):
+        return "is async, and no loop runs it; give a function without async"
+    with suppress(ValueError, TypeError):
+        signature = inspect.signature(function)
+        try:
+            signature.bind(None)
+        except TypeError as error:
+            return f"cannot be called with one argument ({error}); give a function that can"
+    return None
 
 
 def _are_exceptions(given: object) -> bool:

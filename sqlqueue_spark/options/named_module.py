@@ -1,14 +1,19 @@
 """A module that an option names, in ``module:function``."""
 
 import importlib.util
+import itertools
 import os
 import re
 import sys
+import traceback
 from contextlib import suppress
 from types import ModuleType
 
 #: ``module:function``.
 FUNCTION = re.compile(r"(?!\d)[\w.]+:(?!\d)\w+")
+
+#: How the files of Python's own import are called.
+_IMPORTING = "<frozen importlib"
 
 
 def function_name(value: str) -> str:
@@ -34,6 +39,17 @@ def find(name: str) -> None:
     _take_working_folder()
     if name not in sys.modules and importlib.util.find_spec(name) is None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def broken_at(error: BaseException) -> str:
+    """File and line at which a module failed as it was imported; empty where there is no such module."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f", in {error.filename}, line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    after = itertools.dropwhile(lambda each: not each.filename.startswith(_IMPORTING), frames)
+    own = [each for each in after if not each.filename.startswith(_IMPORTING)]
+    at = [each for each in own if each.filename == own[0].filename]  # its own line, not that of a library
+    return f", in {at[-1].filename}, line {at[-1].lineno}" if at else ""
 
 
 def _take_working_folder() -> None:

@@ -7,9 +7,6 @@ from sqlqueue_spark.engines.hosts import hosts
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.messages.addresses import Table
 
-#: What a command needs that creates what is missing in the database of a sink.
-ITS_URL = "with that database's url (SQLQUEUE_URL or --url)"
-
 
 class Server(NamedTuple):
     """Who we are to a server, and what it is.
@@ -45,10 +42,11 @@ def database(connection: Connection) -> str:
     return name
 
 
-def place(connection: Connection) -> str:
-    """How a sentence names the connection's database, whose url may hold a password."""
-    at = "".join(f" at {host}:{port}" for host, port in hosts(connection.target.url)[:1])
-    return f"the database {database(connection)!r}{at}"
+def to_create(connection: Connection, command: str) -> str:
+    """In which database something is missing, without a secret of its url, and how to create it there."""
+    there = "".join(f" at {host}:{port}" for host, port in hosts(connection.target.url)[:1])
+    return (f"in the database {database(connection)!r}{there}; create it with: sqlqueue {command}, with that "
+            "database's url (SQLQUEUE_URL or --url)")  # fmt: skip
 
 
 def same_database(connection: Connection, one: str, other: str) -> bool:

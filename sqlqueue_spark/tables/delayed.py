@@ -21,7 +21,7 @@ from sqlqueue_spark.messages.waiting_headers import begin_of, waits_for
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.base_table import BaseTable
-from sqlqueue_spark.tables.database_facts import ITS_URL, now, place
+from sqlqueue_spark.tables.database_facts import now, to_create
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.table_code import check_went_in
 
@@ -88,8 +88,8 @@ def get(connection: Connection, owner: Table) -> QueueTable:
     """
     if (found := find(connection, owner)) is None:
         raise QueueError(
-            f"There is no table {table_of(owner)}, in which delayed messages wait, in {place(connection)}; "
-            f"create it with: sqlqueue delayed create {for_shell(str(owner))}, {ITS_URL}."
+            f"There is no table {table_of(owner)}, in which delayed messages wait, "
+            f"{to_create(connection, f'delayed create {for_shell(str(owner))}')}."
         )
     columns = connection.dialect.queue_columns.items()
     queue_table.check_shape(

@@ -16,7 +16,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.base_table import BaseTable
-from sqlqueue_spark.tables.database_facts import ITS_URL, place
+from sqlqueue_spark.tables.database_facts import to_create
 from sqlqueue_spark.tables.queue_table import left_alone
 from sqlqueue_spark.tables.table_code import check_went_in
 
@@ -50,10 +50,10 @@ class SubscriptionTable(BaseTable):
     def check(self) -> None:
         """:raises QueueError: it is not there."""
         if not self.exists():
+            command = f"subscriptions --create --default-schema {for_shell(self.table.schema)}"
             raise QueueError(
-                f"There is no table {self.table}, in which subscriptions stand, in {place(self.connection)}; "
-                "create it with: sqlqueue subscriptions --create --default-schema "
-                f"{for_shell(self.table.schema)}, {ITS_URL}, or set defaultSchema to the schema in which it is."
+                f"There is no table {self.table}, in which subscriptions stand, "
+                f"{to_create(self.connection, command)}, or set defaultSchema to the schema in which it is."
             )
 
     def execute(self, name: str, doing: str = "", /, **parameters: object) -> list[Row]:

@@ -235,8 +235,9 @@ def test_without_a_table_of_subscriptions_nothing_is_sent(engine, queue):
     given = publishing(engine, outbox="none")
     schema = engine.default_schema
     said = (
-        f"There is no table SubscriptionRouting@[{schema}], in which subscriptions stand, in the database of Home; create it with: "
-        f"sqlqueue subscriptions --create --default-schema '{schema}', with that database's url (SQLQUEUE_URL or --url), or set defaultSchema to the schema in which it is."
+        f"There is no table SubscriptionRouting@[{schema}], in which subscriptions stand, in the database of "
+        f"Home; create it with: sqlqueue subscriptions --create --default-schema '{schema}', with that "
+        "database's url (SQLQUEUE_URL or --url), or set defaultSchema to the schema in which it is."
     )
     with pytest.raises(QueueError) as caught:
         prepare(Destinations(given), columns_of("EventType"), [])

@@ -76,7 +76,10 @@ def test_a_missing_destination_is_named(engine, ready):
     )
 
 
-REMEDY = "create it with: sqlqueue outbox create '{}', with that database's url (SQLQUEUE_URL or --url), or set outbox to none."
+REMEDY = (
+    "create it with: sqlqueue outbox create '{}', with that database's url (SQLQUEUE_URL or --url), or set "
+    "outbox to none."
+)
 
 
 def test_a_missing_outbox_is_named(engine, ready):
@@ -197,7 +200,7 @@ STREAMS = {
     jobs.forward: ("--to", "billing", "--endpoint", "F"),
     jobs.handle: (
         "--handler",
-        "tests.support.answers:answering",
+        "json:loads",
         "--endpoint",
         "F",
         "--error-queue",

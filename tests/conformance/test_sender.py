@@ -311,6 +311,25 @@ def test_a_missing_destination_of_another_database_is_said_to_be_missing_there(e
     assert queue.count() == 0
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"TimeToBeReceived": timedelta(0)},
+        {"TimeToBeReceived": timedelta(seconds=-1)},
+        {"TimeToBeReceived": timedelta(microseconds=999)},  # tables count milliseconds
+        {"Headers": '{"NServiceBus.TimeToBeReceived":"00:00:00"}'},
+    ],
+)
+def test_a_message_that_would_be_expired_from_the_start_is_refused(engine, queue, columns):
+    with pytest.raises(ConfigurationError) as caught:
+        send(options(engine, outbox="none"), batch([1], **columns))
+    assert str(caught.value) == (
+        "A row's TimeToBeReceived is not above zero, so it is expired; give more, or NULL for never. "
+        f"It is the row with MessageId {message_id(1)}."
+    )
+    assert queue.count() == 0
+
+
 @pytest.mark.needs("numbers_missing_tables")
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_a_missing_outbox_table_is_named_with_its_remedy(engine, queue, outbox):
@@ -319,8 +338,9 @@ def test_a_missing_outbox_table_is_named_with_its_remedy(engine, queue, outbox):
     with pytest.raises(QueueError) as caught:
         prepare(Destinations(given), PLAIN, ["orders"])
     assert without_place(str(caught.value)) == (
-        f"There is no outbox table {table} in the database of Home; create it with: sqlqueue outbox create 'Sales', with that "
-        "database's url (SQLQUEUE_URL or --url), or set outbox to none. Nothing of this batch was sent."
+        f"There is no outbox table {table} in the database of Home; create it with: sqlqueue outbox create "
+        "'Sales', with that database's url (SQLQUEUE_URL or --url), or set outbox to none. Nothing of this "
+        "batch was sent."
     )
     with pytest.raises(QueueError, match="create it with: sqlqueue outbox create 'Sales'"):
         send(given, batch(range(3)))

@@ -5,6 +5,8 @@ import json
 import threading
 import time
 from datetime import timedelta
+from functools import partial
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -449,17 +451,51 @@ def test_a_message_that_is_not_for_us_is_not_handled(text, called):
     assert (bool(calls), told) == (called, [([], None) if called else (None, None)])
 
 
+class Place:
+    """A handler of each kind that cannot be called."""
+
+    async def __call__(self, message): ...
+
+    @staticmethod
+    def nothing(): ...
+
+    @staticmethod
+    def two(message, number): ...
+
+    @staticmethod
+    async def later(message): ...
+
+
 @pytest.mark.parametrize(
-    "arguments, said",
+    "function, said",
     [
-        (("x",), "each_message was given str; give a function, or functions by message type."),
-        (({"A": 1},), "each_message was given dict; give a function, or functions by message type."),
+        ("x", " is no function, but str; give a function, or functions by type."),
+        ({"A": print, "B": 1}, " for 'B' is no function, but int; give a function, or functions by type."),
+        (Place, " is a class; give a function, or an object that can be called."),
+        (
+            Place.nothing,
+            " cannot be called with one argument (too many positional arguments); give a function that can.",
+        ),
+        (
+            {"A": Place.two},
+            (" for 'A' cannot be called with one argument (missing a required argument: 'number'); give a "
+            "function that can."),
+        ),
+        (Place.later, " is async, and no loop runs it; give a function without async."),
+        (Place(), " is async, and no loop runs it; give a function without async."),
+        (partial(Place.later), " is async, and no loop runs it; give a function without async."),
     ],
-)
-def test_what_is_no_function_is_refused(arguments, said):
+)  # fmt: skip
+def test_what_can_handle_no_message_is_refused(function, said):
     with pytest.raises(ConfigurationError) as caught:
-        each_message(*arguments)
-    assert str(caught.value) == said
+        each_message(function)
+    assert str(caught.value) == f"The function of each_message{said}"
+
+
+@pytest.mark.parametrize("function", [min, print, partial(Place.two, number=1), mock.Mock(), {}])
+def test_a_function_that_may_take_a_message_is_taken(function):
+    """The signature of min cannot be read."""
+    each_message(function)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_what_fails_is_shown_to_its_last_word(monkeypatch, tmp_path, capfd):
 
 
 def test_a_ctrl_c_while_java_starts_ends_java_and_waits_for_none_of_its_programs(tmp_path):
-    """Java hears no Ctrl-C, and would run for ever. A program that it has started holds stderr for a while."""
+    """Java hears no Ctrl-C, and would run for ever. A program that it has started holds stderr."""
     launcher = tmp_path / "bin" / "spark-submit"
     launcher.parent.mkdir()
     launcher.write_text(

@@ -377,8 +377,8 @@ def test_a_folder_that_the_system_does_not_make_is_said_before_spark_starts(tmp_
         check_folder("The option path", path)
     assert (str(caught.value), [*tmp_path.iterdir()]) == (
         (
-            f"The option path is {path!r}, and this user cannot write into {there} ({said}); name another folder, "
-            "or have that allowed."
+            f"The option path is {path!r}, and this user cannot write into {there} ({said}); name another "
+            "folder, or have that allowed."
         ),
         [],
     )
@@ -390,8 +390,8 @@ def test_a_folder_of_another_user_is_said_before_spark_starts(tmp_path):
         with pytest.raises(ConfigurationError) as caught:
             check_folder("The option path", "/root/lake/orders")
         assert str(caught.value) == (
-            "The option path is '/root/lake/orders', and this user cannot write into /root (Permission denied); "
-            "name another folder, or have that allowed."
+            "The option path is '/root/lake/orders', and this user cannot write into /root (Permission "
+            "denied); name another folder, or have that allowed."
         )
 
     as_user("nobody", work)

@@ -7,6 +7,7 @@ from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.declared.transform import load_function
 from sqlqueue_spark.pipeline.running import program
 
 SECRET = "hunter2"
@@ -103,11 +104,45 @@ COMMON = ("--queue", "outgoing", "--checkpoint", "c", "--endpoint", "Shop.Forwar
             (*COMMON, "--handler", "json:no_such"),
             "The module json has no function no_such; correct the name.",
         ),
+        (
+            (*COMMON, "--handler", "math:pi"),
+            "The function math:pi is no function, but float; give a function, or functions by type.",
+        ),
     ],
 )
 def test_a_wrong_configuration_is_one_sentence(job, arguments, sentence):
     """And exit code 2."""
     assert job(*arguments) == (2, f"Error: {sentence}\n")
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("import sys\nsys.exit(5)", "SystemExit: 5, in {file}, line 2"),
+        ("raise RuntimeError('no shop')", "RuntimeError: no shop, in {file}, line 1"),
+        ("\nimport no_such", "ModuleNotFoundError: No module named 'no_such', in {file}, line 2"),
+        ("import uuid\nuuid.UUID('x')", "ValueError: badly formed hexadecimal UUID string, in {file}, line 2"),
+        ("\ndef place(", "SyntaxError: '(' was never closed, in {file}, line 2"),
+    ],
+)  # fmt: skip
+def test_a_module_that_fails_is_to_be_mended(job, tmp_path, monkeypatch, text, said):
+    """With its line, and not that of a library which it calls."""
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "failing_shop.py"
+    file.write_text(text)
+    assert job(*COMMON, "--handler", "failing_shop:place") == (
+        2,
+        (
+            "Error: The module of the function failing_shop:place cannot be imported "
+            f"({said.format(file=file)}); mend it.\n"
+        ),
+    )
+
+
+def test_a_handler_may_be_a_dict_of_functions(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shop_by_type.py").write_text("by_type = {'Shop.PlaceOrder': print}")
+    assert load_function("shop_by_type:by_type") == {"Shop.PlaceOrder": print}
 
 
 def test_without_the_other_database_or_with_the_same_one_nothing_starts(job):

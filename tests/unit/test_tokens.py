@@ -75,7 +75,7 @@ def test_what_is_no_token_is_refused(provider, given, said):
     )
 
 
-def test_a_provider_that_is_not_there_is_said(provider):
+def test_a_provider_that_is_not_there_or_broken_is_said(provider, tmp_path, monkeypatch):
     provider.number = 1
     remedy = "put its module where driver and workers find it, such as with spark-submit --py-files."
     assert refusal(accessTokenProvider="nowhere.at_all:get") == (
@@ -83,6 +83,12 @@ def test_a_provider_that_is_not_there_is_said(provider):
     )
     assert refusal(accessTokenProvider="vault:get") == (
         f"The accessTokenProvider vault:get cannot be loaded (module 'vault' has no attribute 'get'); {remedy}"
+    )
+    (tmp_path / "broken_vault.py").write_text('raise SystemExit("hunter2")\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    assert refusal(accessTokenProvider="broken_vault:get") == (
+        "The accessTokenProvider broken_vault:get cannot be loaded (SystemExit, in "
+        f"{tmp_path}/broken_vault.py, line 1); mend its module."
     )
     assert refusal(accessTokenProvider="vault:number") == (
         "The accessTokenProvider vault:number is no function; name one."

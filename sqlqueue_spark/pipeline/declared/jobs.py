@@ -16,12 +16,7 @@ from sqlqueue_spark.options import NO_TRANSACTION, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_handling, handled
 from sqlqueue_spark.pipeline.declared.pipeline_options import agreed, places_of
 from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
-from sqlqueue_spark.pipeline.declared.transform import (
-    ForwardOptions,
-    check_transform,
-    load_function,
-    transformed,
-)
+from sqlqueue_spark.pipeline.declared.transform import ForwardOptions, check_transform, transformed
 from sqlqueue_spark.pipeline.delta.archive import ArchiveOptions, archive_until_stopped
 from sqlqueue_spark.pipeline.delta.checkpoint import CHECKPOINT, with_checkpoint
 from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, check_mode, drain_until_stopped
@@ -208,8 +203,6 @@ def store_and_forward(sections: Sections) -> Run:
     """
     options = StoreAndForwardOptions.parse(sections["store-and-forward"])
     work = StoreAndForward.of(sections["source"], sections["sink"], options)
-    if options.handler is not None:
-        load_function(options.handler)
     return Run(
         title=f"store-and-forward {work.own.title}", make_ready=work.make_ready, start=work.run_until_stopped
     )

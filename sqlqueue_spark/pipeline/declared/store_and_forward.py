@@ -20,6 +20,7 @@ from sqlqueue_spark.options.fields import address, option, said
 from sqlqueue_spark.options.named_module import function_name
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
 from sqlqueue_spark.pipeline.declared.pipeline_options import check_ends, sides
+from sqlqueue_spark.pipeline.declared.transform import load_function
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.readiness import check_logins, make_ready, tell
 from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
@@ -152,6 +153,8 @@ def _check_given(sink: Mapping[str, str], options: StoreAndForwardOptions) -> No
             "There are a handler and a localQueue, and a message that does not go to another database goes "
             "to one of them; leave one out."
         )
+    if options.handler is not None:
+        load_function(options.handler)
 
 
 def _check(source: SourceOptions, queue: str, home: SinkOptions, other: SinkOptions) -> None:

@@ -1,16 +1,18 @@
 """Transforms messages between two queues: by SQL over a view, by a Python function, or not at all."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, why
+from sqlqueue_spark.handling.each_message import check_functions
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.options.fields import option
-from sqlqueue_spark.options.named_module import find, function_name, imported
+from sqlqueue_spark.options.named_module import broken_at, find, function_name, imported
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
@@ -97,17 +99,14 @@ def check_transform(sink: SinkOptions, options: ForwardOptions) -> None:
         FrameColumns.of(RECEIVED, sink)
 
 
-def load_function(name: str) -> Callable[..., object]:
-    """The function of this name, ``module:function``.
-
-    :raises ConfigurationError: the module cannot be imported, or has no such function.
-    """
+def load_function(name: str) -> Any:
+    """``module:function``, a function of one argument or a dict of such ones; errors as of its module."""
     with _importing(name) as module_name:
         module = imported(module_name)
     attribute = name.partition(":")[2]
-    function: Callable[..., object] | None = getattr(module, attribute, None)
-    if not callable(function):
+    if not hasattr(module, attribute):
         raise ConfigurationError(f"The module {module_name} has no function {attribute}; correct the name.")
+    check_functions(f"The function {name}", function := getattr(module, attribute))
     return function
 
 
@@ -116,11 +115,13 @@ def _importing(name: str) -> Iterator[str]:
     """Gives the name of a function's module, and says so where the module cannot be imported."""
     try:
         yield name.partition(":")[0]
-    except Exception as error:  # likewise
+    except (Exception, SystemExit) as error:  # likewise
+        said = error.msg if isinstance(error, SyntaxError) else _reason(error)
+        at = broken_at(error)
+        missing = "put it on PYTHONPATH or give it to spark-submit with --py-files, and correct the name"
         raise ConfigurationError(
-            f"The module of the function {name} cannot be imported ({type(error).__name__}: "
-            f"{_reason(error)}); put it on PYTHONPATH or give it to spark-submit with --py-files, and "
-            "correct the name."
+            f"The module of the function {name} cannot be imported ({type(error).__name__}: {said}"
+            f"{at}); {'mend it' if at else missing}."
         ) from error
 
 

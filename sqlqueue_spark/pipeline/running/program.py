@@ -235,7 +235,7 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
     for name in _LOGS_OF_ERRORS:
         PySparkLogger.getLogger(name).setLevel(logging.NOTSET if debug else logging.CRITICAL)
     if not debug:
-        logging.getLogger().addFilter(_tells_more)
+        logging.getLogger().addFilter(lambda record: record.msg != _LOG_OF_CTRL_C)
     try:
         yield
     except KeyboardInterrupt:  # a program of spark-submit has no group of commands that does this
@@ -247,7 +247,3 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
         failed = click.ClickException(why(error))
         failed.exit_code = code  # type: ignore[misc] # click has one for each class
         raise failed from error
-
-
-def _tells_more(record: logging.LogRecord) -> bool:
-    return record.msg != _LOG_OF_CTRL_C

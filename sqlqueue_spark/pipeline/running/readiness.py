@@ -171,10 +171,7 @@ def create_missing(
 
 
 def check_logins(sink: Places) -> None:
-    """Look whether each database that the options name takes the login. One that is down may come back.
-
-    :raises ConfigurationError: one refuses the login, or does not exist.
-    """
+    """:raises ConfigurationError: a database refuses the login. One that is down may come back."""
     for target in sink.everywhere():
         with contextlib.suppress(TryAgain), connect(replace(target, hasty=True)):
             pass

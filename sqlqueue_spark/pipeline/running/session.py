@@ -148,8 +148,7 @@ def start_java(settings: Mapping[str, str]) -> None:
         conf = SparkConf().setAll([*settings.items()])
         gateway = launch_gateway(conf, {"stderr": writer})  # type: ignore[no-untyped-call] # pyspark's
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 -- the builder takes no gateway
-    except KeyboardInterrupt as error:
-        # Spark's launcher has removed the file for which Java is about to look, and Java would never end.
+    except KeyboardInterrupt as error:  # Java would never end: it cannot tell where it listens any more
         for frame, _ in traceback.walk_tb(error.__traceback__):
             if isinstance(java := frame.f_locals.get("proc"), subprocess.Popen):
                 java.kill()

@@ -11,7 +11,7 @@ from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.send.deliver.destination_tables import HAS_IDS, Destinations
 from sqlqueue_spark.send.deliver.sends_once import SendsOnce
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
-from sqlqueue_spark.tables.database_facts import ITS_URL, place
+from sqlqueue_spark.tables.database_facts import to_create
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_keys import VERSION_0_1, VERSION_0_2
 
@@ -50,10 +50,8 @@ def check_outbox(options: SinkOptions, connection: Connection) -> None:
     with connection.transaction():
         outbox = OutboxTable.of_sink(connection, options)
         if (once := outbox.keeps_ids_once()) is None:
-            raise QueueError(
-                f"There is no outbox table {outbox.name} in {place(connection)}; create it with: sqlqueue "
-                f"outbox create {for_shell(options.sender or '')}, {ITS_URL}, or set outbox to none."
-            )
+            there = to_create(connection, f"outbox create {for_shell(options.sender or '')}")
+            raise QueueError(f"There is no outbox table {outbox.name} {there}, or set outbox to none.")
         if not once:
             raise QueueError(
                 f"The outbox table {outbox.name} has no unique index whose only key is MessageId, so one id "
