@@ -286,6 +286,27 @@ def test_a_statement_that_takes_too_long_is_said(postgresql):
     assert isinstance(caught.value.__cause__, psycopg.errors.QueryCanceled)
 
 
+@pytest.mark.parametrize(
+    "query, said",
+    [
+        ("sslmod=require", "The option url has a parameter 'sslmod'; did you mean sslmode?"),
+        (
+            "connect_timeout=abc",
+            "The driver does not understand the url (bad value for connect_timeout: 'abc'); correct it.",
+        ),
+        (
+            "sslmode=requir",
+            (
+                'The driver does not understand the url (connection is bad: invalid sslmode value: "requir"); '
+                "correct it."
+            ),
+        ),
+    ],
+)
+def test_a_wrong_parameter_of_a_url_is_named(query, said):
+    assert str(failure(options(f"postgresql://me:hunter2@127.0.0.1:1/d?{query}"))) == said
+
+
 @pytest.mark.parametrize("url", ["postgresql://me:hun/ter2@h:5432/d", "postgresql://me:hunter@2@h/d"])
 def test_no_part_of_an_unencoded_password_is_shown(url, caplog):
     """A url whose password is not percent-encoded is refused."""

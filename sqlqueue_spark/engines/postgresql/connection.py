@@ -4,6 +4,7 @@ Measured for 100,000 rows of 0.7 KB: ADBC 0.14 s, psycopg rows turned into Arrow
 """
 
 import contextlib
+import re
 import secrets
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, NoReturn
@@ -12,7 +13,7 @@ import psycopg
 from adbc_driver_manager import Error as AdbcError
 from psycopg._encodings import pg2pyenc  # psycopg tells the codec of a session only, not of the database
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Conninfo, TransactionStatus
 
 from sqlqueue_spark.engines.connection import (
     RECORD_BATCH_BYTES,
@@ -38,6 +39,7 @@ from sqlqueue_spark.engines.postgresql.unchecked_texts import (
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.arrow import pa
+from sqlqueue_spark.options.did_you_mean import did_you_mean
 from sqlqueue_spark.plain_text import splits_login
 
 _CONNECT_SECONDS = 10
@@ -246,7 +248,11 @@ def _conninfo(target: Target, token: str | None) -> str:
             )
         wins = {name: value for name, value in given.items() if value is not None}
         return make_conninfo(**{**defaults, **parts, **wins})
-    except psycopg.Error:
+    except psycopg.Error as error:
+        typed = re.search(r'query parameter: "(\w+)"', str(error))  # which may be a part of a password
+        known = [each.keyword.decode() for each in Conninfo.get_defaults()]
+        if typed and (meant := did_you_mean(typed[1], known, "")):
+            raise ConfigurationError(f"The option url has a parameter {typed[1]!r}; {meant}") from None
         raise ConfigurationError(
             "The option url cannot be read as postgresql://user@host:port/database; correct it "
             "(special characters in a password are percent-encoded, or it goes into the option password)."
@@ -285,7 +291,7 @@ def _connecting(target: Target, conninfo: str, token: str | None = None) -> Iter
 def _kind(error: Exception) -> Kind:
     state = getattr(error, "sqlstate", None) or None
     if state is None and isinstance(error, (psycopg.DataError, psycopg.ProgrammingError)):
-        return Kind.OTHER
+        return Kind.WRONG_URL if "connect_timeout" in str(error) else Kind.OTHER
     return POSTGRESQL.kind(DriverError(state, None, str(error)))
 
 

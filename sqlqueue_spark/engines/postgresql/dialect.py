@@ -82,6 +82,8 @@ _WORDS = (
     ("no more connections allowed", Kind.TOO_MANY),  # PgBouncer's
     ("permission denied for database", Kind.NO_CONNECT),
     ("is not currently accepting connections", Kind.NO_DATABASE),
+    ("invalid sslmode value", Kind.WRONG_URL),
+    ("invalid integer value", Kind.WRONG_URL),
     ("does not support SSL", Kind.NO_ENCRYPTION),
     ("certificate verify failed", Kind.NOT_TRUSTED),
     ("server certificate for", Kind.NOT_TRUSTED),
