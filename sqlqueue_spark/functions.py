@@ -126,9 +126,9 @@ def deterministic_id(*columns: Column | str) -> Column:
 
     :raises ConfigurationError: there is no column.
     """
-    if not columns:
+    if not columns or not all(isinstance(each, (Column, str)) for each in columns):
         raise ConfigurationError(
-            "An id needs at least one key column, such as functions.deterministic_id('order', 'line')."
+            "An id needs key columns or their names, such as functions.deterministic_id('order', 'line')."
         )
     texts = [(F.col(each) if isinstance(each, str) else each).cast("string") for each in columns]
     name = F.to_json(F.array(*texts)).cast("binary")

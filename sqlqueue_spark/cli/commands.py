@@ -186,7 +186,6 @@ def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bo
 def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, yes: bool) -> None:
     """Delete the messages that are in a queue now. Blocks no session; messages being received stay."""
     what = "expired messages" if expired else "messages"
-    nothing = "nothing"
     for queue in queues:
         if not yes:
             with counting(queue):
@@ -196,12 +195,11 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
                 f"{count:,} {what} of the queue {there.queue}{parameters.place(options)} will be deleted; "
                 "to go on, type the queue's name",
                 queue,
-                f"{nothing} was deleted",
+                f"nothing {'' if queue == queues[0] else 'more '}was deleted",
             )
         with interruptible(None, "message", "deleted") as progress:
             deleted = queue_tables.purge(options, queue, expired=expired, progress=progress)
         output.say(f"deleted {deleted:,} {what} from {queue}")
-        nothing = "nothing more"
 
 
 @main.command()

@@ -60,8 +60,8 @@ def recoverability(
             "recoverability needs to know the queue in which the messages were received; "
             "give it the queue's address as queue."
         )
-    if delayedRetries < 0:
-        raise ConfigurationError(f"delayedRetries is {delayedRetries}; give 0 or more.")
+    if not isinstance(delayedRetries, int) or delayedRetries < 0:
+        raise ConfigurationError(f"delayedRetries is {delayedRetries!r}; give a number, 0 or more.")
     increase = duration_of("delayedRetriesIncrease", delayedRetriesIncrease)
     if increase * delayedRetries >= LONGEST_DELAY:
         raise ConfigurationError(

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
@@ -69,8 +68,8 @@ def each_message(
     :raises ConfigurationError: an argument is wrong; or, when it is applied, the frame lacks a column.
     """
     check_functions("The function of each_message", function)
-    if immediateRetries < 0:
-        raise ConfigurationError(f"immediateRetries is {immediateRetries}; give 0 or more.")
+    if not isinstance(immediateRetries, int) or immediateRetries < 0:
+        raise ConfigurationError(f"immediateRetries is {immediateRetries!r}; give a number, 0 or more.")
     timeout = duration_of("handlerTimeout", handlerTimeout)
     if not _are_exceptions(unrecoverable):
         raise ConfigurationError(
@@ -114,12 +113,12 @@ def _unfit(function: object) -> str | None:
     kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     if any(is_kind(each) for is_kind in kinds for each in (function, type(function).__call__)):
         return "is async, and no loop runs it; give a function without async"
-    with suppress(ValueError, TypeError):
-        signature = inspect.signature(function)
-        try:
-            signature.bind(None)
-        except TypeError as error:
-            return f"cannot be called with one argument ({error}); give a function that can"
+    try:
+        inspect.signature(function).bind(None)
+    except ValueError:  # it does not tell its parameters
+        return None
+    except TypeError as error:
+        return f"cannot be called with one argument ({error}); give a function that can"
     return None
 
 

@@ -157,6 +157,9 @@ class Options:
 
         :raises ConfigurationError: an option is unknown, missing or malformed.
         """
+        if not isinstance(given, Mapping):
+            raise ConfigurationError(f"The options are {type(given).__name__}; give a dict of them.")
+        given = {name: written(value) for name, value in given.items() if value is not None}  # as Spark does
         fields = [f for f in dataclasses.fields(cls) if f.metadata]  # type: ignore[arg-type] # a dataclass
         values: dict[str, Any] = {f.name: {} for f in fields if "pattern" in f.metadata}
         for given_name, value in given.items():

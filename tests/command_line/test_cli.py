@@ -93,7 +93,8 @@ def test_a_purge_asks_for_the_queues_name(postgresql):
     assert queue.count() == 3
     done = run(postgresql, "purge", "orders", input="orders\n")
     assert (done.exit_code, done.stdout, queue.count()) == (0, "deleted 3 messages from orders\n", 0)
-    second = run(postgresql, "purge", "orders", "orders", input="orders\n")
+    postgresql.create_queue("billing")
+    second = run(postgresql, "purge", "orders", "billing", input="orders\n")
     assert second.stderr.splitlines()[-1] == (
         "Error: No answer came, so nothing more was deleted; where the command cannot ask, add --yes."
     )

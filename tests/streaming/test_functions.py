@@ -227,9 +227,10 @@ def test_a_key_is_what_spark_casts_it_to(spark):
     assert found == str(uuid.uuid5(functions.NAMESPACE, name))
 
 
-def test_an_id_of_nothing_is_refused():
-    with pytest.raises(ConfigurationError, match=r"^An id needs at least one key column, such as "):
-        functions.deterministic_id()
+@pytest.mark.parametrize("columns", [(), (5,), ("order", None)])
+def test_an_id_of_nothing_is_refused(columns):
+    with pytest.raises(ConfigurationError, match=r"^An id needs key columns or their names, such as "):
+        functions.deterministic_id(*columns)
 
 
 @pytest.mark.parametrize(

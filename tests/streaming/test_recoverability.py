@@ -75,6 +75,7 @@ def test_no_retries_are_none(messages):
     "given, said",
     [
         ({"delayedRetries": -1}, "delayedRetries is -1"),
+        ({"delayedRetries": "1s"}, "delayedRetries is '1s'"),
         (
             {"delayedRetriesIncrease": timedelta(days=13_000)},
             "the last of 3 retries waits for more than 100 years",

@@ -502,6 +502,7 @@ def test_a_function_that_may_take_a_message_is_taken(function):
     "named",
     [
         {"immediateRetries": -1},
+        {"immediateRetries": "5"},
         {"handlerTimeout": "soon"},
         {"handlerTimeout": timedelta(0)},
         {"unrecoverable": ValueError},

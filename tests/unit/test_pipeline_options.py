@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import ForwardOptions, agreed
+from sqlqueue_spark.pipeline import ForwardOptions, agreed, read_queue, write_delta
 from sqlqueue_spark.pipeline.declared import jobs
 from sqlqueue_spark.pipeline.declared.pipeline_options import places_of
 from sqlqueue_spark.pipeline.running import program
@@ -165,3 +165,24 @@ def test_a_password_for_the_sink_is_refused_on_the_command_line(refused, argumen
     complaint = refused(*arguments)
     assert f"Error: The password in {name} would stand in" in complaint
     assert f"give it in the environment ({variable}) or in the file of --config." in complaint
+
+
+@pytest.mark.parametrize("given, said", [(None, "NoneType"), ("queue=orders", "str")])
+def test_options_that_are_no_dict_are_refused(given, said):
+    with pytest.raises(ConfigurationError) as caught:
+        read_queue(None, given)
+    assert str(caught.value) == f"The options are {said}; give a dict of them."
+
+
+def test_a_number_is_read_as_spark_reads_it():
+    given = {"url": "postgresql://x", "queue": 5, "claimAhead": False, "stream": None}
+    found = SourceOptions.parse(given)
+    assert (found.queue, found.claim_ahead, found.stream) == ("5", False, None)
+
+
+def test_a_dict_in_place_of_delta_options_is_refused():
+    with pytest.raises(ConfigurationError) as caught:
+        write_delta(None, {"path": "x"})
+    assert str(caught.value) == (
+        "write_delta needs DeltaOptions; make them: DeltaOptions.parse({'path': …})."
+    )

@@ -37,8 +37,7 @@ def events(value: str) -> tuple[str, ...]:
 @dataclass(frozen=True, kw_only=True)
 class HandleOptions(SendingOptions):
     handler: str = option(
-        "`module:function`, called for each message; returns what is to be sent. Or a dict by message type.",
-        parse=function_name,
+        "`module:function`, called for each message; or a dict of such, by type.", parse=function_name
     )
     subscribe: tuple[str, ...] = option(
         "Types of events, a `;` between them; when the job starts, its queue subscribes to them under the "

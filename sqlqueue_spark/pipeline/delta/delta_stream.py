@@ -56,6 +56,10 @@ def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append)
     :raises ConfigurationError: the checkpoint has gone back, or the session has no Delta Lake. The first
         error also ends the query of a copy that runs beside its original.
     """
+    if not isinstance(delta, DeltaOptions):
+        raise ConfigurationError(
+            "write_delta needs DeltaOptions; make them: DeltaOptions.parse({'path': …})."
+        )
     spark = messages.sparkSession
     writer = messages.writeStream.outputMode("append").option("checkpointLocation", delta.checkpoint)
     check_delta(spark)

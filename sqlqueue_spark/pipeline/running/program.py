@@ -31,8 +31,6 @@ Sections = Mapping[str, Mapping[str, str]]
 
 #: To these PySpark logs a query that it refuses, with a stack trace, before it raises the error that we show.
 _LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-#: Py4J logs this with a stack trace where a Ctrl-C comes while Java works, and raises it too.
-_LOG_OF_CTRL_C = "KeyboardInterrupt while sending command."
 
 
 class Flag(click.Option):
@@ -234,8 +232,8 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
     """
     for name in _LOGS_OF_ERRORS:
         PySparkLogger.getLogger(name).setLevel(logging.NOTSET if debug else logging.CRITICAL)
-    if not debug:
-        logging.getLogger().addFilter(lambda record: record.msg != _LOG_OF_CTRL_C)
+    # Py4J logs it with a stack trace where a Ctrl-C comes while Java works, and raises it too.
+    logging.getLogger().addFilter(lambda record: record.msg != "KeyboardInterrupt while sending command.")
     try:
         yield
     except KeyboardInterrupt:  # a program of spark-submit has no group of commands that does this

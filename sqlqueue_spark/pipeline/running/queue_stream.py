@@ -29,11 +29,12 @@ def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     has at most as many slices as there are cores, unless the options say ``maxConcurrency``: a slice has a
     fixed cost.
     """
+    parsed = SourceOptions.parse(options)
     context = getattr(spark, "sparkContext", None)  # None through Spark Connect
     if context is not None and context.master.startswith("local") and said(options, "maxConcurrency") is None:
         cores = min(context.defaultParallelism, SourceOptions.max_concurrency)
         options = {**options, "maxConcurrency": str(cores)}
-    allow(spark, [these(SourceOptions.parse(options))], also=True)
+    allow(spark, [these(parsed)], also=True)
     return spark.readStream.format("sqlqueue").options(**options).load()
 
 
