@@ -11,7 +11,7 @@ What several statements of an engine say alike stands below ``-- shared: message
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources.abc import Traversable
 from types import MappingProxyType
@@ -24,12 +24,12 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 Parameters = Mapping[str, object]
 NOTHING: Parameters = MappingProxyType({})
 #: How a driver writes a parameter, by its ``paramstyle`` (https://peps.python.org/pep-0249/#paramstyle).
-_PLACEHOLDERS: Mapping[str, Callable[[str, int], str]] = {
-    "qmark": lambda _name, _number: "?",
-    "format": lambda _name, _number: "%s",
-    "numeric": lambda _name, number: f":{number}",
-    "pyformat": lambda name, _number: f"%({name})s",
-    "named": lambda name, _number: f":{name}",
+_PLACEHOLDERS = {
+    "qmark": "?",
+    "format": "%s",
+    "numeric": ":{number}",
+    "pyformat": "%({name})s",
+    "named": ":{name}",
 }
 
 
@@ -74,8 +74,8 @@ class Statement:
 
         :param paramstyle: the driver's, as in PEP 249.
         """
-        names, write = self.parameters, _PLACEHOLDERS[paramstyle]
-        written = (write(name, number) for number, name in enumerate(names, 1))
+        names, form = self.parameters, _PLACEHOLDERS[paramstyle]
+        written = (form.format(name=name, number=number) for number, name in enumerate(names, 1))
         text = self._woven(written, doubled="%" if paramstyle in ("format", "pyformat") else "")
         if paramstyle in ("pyformat", "named"):
             return text, {name: values[name] for name in names}

@@ -13,11 +13,11 @@ from typing import Any
 import arrow_odbc
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connection import Reader, Target, under
+from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES, Reader, Target, under
 from sqlqueue_spark.engines.driver_errors import Doing, DriverError
 from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 from sqlqueue_spark.engines.sqlserver.login_and_tls import CONNECT_SECONDS, Login, explain, session
-from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
+from sqlqueue_spark.engines.sqlserver.windows import WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.plain_text import logger
 
@@ -108,7 +108,7 @@ class ColumnReader(Reader):
             for block in blocks:
                 held.append(under(schema, block))
                 size += held[-1].nbytes
-                if size >= WINDOW_BYTES:
+                if size >= RECORD_BATCH_BYTES:
                     more = True  # the statement ends with the object
                     break
             else:

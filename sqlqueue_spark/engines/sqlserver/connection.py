@@ -10,12 +10,12 @@ from functools import partial
 import pyarrow as pa
 import pyodbc
 
-from sqlqueue_spark.engines.connection import Connection, Reader, Target
+from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES, Connection, Reader, Target
 from sqlqueue_spark.engines.dialect import Load
 from sqlqueue_spark.engines.driver_errors import Doing, DriverError
 from sqlqueue_spark.engines.drivers import check_opens
 from sqlqueue_spark.engines.sqlserver.login_and_tls import CONNECT_SECONDS, Login, explain, session
-from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
+from sqlqueue_spark.engines.sqlserver.windows import WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConnectionLost
 
@@ -101,10 +101,7 @@ class SqlServerConnection(Connection):
     def translated(self, doing: str) -> contextlib.AbstractContextManager[None]:
         return _translated(self.target, doing)
 
-    def declare(self, cursor: pyodbc.Cursor, values: Sequence[object]) -> None:
-        cursor.setinputsizes([self._type(each) for each in values])
-
-    def _type(self, value: object) -> Type | None:
+    def type_of(self, value: object) -> Type | None:
         """The type to declare a parameter as: one for all numbers, two for texts; None lets pyodbc choose.
 
         pyodbc would declare int or bigint depending on the number, and nvarchar with the text's own length.
@@ -140,7 +137,7 @@ class Repeated:
         with self._connection.translated(self._doing):
             if self._cursor is None:
                 self._cursor = self._connection.cursor()
-            self._connection.declare(self._cursor, tuple(values))
+            self._cursor.setinputsizes([self._connection.type_of(each) for each in values])
             try:
                 self._cursor.execute(self._text, *values)
                 yield self._cursor
@@ -207,7 +204,7 @@ class RowReader(Reader):
             for row in cursor:
                 rows.append(row)
                 held += len(row[headers] or "") + len(row[body] or b"")
-                if held >= WINDOW_BYTES:
+                if held >= RECORD_BATCH_BYTES:
                     read.close()  # which ends the statement
                     return Window([_batch(names, rows, schema)], True)
             _finish(cursor)
@@ -233,7 +230,6 @@ def open_reader(target: Target) -> Reader:
 
 
 def _names(cursor: pyodbc.Cursor) -> list[str]:
-    """The names of an answer's columns."""
     return [column[0] for column in cursor.description]
 
 

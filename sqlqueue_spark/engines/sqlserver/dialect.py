@@ -131,7 +131,7 @@ class SqlServer(Dialect):
         return "[" + name.replace("]", "]]") + "]"
 
     def bind(self, runs: RowSet) -> Parameters:
-        return {"row_versions": json.dumps(list(runs.rows()), separators=(",", ":"))}
+        return {"row_versions": _json(list(runs.rows()))}
 
     def bind_messages(self, messages: "pa.RecordBatch") -> Load:
         rows = list(_rows(messages))

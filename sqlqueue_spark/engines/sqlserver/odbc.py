@@ -10,11 +10,11 @@ import functools
 import importlib.util
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sqlqueue_spark.engines.sqlserver.dialect import URL_SCHEME
 from sqlqueue_spark.errors import ConfigurationError
@@ -122,7 +122,7 @@ _DISTRIBUTIONS = {
 }
 
 
-def find_driver(installed: Iterable[str]) -> Driver:
+def find_driver(installed: Sequence[str]) -> Driver:
     """The driver for a connection string that names none.
 
     Microsoft's driver 18 or 17 if one is installed, else the one in Microsoft's wheel, else FreeTDS.
@@ -130,15 +130,14 @@ def find_driver(installed: Iterable[str]) -> Driver:
     :param installed: the names that the driver manager knows, as ``pyodbc.drivers()`` tells.
     :raises ConfigurationError: there is no driver; the message says how to get one.
     """
-    names = list(installed)
-    found = {int(match[1]): name for name in names if (match := _MICROSOFTS.fullmatch(name))}
+    found = {int(match[1]): name for name in installed if (match := _MICROSOFTS.fullmatch(name))}
     if found:
-        version = max(found)
-        return Driver(name=found[version], version=version, origin="installed")
+        version, name = max(found.items())
+        return Driver(name=name, version=version, origin="installed")
     for wheel in _WHEELS:
         if (file := _inside(wheel)) is not None:
             return Driver(name=str(file), version=NEWEST, origin=f"wheel {wheel.replace('_', '-')}")
-    free = next((name for name in names if name.lower() == "freetds"), None)
+    free = next((name for name in installed if name.lower() == "freetds"), None)
     if free is None:
         raise ConfigurationError(
             "There is no ODBC driver for SQL Server; install Microsoft's with: "
@@ -147,7 +146,7 @@ def find_driver(installed: Iterable[str]) -> Driver:
     return Driver(name=free, origin="installed")
 
 
-def driver_of(text: OdbcString, installed: Iterable[str]) -> Driver | None:
+def driver_of(text: OdbcString, installed: Sequence[str]) -> Driver | None:
     """The driver that a connection is made with; None where a data source decides.
 
     :raises ConfigurationError: the connection string names no driver, and none is installed.
@@ -185,13 +184,13 @@ def _parts_of_url(url: str) -> Iterable[tuple[str, str]]:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
+        if not host or splits_login(url):
+            raise ValueError
     except ValueError:
-        host, parts, port = None, SplitResult("", "", "", "", ""), None
-    if not host or splits_login(url):
         raise ConfigurationError(
             "The option url cannot be read as mssql://user@host:1433/database?encrypt=yes; correct it "
             "(special characters in a password are percent-encoded, or it goes into the option password)."
-        )
+        ) from None
     yield "Server", f"{host},{port}" if port else host
     if database := unquote(parts.path.strip("/")):
         yield "Database", database

@@ -18,8 +18,6 @@ from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 #: Most rows of a window that is read under locks: its statement says TOP with this number, with which no lock
 #: escalates. A statement that reads row versions takes no locks and says TOP with RECORD_BATCH_ROWS.
 WINDOW_ROWS = SQLSERVER.chunk
-#: A window ends with the row that makes it so large.
-WINDOW_BYTES = RECORD_BATCH_BYTES
 
 
 class Window(NamedTuple):
@@ -36,7 +34,8 @@ def windowed(
 
     Where ``read`` fails, the rows of the windows before come first.
 
-    :param read: reads the first rows between two RowVersions, both included, and ends its statement.
+    :param read: reads the first rows between two RowVersions, both included, and ends its statement with the
+        row that makes them as large as a record batch.
     """
     first, last = between
     held: list[pa.RecordBatch] = []
