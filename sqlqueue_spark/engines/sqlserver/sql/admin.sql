@@ -168,9 +168,9 @@ OPTION (FAST 1)
 
 -- name: purge
 -- Deletes the next rows, whatever they are.
--- The length of Headers and the hints as in take: rows that receivers hold stay, and no session waits.
--- DEADLOCK_PRIORITY LOW lasts until the batch ends. Where two sessions lock an index key and its row in
--- opposite orders, it makes the purge lose, so that no other session loses work to a cleanup.
+-- The length of Headers and the hints as in take. DEADLOCK_PRIORITY LOW lasts until the batch ends. Where two
+-- sessions lock an index key and its row in opposite orders, it makes the purge lose, so that no other
+-- session loses work to a cleanup.
 SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (
     SELECT TOP (:count) RowVersion
@@ -187,7 +187,6 @@ OPTION (MAXDOP 1)
 -- Index_Expires finds the expired rows, oldest first, so each batch begins where the batches before have left
 -- none. It takes no range of RowVersions: as a condition, the range would let the plan go by RowVersion and
 -- lock the whole backlog. GETUTCDATE() as in claim. IS NOT NULL is the condition that a filtered index has.
--- All else is as in purge.
 SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (
     SELECT TOP (:count) RowVersion

@@ -70,12 +70,11 @@ CROSS APPLY (
 -- Locks the next messages that are due, in the order in which they are due.
 -- in: how many, at most 2,400
 -- out: which row: its RowVersion and its Due; the Id is the one that the header of the origin names
--- READPAST steps over rows that another mover holds, and no session waits. FORCESEEK goes by the index on
--- Due, whatever its name is: a scan would lock every row that waits. The statement reads Headers, so on a
--- heap it locks the row itself. FAST 1 and MAXDOP 1 as in claim. Due
--- comes as a text, which the statements below get back as it is: a driver's time would not be the same
--- datetime. What style 126 writes (with a T) is read alike whatever language and DATEFORMAT a login has. The
--- headers as in the twin.
+-- FORCESEEK goes by the index on Due, whatever its name is: a scan would lock every row that waits. The
+-- statement reads Headers, so on a heap it locks the row itself. FAST 1 and MAXDOP 1 as in claim. Due comes
+-- as a text, which the statements below get back as it is: a driver's time would not be the same datetime.
+-- What style 126 writes (with a T) is read alike whatever language and DATEFORMAT a login has. The headers as
+-- in the twin.
 {due_row}
 FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 {with_way}
@@ -119,7 +118,7 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 --     has behind these],…]
 -- The rows are inserted first, in their order: what OUTPUT inserts has none. Only Due has an index, so each
 -- row is sought by its Due; READPAST steps over a row of another mover that has the same one. {columns} are
--- those of the queue. A NULL body becomes an empty one. OPENJSON and ORDER BY as in insert.
+-- those of the queue. OPENJSON and ORDER BY as in insert.
 DECLARE @sent bigint, @left bigint;
 INSERT INTO {queue} ({columns})
 SELECT {columns}

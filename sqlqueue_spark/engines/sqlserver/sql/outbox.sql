@@ -70,10 +70,9 @@ OPTION (FAST 1)
 -- name: outbox_add
 -- Remembers message ids.
 -- An id that is there already is error 2627, and so are two that are the same only to the column's collation:
--- none of them is dropped without a word. The caller gives texts that are two to any collation. ORDER BY:
--- twins insert in the same order, so they do not deadlock. It is the order in which the caller cuts its ids
--- into statements, that of their codes. At most 2,400 ids a statement, as in delete: message ids come in no
--- order, so each may have a page of the primary key to itself.
+-- none of them is dropped without a word. The caller gives texts that are two to any collation, and cuts them
+-- into statements in the order of their codes, as ORDER BY has it. At most 2,400 ids a statement, as in
+-- delete: message ids come in no order, so each may have a page of the primary key to itself.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT i.MessageId, 1, GETUTCDATE(), CAST(:version AS varchar(23)), N'[]'
 FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS i

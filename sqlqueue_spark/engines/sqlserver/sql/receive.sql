@@ -162,12 +162,11 @@ OPTION (FAST 1)
 
 -- name: take
 -- Deletes the rows of a range and returns them.
--- READPAST steps over rows that others hold: they stay, and no session waits. READPAST must meet these locks
--- while the statement looks for rows, because the delete itself would wait. So the statement asks for the
--- length of Headers: that condition is always true, and makes the server look at the row and not only at an
--- index key. FORCESEEK as in claim; the hint may stand in a FROM clause, but not beside DELETE (error 10724).
--- Columns as in read; OUTPUT may name a column of the common table expression only where it is a plain
--- expression (error 4186 forbids subqueries). MAXDOP 1 as in claim.
+-- READPAST must meet the locks of others while the statement looks for rows, because the delete itself would
+-- wait. So the statement asks for the length of Headers: that condition is always true, and makes the server
+-- look at the row and not only at an index key. FORCESEEK as in claim; the hint may stand in a FROM clause,
+-- but not beside DELETE (error 10724). Columns as in read; OUTPUT may name a column of the common table
+-- expression only where it is a plain expression (error 4186 forbids subqueries). MAXDOP 1 as in claim.
 WITH batch AS (
     SELECT TOP (:count)
            Id,

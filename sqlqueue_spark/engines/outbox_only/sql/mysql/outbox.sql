@@ -74,9 +74,8 @@ ORDER BY i.id
 -- name: outbox_add_new
 -- Remembers those of some message ids that are not there; outbox_seen_of returns which.
 -- in: a mark of this call, message ids as JSON     out: nothing
--- The statement waits for an id that another transaction has inserted and not committed. A duplicate changes
--- nothing. INSERT IGNORE will not do: where the column cannot keep an id, it makes that a mere warning too,
--- and so stores a wrong id. ORDER BY as in outbox_add, character sets as in outbox_seen.
+-- A duplicate changes nothing. INSERT IGNORE will not do: where the column cannot keep an id, it makes that a
+-- mere warning too, and so stores a wrong id. ORDER BY as in outbox_add, character sets as in outbox_seen.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT i.id, 1, UTC_TIMESTAMP(), :version, '[]'
 FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$'))
@@ -89,7 +88,6 @@ ON DUPLICATE KEY UPDATE MessageId = MessageId
 
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.
--- SKIP LOCKED steps over rows that others hold, so that no session waits.
 DELETE o
 FROM (
     SELECT MessageId

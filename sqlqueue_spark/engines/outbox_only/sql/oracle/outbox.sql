@@ -75,8 +75,7 @@ ORDER BY j.id
 -- name: outbox_add_new
 -- Remembers those of some message ids that are not there; outbox_seen_of returns which.
 -- in: a mark of this call, message ids as JSON     out: nothing
--- The statement waits for an id that another transaction has inserted and not committed. The hint is no
--- advice but an order: the server passes over a duplicate. ORDER BY as in outbox_add.
+-- The hint is no advice but an order: the server passes over a duplicate. ORDER BY as in outbox_add.
 INSERT /*+ IGNORE_ROW_ON_DUPKEY_INDEX(o (MessageId)) */ INTO {outbox} o
     (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), :version, TO_CLOB('[]')
