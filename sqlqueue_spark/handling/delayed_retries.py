@@ -60,7 +60,7 @@ def recoverability(
             "recoverability needs to know the queue in which the messages were received; "
             "give it the queue's address as queue."
         )
-    if not isinstance(delayedRetries, int) or delayedRetries < 0:
+    if type(delayedRetries) is not int or delayedRetries < 0:
         raise ConfigurationError(f"delayedRetries is {delayedRetries!r}; give a number, 0 or more.")
     increase = duration_of("delayedRetriesIncrease", delayedRetriesIncrease)
     if increase * delayedRetries >= LONGEST_DELAY:

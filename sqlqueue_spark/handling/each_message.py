@@ -68,7 +68,7 @@ def each_message(
     :raises ConfigurationError: an argument is wrong; or, when it is applied, the frame lacks a column.
     """
     check_functions("The function of each_message", function)
-    if not isinstance(immediateRetries, int) or immediateRetries < 0:
+    if type(immediateRetries) is not int or immediateRetries < 0:
         raise ConfigurationError(f"immediateRetries is {immediateRetries!r}; give a number, 0 or more.")
     timeout = duration_of("handlerTimeout", handlerTimeout)
     if not _are_exceptions(unrecoverable):

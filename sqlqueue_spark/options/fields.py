@@ -152,7 +152,7 @@ class Options:
     """What all option sets share: reading them from text, and telling people about them."""
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Self:
+    def parse(cls, given: Mapping[str, Any]) -> Self:
         """Read options as Spark or a person gave them.
 
         :raises ConfigurationError: an option is unknown, missing or malformed.

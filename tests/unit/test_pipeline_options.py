@@ -1,5 +1,8 @@
 """The options of a pipeline from queue to queue: what source and sink share is said once, what contradicts is refused."""
 
+from typing import Any, cast
+from unittest import mock
+
 import pytest
 from click.testing import CliRunner
 
@@ -170,19 +173,19 @@ def test_a_password_for_the_sink_is_refused_on_the_command_line(refused, argumen
 @pytest.mark.parametrize("given, said", [(None, "NoneType"), ("queue=orders", "str")])
 def test_options_that_are_no_dict_are_refused(given, said):
     with pytest.raises(ConfigurationError) as caught:
-        read_queue(None, given)
+        read_queue(mock.Mock(), given)
     assert str(caught.value) == f"The options are {said}; give a dict of them."
 
 
 def test_a_number_is_read_as_spark_reads_it():
-    given = {"url": "postgresql://x", "queue": 5, "claimAhead": False, "stream": None}
+    given: dict[str, Any] = {"url": "postgresql://x", "queue": 5, "claimAhead": False, "stream": None}
     found = SourceOptions.parse(given)
     assert (found.queue, found.claim_ahead, found.stream) == ("5", False, None)
 
 
 def test_a_dict_in_place_of_delta_options_is_refused():
     with pytest.raises(ConfigurationError) as caught:
-        write_delta(None, {"path": "x"})
+        write_delta(mock.Mock(), cast(Any, {"path": "x"}))
     assert str(caught.value) == (
         "write_delta needs DeltaOptions; make them: DeltaOptions.parse({'path': …})."
     )
