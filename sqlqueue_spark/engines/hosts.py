@@ -10,10 +10,6 @@ from sqlqueue_spark.plain_text import splits_login
 
 Host = tuple[str, int]
 
-_POSTGRESQL_PORT = "5432"
-_SQLSERVER_PORT = "1433"
-_LOCAL = (".", "(local)")
-
 
 def hosts(url: str) -> list[Host]:
     """The hosts and ports, in their order; none where the url does not name them.
@@ -56,7 +52,7 @@ def _of_postgresql(url: str) -> list[Host]:
     for number, host in enumerate(hosts_):
         port = ports[number] if len(ports) == len(hosts_) else ports[0]
         if host and not host.startswith(("/", "@")):
-            found.append((host, int(port or _POSTGRESQL_PORT)))
+            found.append((host, int(port or 5432)))
     return found
 
 
@@ -73,6 +69,6 @@ def _of_sqlserver(url: str) -> list[Host]:
     )
     if match is None or (match[1] or "tcp").lower() != "tcp" or match[2].lower() in ("", "(localdb)"):
         return []
-    port = match[4] or text.get("Port") or ("" if match[3] else _SQLSERVER_PORT)
-    host = "localhost" if match[2].lower() in _LOCAL else match[2].strip()
+    port = match[4] or text.get("Port") or ("" if match[3] else "1433")
+    host = "localhost" if match[2].lower() in (".", "(local)") else match[2].strip()
     return [(host, int(port))] if port else []

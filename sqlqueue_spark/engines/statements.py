@@ -64,10 +64,9 @@ class Statement:
 
     def render(self, **identifiers: str) -> Self:
         """The statement with its identifiers filled in; each must be quoted already."""
-        texts = tuple(
-            part if number % 2 else part.format(**identifiers) for number, part in enumerate(self.parts)
-        )
-        return replace(self, parts=texts)
+        parts = list(self.parts)
+        parts[::2] = [text.format(**identifiers) for text in parts[::2]]
+        return replace(self, parts=tuple(parts))
 
     def bound(self, paramstyle: str, values: Parameters) -> tuple[str, Parameters | tuple[Any, ...]]:
         """Text and parameters as a driver takes them.

@@ -46,7 +46,6 @@ def local_access(target: Target) -> Iterator[tuple[str, str]]:
 
 
 def confined(target: Target, allowed: Collection[str]) -> str:
-    """The url with all of this machine switched off that is not allowed; it holds on other machines, too."""
     text = OdbcString.of(target.url)
     said = {_plain(keyword) for keyword, value in text.parts if not _is_harmless(keyword, value)}
     if target.by_token or said & _LOGINS or "KRB5CCNAME" in allowed:  # beside a token no login may stand
@@ -57,9 +56,7 @@ def confined(target: Target, allowed: Collection[str]) -> str:
 def _is_harmless(keyword: str, value: str) -> bool:
     name = _plain(keyword)
     values = _HARMLESS_VALUES.get(name)
-    return name in _HARMLESS or (
-        values is not None and re.fullmatch(values, value, re.IGNORECASE) is not None
-    )
+    return name in _HARMLESS or bool(values and re.fullmatch(values, value, re.IGNORECASE))
 
 
 def _plain(keyword: str) -> str:

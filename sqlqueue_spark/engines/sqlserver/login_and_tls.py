@@ -55,13 +55,10 @@ class Login:
             )
         if driver is not None:
             _warn(driver, text)
-            text = text.completed(
-                {"Driver": driver.name, **({} if driver.origin == "named" else tls_by_default(driver))}
-            )
-        text = text.replaced({"UID": target.user, "PWD": target.password}).completed(
-            {"APP": "sqlqueue_spark"}
-        )
-        return cls(text=text, driver=driver, token=token)
+            tls = {} if driver.origin == "named" else tls_by_default(driver)
+            text = text.completed({"Driver": driver.name, **tls})
+        text = text.replaced({"UID": target.user, "PWD": target.password})
+        return cls(text=text.completed({"APP": "sqlqueue_spark"}), driver=driver, token=token)
 
     @property
     def by_columns(self) -> bool:
