@@ -67,7 +67,6 @@ def local_access(target: Target) -> Iterator[tuple[str, str]]:
 
 
 def confined(target: Target, allowed: Collection[str]) -> str:
-    """The url with all of this machine switched off that is not allowed; it holds on other machines, too."""
     url, given = target.url, _parameters(target.url)
     said = {name for name, value in given.items() if not _is_harmless(name, value)}
     if "service" in said or "PGSERVICE" in allowed:  # which may give each of these, and takes no other word

@@ -27,7 +27,6 @@ _OVERFLOW = 8115
 # https://github.com/dotnet/efcore/blob/main/src/EFCore.SqlServer/Storage/Internal/SqlServerTransientExceptionDetector.cs
 _NUMBERS = {
     **dict.fromkeys((64, 121, 233, 10053, 10054, 40143, 40166, 40197, 40540), Kind.CONNECTION_LOST),
-    **dict.fromkeys((156, 195), Kind.NOT_UNDERSTOOD),
     **dict.fromkeys((229, 230, 262), Kind.NO_RIGHT),
     **dict.fromkeys((911, 4060), Kind.NO_DATABASE),
     **dict.fromkeys((983, 10060, 17197), Kind.NOT_REACHED),
@@ -41,8 +40,8 @@ _NUMBERS = {
     51001: Kind.LOCK_TIMEOUT,  # we throw it where the server only returns a code
     207: Kind.WRONG_SHAPE,
     8622: Kind.WRONG_SHAPE,  # FORCESEEK found no index that begins with RowVersion
-    # So a compatibility level below 130 reads what follows OPENJSON, and the word WITH behind it.
-    **dict.fromkeys((102, 319), Kind.NOT_UNDERSTOOD),
+    # 102 and 319: what follows OPENJSON, and the word WITH behind it, at a compatibility level below 130.
+    **dict.fromkeys((102, 156, 195, 319), Kind.NOT_UNDERSTOOD),
     _NO_OBJECT: Kind.NO_TABLE,
     596: Kind.CONNECTION_LOST,  # the session was killed
     4014: Kind.CONNECTION_LOST,  # the server could not read what we sent

@@ -95,7 +95,6 @@ class ConnectionPool:
     """Lends sessions. A claim keeps the one it was made on until it is settled."""
 
     def __init__(self, options: SourceOptions, on_first_open: Callable[[Queue], None] | None) -> None:
-        """:param on_first_open: is given each queue when the stream opens it for the first time."""
         self._options = options
         self._target = Target.of(options)
         self._on_first_open = on_first_open

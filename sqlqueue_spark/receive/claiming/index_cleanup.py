@@ -38,7 +38,6 @@ class IndexCleanup:
         if busy or self.rows < _ROWS or self._clock() < self._not_before:
             return
         self.rows = 0
-        # A daemon, so that a program can end meanwhile.
         self._thread = threading.Thread(
             target=self._clean, args=(queue,), name="sqlqueue-index-cleanup", daemon=True
         )

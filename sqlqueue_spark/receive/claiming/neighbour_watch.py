@@ -43,7 +43,6 @@ class NeighbourWatch:
             if not self._watched or self._closed:
                 return
             if self._thread is None or not self._thread.is_alive():
-                # A daemon, so that a program can end meanwhile.
                 self._thread = threading.Thread(target=self._run, name="sqlqueue-neighbours", daemon=True)
                 self._thread.start()
             self._changed.notify()

@@ -94,7 +94,6 @@ class Scanner:
     def next(self, start: Offset | None, max_rows: int | None) -> NextBatch | None:
         """Claim the next rows; None if there are none, it is not time to look, or ``stopFile`` is there.
 
-        :param start: the offset that the claim follows.
         :param max_rows: most rows to claim; None is everything that is there now.
         """
         self._batch_ended()
@@ -205,7 +204,6 @@ class Scanner:
         among = [member for member in self._due() if lasts.get(member.name, LOWEST) < member.end]
 
         def ahead(member: QueueScanner, turn: Turn) -> QueueRows | None:
-            # Two claims of one stream never want the same row, even when the first one's connection is lost.
             return member.ahead(turn, lasts.get(member.name, member.head.ended_at))
 
         def claim(enough: Enough) -> NextBatch | None:

@@ -105,7 +105,6 @@ class OpenClaim(NextBatch):
                         "had processed but not deleted", name, rows)  # fmt: skip
 
     def release(self) -> None:
-        """Give the rows back to everybody. Never raises."""
         self.lost = self.session is not None
         super().release()
 

@@ -218,6 +218,5 @@ WHERE body IS NULL OR headers OPERATOR(pg_catalog.=) 'null';
 SELECT pg_catalog.pg_terminate_backend(:session);
 
 -- name: remedy_write_ahead_log
--- A remedy for people: makes a table's rows outlive a crash of the server.
--- The server writes every row anew, and all sessions wait meanwhile. It is quick with a short queue.
+-- A remedy for people: makes a table's rows outlive a crash of the server. Costs as in remedy_numbers.
 ALTER TABLE {queue} SET LOGGED;

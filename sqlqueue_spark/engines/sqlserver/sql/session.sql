@@ -20,8 +20,7 @@ SET XACT_ABORT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- name: lock_timeout
--- Sets how long a statement waits for a lock, until it is set again.
--- The caller writes the number into the text: the server undoes what a batch with parameters SETs at its end.
+-- Sets how long a statement waits for a lock, until it is set again. The number as in session.
 SET LOCK_TIMEOUT :lock_timeout
 
 -- name: statement_timeout
