@@ -1,5 +1,6 @@
 """What of a chunk is written: the short way, where nothing is known, decides as the long one does."""
 
+from types import SimpleNamespace
 from unittest import mock
 
 import pyarrow as pa
@@ -56,7 +57,8 @@ def work_of(ids, *, handled, failing=()):
 def test_the_short_way_decides_as_the_long_one(ids, handled, data):
     """That something else is known changes nothing, but takes the long way."""
     failing = data.draw(st.sets(st.sampled_from(range(len(ids)))))
-    with mock.patch.object(OutcomesOnce, "_final", lambda _, queue: queue, create=True):
+    orders = SimpleNamespace(address="orders", digits="1")
+    with mock.patch.object(OutcomesOnce, "_received", lambda *_: orders):
         short, long = (work_of(ids, handled=handled, failing=failing).decide(known) for known in ((), {"x"}))
     assert [list(short.rows), list(short.messages), set(short.keys), short.repeated] == [
         list(long.rows),
