@@ -58,7 +58,7 @@ def test_the_short_way_decides_as_the_long_one(ids, handled, data):
     """That something else is known changes nothing, but takes the long way."""
     failing = data.draw(st.sets(st.sampled_from(range(len(ids)))))
     orders = SimpleNamespace(address="orders", digits="1")
-    with mock.patch.object(OutcomesOnce, "_received", lambda *_: orders):
+    with mock.patch.object(OutcomesOnce, "_received", return_value=orders):
         short, long = (work_of(ids, handled=handled, failing=failing).decide(known) for known in ((), {"x"}))
     assert [list(short.rows), list(short.messages), set(short.keys), short.repeated] == [
         list(long.rows),
