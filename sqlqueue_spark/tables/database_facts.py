@@ -45,8 +45,8 @@ def database(connection: Connection) -> str:
 def to_create(connection: Connection, command: str) -> str:
     """In which database something is missing, without a secret of its url, and how to create it there."""
     there = "".join(f" at {host}:{port}" for host, port in hosts(connection.target.url)[:1])
-    return (f"in the database {database(connection)!r}{there}; create it with: sqlqueue {command}, with that "
-            "database's url (SQLQUEUE_URL or --url)")  # fmt: skip
+    return (f"in the database {database(connection)!r}{there}; with that database's url (SQLQUEUE_URL or "
+            f"--url) create it with: sqlqueue {command}")  # fmt: skip
 
 
 def same_database(connection: Connection, one: str, other: str) -> bool:

@@ -236,8 +236,8 @@ def test_without_a_table_of_subscriptions_nothing_is_sent(engine, queue):
     schema = engine.default_schema
     said = (
         f"There is no table SubscriptionRouting@[{schema}], in which subscriptions stand, in the database of "
-        f"Home; create it with: sqlqueue subscriptions --create --default-schema '{schema}', with that "
-        "database's url (SQLQUEUE_URL or --url), or set defaultSchema to the schema in which it is."
+        "Home; with that database's url (SQLQUEUE_URL or --url) create it with: sqlqueue subscriptions "
+        f"--create --default-schema '{schema}', or set defaultSchema to the schema in which it is."
     )
     with pytest.raises(QueueError) as caught:
         prepare(Destinations(given), columns_of("EventType"), [])

@@ -338,9 +338,9 @@ def test_a_missing_outbox_table_is_named_with_its_remedy(engine, queue, outbox):
     with pytest.raises(QueueError) as caught:
         prepare(Destinations(given), PLAIN, ["orders"])
     assert without_place(str(caught.value)) == (
-        f"There is no outbox table {table} in the database of Home; create it with: sqlqueue outbox create "
-        "'Sales', with that database's url (SQLQUEUE_URL or --url), or set outbox to none. Nothing of this "
-        "batch was sent."
+        f"There is no outbox table {table} in the database of Home; with that database's url "
+        "(SQLQUEUE_URL or --url) create it with: sqlqueue outbox create 'Sales', or set outbox to none. "
+        "Nothing of this batch was sent."
     )
     with pytest.raises(QueueError, match="create it with: sqlqueue outbox create 'Sales'"):
         send(given, batch(range(3)))

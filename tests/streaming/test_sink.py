@@ -182,7 +182,7 @@ def test_a_missing_outbox_or_unknown_column_is_refused(spark, engine, queue):
     """Before anything is sent."""
     sink = SqlQueueSink(url=engine.url, queue="orders", endpoint="Sales")
     with pytest.raises(
-        QueueError, match=r"^There is no outbox table .*; create it with: sqlqueue outbox create"
+        QueueError, match=r"^There is no outbox table .* create it with: sqlqueue outbox create"
     ):
         sink(orders(spark, range(3)), 1)
     with pytest.raises(ConfigurationError, match="A message has no column 'Bodi'; did you mean Body"):

@@ -97,9 +97,9 @@ REFUSED = {
     "no outbox table": (
         {"endpoint": "Nobody"},
         (
-            'There is no outbox table "public"."Nobody_OutboxData" in the database of Home; create it with: '
-            "sqlqueue outbox create 'Nobody', with that database's url (SQLQUEUE_URL or --url), or set outbox "
-            "to none. Nothing of this batch was sent."
+            'There is no outbox table "public"."Nobody_OutboxData" in the database of Home; with that '
+            "database's url (SQLQUEUE_URL or --url) create it with: sqlqueue outbox create 'Nobody', or set "
+            "outbox to none. Nothing of this batch was sent."
         ),
     ),
     "no queue table": (

@@ -150,9 +150,8 @@ class DelayedMover:
         since, self._since = self._since, None
         if since is None:
             self._locked.clear()
-        most = min(
-            _PORTION if self._begun else _FIRST_PORTION, self._bearable, table.connection.dialect.chunk
-        )
+        first = [] if self._begun else [_FIRST_PORTION]
+        most = min(_PORTION, self._bearable, table.connection.dialect.chunk, *first)
         try:
             with table.connection.hasty(_LOCKED_MS):
                 self._guard(table)

@@ -66,6 +66,16 @@ CROSS APPLY (
         TRY_CAST(SUBSTRING(h.text, p.place + 20, 36) AS uniqueidentifier) AS varchar(36))) END AS id
 ) AS o
 
+-- shared: of_moved
+-- The messages of these rows. Only Due has an index: each Due is sought once, and a hash finds the rows among
+-- those of one Due. This transaction has locked them, so shared locks are enough, which end with each row.
+-- READPAST steps over rows of another mover; READCOMMITTEDLOCK as in oldest.
+(
+    (SELECT DISTINCT CAST(m.Due AS datetime) AS Due FROM OPENJSON(@moved) WITH (Due varchar(23) '$[2]') AS m)
+    AS t
+    INNER LOOP JOIN {delayed} AS d WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON d.Due = t.Due
+) ON d.RowVersion = j.RowVersion
+
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
 -- in: how many, at most 2,400
@@ -84,42 +94,33 @@ OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_due_behind
--- As delayed_due, behind a message, in the order of Due and RowVersion.
--- What it sorts, all that is due, it looks at under shared locks, as delayed_waiting does.
+-- As delayed_due, behind all messages of a Due.
+-- No index tells messages of one Due apart, and a look would lock all of them. So the rest of that Due waits
+-- for the next look from the start. Two milliseconds later is the next datetime.
 {due_row}
-FROM (
-    SELECT c.RowVersion, c.Due
-    FROM {delayed} AS c WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-    WHERE c.Due <= GETUTCDATE()
-      AND c.Due >= CAST(:since AS datetime)
-      AND (c.Due > CAST(:since AS datetime) OR :after = N'' OR c.RowVersion > CAST(:after AS bigint))
-    ORDER BY c.Due, c.RowVersion
-    OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
-) AS f
-INNER LOOP JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-    ON d.Due = f.Due AND d.RowVersion = f.RowVersion
+FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 {with_way}
-ORDER BY d.Due, d.RowVersion
+WHERE d.Due <= GETUTCDATE() AND d.Due >= DATEADD(millisecond, 2, CAST(:since AS datetime))
+ORDER BY d.Due
+OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_headers
 -- Returns the headers of messages that delayed_due has locked.
 -- in: the rows as JSON [[n, RowVersion, Due, …],…]     out: NULL instead of the id
--- It finds them as delayed_send does.
+DECLARE @moved nvarchar(max) = :moved;
 SELECT CONCAT(d.RowVersion, ' ', CONVERT(varchar(23), d.Due, 126)), NULL, d.Headers
-FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]', Due varchar(23) '$[2]') AS j
-INNER LOOP JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-    ON d.Due = CAST(j.Due AS datetime) AND d.RowVersion = j.RowVersion
+FROM OPENJSON(@moved) WITH (RowVersion bigint '$[1]') AS j
+INNER HASH JOIN {of_moved}
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_send
 -- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
 -- in: the rows as JSON [[n, RowVersion, Due, new id, how many characters of its headers it keeps, what it
 --     has behind these],…]
--- The rows are inserted first, in their order: what OUTPUT inserts has none. Only Due has an index, so each
--- row is sought by its Due; READPAST steps over a row of another mover that has the same one. {columns} are
--- those of the queue. OPENJSON and ORDER BY as in insert.
-DECLARE @sent bigint, @left bigint;
+-- The rows are inserted first, in their order: what OUTPUT inserts has none. {columns} are those of the queue.
+-- OPENJSON and ORDER BY as in insert.
+DECLARE @moved nvarchar(max) = :moved, @sent bigint, @left bigint;
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM (
@@ -131,24 +132,21 @@ FROM (
            CAST(NULL AS datetime) AS Expires,
            LEFT(CAST(d.Headers AS nvarchar(max)) COLLATE Latin1_General_BIN2, j.kept) + j.rest AS Headers,
            COALESCE(d.Body, 0x) AS Body
-    FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (
+    FROM OPENJSON(@moved) WITH (
         n int '$[0]',
         RowVersion bigint '$[1]',
-        Due varchar(23) '$[2]',
         Id uniqueidentifier '$[3]',
         kept int '$[4]',
         rest nvarchar(max) '$[5]'
     ) AS j
-    INNER LOOP JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-        ON d.Due = CAST(j.Due AS datetime) AND d.RowVersion = j.RowVersion
+    INNER HASH JOIN {of_moved}
 ) AS m
 ORDER BY m.n
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10);
 SET @sent = ROWCOUNT_BIG();
 DELETE d
-FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]', Due varchar(23) '$[2]') AS j
-INNER LOOP JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-    ON d.Due = CAST(j.Due AS datetime) AND d.RowVersion = j.RowVersion
+FROM OPENJSON(@moved) WITH (RowVersion bigint '$[1]') AS j
+INNER HASH JOIN {of_moved}
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10);
 SET @left = ROWCOUNT_BIG();
 SELECT @left, @sent
@@ -172,25 +170,29 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- name: delayed_waiting
 -- Locks the next messages that wait for a database, in the order in which they are given up.
 -- An update lock stays until the transaction ends, also on a row that a condition then leaves out, and 5,000
--- locks may become one of the table. So the rows are first found under shared locks that end with each row,
--- and only what is found is locked.
+-- locks may become one of the table. So the rows are first found under shared locks that end with each row.
+-- Only what has the Due of one of them is locked, as in of_moved.
+DECLARE @found TABLE (RowVersion bigint NOT NULL, Due datetime NOT NULL);
+INSERT INTO @found (RowVersion, Due)
+SELECT c.RowVersion, c.Due
+FROM {delayed} AS c WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+WHERE c.Due >= CAST(:since AS datetime)
+  AND CHARINDEX(CAST(:ending AS nvarchar(400)),
+      CAST(c.Headers AS nvarchar(max)) COLLATE Latin1_General_BIN2) > 0
+ORDER BY c.Due
+OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
+OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10);
 SELECT CONCAT(d.RowVersion, ' ', CONVERT(varchar(23), d.Due, 126)),
        w.place - 1,
        CONVERT(varchar(23), d.Due, 126),
        o.id
-FROM (
-    SELECT c.RowVersion, c.Due
-    FROM {delayed} AS c WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-    WHERE c.Due >= CAST(:since AS datetime)
-      AND CHARINDEX(CAST(:ending AS nvarchar(400)),
-          CAST(c.Headers AS nvarchar(max)) COLLATE Latin1_General_BIN2) > 0
-    ORDER BY c.Due
-    OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
-) AS f
-INNER LOOP JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-    ON d.Due = f.Due AND d.RowVersion = f.RowVersion
+FROM @found AS f
+INNER HASH JOIN (
+    (SELECT DISTINCT g.Due FROM @found AS g) AS t
+    INNER LOOP JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON d.Due = t.Due
+) ON d.RowVersion = f.RowVersion
 {with_origin}
 CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), h.text) AS place) AS w
 WHERE w.place > 0
 ORDER BY d.Due
-OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
