@@ -101,7 +101,8 @@ def test_an_outbox_that_is_missing_in_the_sinks_database_alone_is_said_to_be_mis
     said = refusal(lambda: job.make_ready(create=False))
     there = with_catalog(elsewhere, "x").rpartition("@[")[2].rstrip("]")
     assert re.search(
-        rf"^There is no outbox table \S+ in the database '{there}' at \S+:\d+; with that database's url ", said
+        rf"^There is no outbox table \S+ in the database '{there}' at \S+:\d+; with that database's url ",
+        said,
     )
     assert said.endswith(REMEDY.format("Forward"))
 

@@ -118,8 +118,8 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
 -- in: the rows as JSON [[n, RowVersion, Due, new id, how many characters of its headers it keeps, what it
 --     has behind these],…]
--- The rows are inserted first, in their order: what OUTPUT inserts has none. {columns} are those of the queue.
--- OPENJSON and ORDER BY as in insert.
+-- The rows are inserted first, in their order: what OUTPUT inserts has none. {columns} are those of the
+-- queue. OPENJSON and ORDER BY as in insert.
 DECLARE @moved nvarchar(max) = :moved, @sent bigint, @left bigint;
 INSERT INTO {queue} ({columns})
 SELECT {columns}
