@@ -140,7 +140,7 @@ class DelayedTable(BaseTable):
         """
         given: dict[str, object] = {"zone": self.zone, "count": count}
         if since is not None:
-            given |= {"since": since.due, "after": since.row.partition(" ")[0]}
+            given |= {"since": since.due, "after": since.row}
         name = "delayed_due" if since is None else "delayed_due_behind"
         return [Due(*row) for row in self.execute(name, **given)]
 

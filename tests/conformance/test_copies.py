@@ -181,7 +181,7 @@ def test_rows_that_fail_and_are_large_are_read_and_written_in_parts(engine, orde
 
 
 def test_a_chunk_for_many_tables_goes_out_in_parts(engine, orders, near):
-    """Each table takes locks, and a server has only so many: here a transaction writes into two."""
+    """Each table takes locks, of which a server has some thousands. Here a transaction writes into two."""
     queues = [engine.create_queue(f"to{number}") for number in range(5)]
     rows = batch(range(10), Destination=[f"to{number % 5}" for number in range(10)])
     with mock.patch("sqlqueue_spark.send.deliver.sender._MOST_TABLES", 2):
