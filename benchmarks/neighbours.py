@@ -1,7 +1,7 @@
 """What a stream costs the one-row receivers of its queue, as ratios within one run: `make bench-neighbours`.
 
-Eight receivers in C (pgbench) take one row a transaction. They run before a stream begins, or begin one
-second after its first batch has. The stream is cold (a Spark of its own, whose workers start with the first
+Eight receivers in C (pgbench) take one row a transaction. They run before a stream begins, begin one second
+after its first batch has, or are busy two seconds of ten. The stream is cold (a Spark of its own, whose workers start with the first
 batch) or warm, and writes into noop, Delta or a sink that sleeps five seconds a batch. Nothing is set. Their
 pace in windows of three seconds is compared with what they have beside the same stream on another table, and
 without a stream. Receivers that begin beside a running batch are measured from two seconds after its end. The
@@ -33,6 +33,8 @@ _RECEIVERS = 8
 _THEIRS, _WARMING = 800_000, 300_000
 #: Seconds of a window, of which the receivers run before a stream begins, and that are measured.
 _WINDOW, _BEFORE, _MEASURED = 3, 4, 36
+#: Seconds that receivers are busy, of this number, with those to tell of them; each time counts as a window.
+_BUSY, _OF = 2.5, 10
 #: How long newcomers have after the end of the batch that was running.
 _GRACE = 2
 NONE = "none"
@@ -59,7 +61,7 @@ def main() -> None:
     parser.add_argument("--sinks", nargs="*", choices=pace.SINKS, default=("noop", "delta", "sleep"))
     parser.add_argument("--starts", nargs="*", choices=("cold", "warm"), default=("cold", "warm"))
     parser.add_argument(
-        "--orders", nargs="*", choices=("running", "newcomers"), default=("running", "newcomers")
+        "--orders", nargs="*", choices=("running", "newcomers", "busy"), default=("running", "newcomers")
     )
     parser.add_argument("--run", help=argparse.SUPPRESS)
     add_url(parser)
@@ -149,6 +151,15 @@ def run(url: str, sink: str, start: str, order: str, table: str) -> Run:
                 query = pace.SINKS[sink](messages, f"{folder}/stream")
                 time.sleep(_MEASURED)
                 first, last = _BEFORE, _last(query, time.time() - _BEFORE - _MEASURED)
+        elif order == "busy":
+            paces, first, began = [], 0, time.time() + _OF - _BUSY
+            query = pace.SINKS[sink](messages, f"{folder}/stream")
+            while query.isActive and len(paces) < _MEASURED:
+                time.sleep(_OF - _BUSY)
+                with server.receivers_beside(table, _RECEIVERS) as spell:
+                    time.sleep(_BUSY)
+                paces += [statistics.mean(spell)] * _WINDOW
+            last = _WINDOW * int((_last(query, began) - _BUSY) / _OF + 1)
         else:
             query = pace.SINKS[sink](messages, f"{folder}/stream")
             while not query.status["isDataAvailable"]:
