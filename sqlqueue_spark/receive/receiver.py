@@ -5,7 +5,7 @@
             latest: rows locked              latest(start = held) or settle(held)
     idle ──────────────────────▶ held ──────────────────────────────────────────▶ idle
      ▲                            │        DELETE the claim, COMMIT
-     └── rollback: close(), connection lost, process gone
+     └── rollback: close(), process gone
 
 Spark may call twice, late or never: every method is harmless when repeated. The offset before the first batch
 is None. In mode ``none`` no claim is made: see :mod:`sqlqueue_spark.receive.claiming.destructive_look`.

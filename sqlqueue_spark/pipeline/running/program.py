@@ -210,7 +210,7 @@ def _common_params(own: str, example: str, checkpoint: str | None) -> list[click
         Flag("--queue", "source.queue", queue, shell_complete=queue_names),
         Flag("--checkpoint", f"{own}.checkpoint", folder, needed=checkpoint is None),
         Flag("--available-now", f"{own}.availableNow", "Take what is there now and end.", is_flag=True),
-        Flag("--create", "", "Create the queues and the outbox that are missing.", is_flag=True),
+        Flag("--create", "", "Create the queues and other tables that are missing.", is_flag=True),
         Flag("--set settings", "", "Any key of the configuration.", multiple=True, callback=_check_settings,
              metavar="SECTION.KEY=VALUE"),
         Flag("--debug", "", "Show the stack trace of an error.", is_flag=True),
