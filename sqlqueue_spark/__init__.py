@@ -63,11 +63,11 @@ def register(spark: SparkSession, *, allowed: Collection[str] = ()) -> None:
     """Make ``format("sqlqueue")`` known to a session by hand, for Spark Connect and ``--py-files``, or to
     allow code.
 
-    :param allowed: what options of this session may name of this machine, those in SQL too: an
+    :param allowed: what of this machine the options of this session may name, options in SQL too: an
         ``accessTokenProvider`` by its name, a parameter of a url as ``keyword=value``
         (``sslrootcert=/etc/ca.pem``, ``Trusted_Connection=yes``), a login that a driver takes from the
-        machine by its variable (``PGSSLCERT``). Without it they may name what the environment of Spark's
-        driver allows (``SQLQUEUE_ALLOWED``, with commas between), which is nothing by default.
+        machine by its variable (``PGSSLCERT``). Without this argument they may name what ``SQLQUEUE_ALLOWED``
+        has in the environment of Spark's driver, with commas between: nothing by default.
     """
     from sqlqueue_spark.spark.datasource import allow
 

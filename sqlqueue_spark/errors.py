@@ -166,9 +166,9 @@ _BEFORE = re.compile(
 def why(error: BaseException) -> str:
     """The one sentence that says what is wrong, in an error that this package or Spark has raised.
 
-    Spark hands a sentence of this package on among names of classes, stack traces and the state of the query;
-    it is also found in an error that was raised ``from`` such one. Of other errors the sentence is the first
-    line of what was raised, also by a function of the user's on a worker.
+    Spark puts names of classes, stack traces and the state of the query around a sentence of this package.
+    The sentence is also found in the causes of an error. For any other error it is the first line of what was
+    raised, also by a user's function on a worker.
     """
     said = _said(error)
     cause: BaseException | None = error

@@ -51,12 +51,12 @@ def each_message(
     connection in the function's module stays open. A message at which the child dies fails by
     :class:`WorkerDied`, and a message at which it hangs by :class:`HandlerTimeout`, each after one more try
     alone in a new child. The other messages are handled. What the function prints goes to the stderr of the
-    worker. Spark's ``TaskContext`` and accumulators are not there.
+    worker. The child has no ``TaskContext`` of Spark and no accumulators.
 
     :param function: takes a :class:`ReceivedMessage`. It returns nothing, a :class:`Send`, a :class:`Reply`,
-        a :class:`Publish`, or several of these. Or functions by the full names of message types, without
-        their assemblies; a message of another type fails. Functions go to the workers by cloudpickle, or by
-        name where their module is installed there.
+        a :class:`Publish`, or several of these. A dict instead has functions by the full names of message
+        types, without assemblies; a message of another type fails. Functions go to the workers by
+        cloudpickle, or by name where their module is installed there.
     :param queue: the address of the queue in which the messages were received, where the frame has no column
         ``Queue``.
     :param immediateRetries: how often the function is called again at once when it raises.

@@ -43,7 +43,7 @@ class SqlQueueSink:
     """Sends the rows of each micro-batch to queues: ``df.writeStream.foreachBatch(SqlQueueSink(…)).start()``.
 
     Its arguments are the options, by their names. Durations are texts such as ``30s``, or ``timedelta``.
-    Options whose names have dots go into ``options``, which may name the others too, all as texts::
+    Options with dots in their names go into ``options``; others may stand there too, all as texts::
 
         SqlQueueSink(url="postgresql://…", queue="Billing", endpoint="Sales.Spark", outbox="pessimistic",
                      options={"endpoint.Shipping*.url": "postgresql://…"})

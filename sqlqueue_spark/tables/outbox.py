@@ -222,9 +222,9 @@ class OutboxTable(BaseTable):
 class Outbox:
     """Makes a ``foreachBatch`` function write exactly once, however often Spark repeats a batch.
 
-    The function asks which ids are new, writes just their rows, and commits both in one transaction of its
-    own connection: on the driver, for batches that fit into its memory, as in docs/outbox.md; or on the
-    workers, a transaction for each partition, for batches of any size::
+    The function asks which ids are new, writes the rows of these alone, and commits ids and rows in one
+    transaction of its own connection. If batches fit into the driver's memory, it does so there, as in
+    docs/outbox.md. For batches of any size it does so on the workers, a transaction for each partition::
 
         def write_partition(rows):
             rows = {row.MessageId: row for row in rows}
