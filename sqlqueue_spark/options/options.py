@@ -100,7 +100,7 @@ OPTIMISTIC, PESSIMISTIC, NO_OUTBOX = "optimistic", "pessimistic", "none"
 
 #: What source and sink are told alike.
 _MODES = f"`{RECEIVE_ONLY}`, `{ATOMIC}` or `{NO_TRANSACTION}`; the same value on source and sink."
-_STREAM = f"Names this pipeline; the same value on source and sink. Needed for `{ATOMIC}`."
+_STREAM = f"Names this pipeline; the same value on source and sink. Needed for `{ATOMIC}`; 40 bytes at most."
 
 #: The caps of a micro-batch where no option says otherwise. The cap of locked rows holds on SQL Server
 #: without row versions.
@@ -244,8 +244,8 @@ class SourceOptions(ConnectionOptions):
         "Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", 8, parse=positive
     )
     min_messages_per_partition: int = option(
-        "Rows below which a batch is not split further. While this has its default, and `maxConcurrency` "
-        "is not above its own, more than four partitions have at least 125,000 rows each.",
+        "A batch is not split into partitions of fewer rows. While this has its default, and "
+        "`maxConcurrency` is at most its own, more than four partitions have at least 125,000 rows each.",
         20_000,
         parse=positive,
     )
@@ -263,11 +263,11 @@ class SourceOptions(ConnectionOptions):
         "Queue where a message in transit goes that cannot be delivered.", None, kind="address"
     )
     outbox_endpoint: str | None = option(
-        "The sink's `endpoint`, where its outbox is in the queue's database. After a loss of the claim "
-        "this outbox says which rows are done; else Spark does. Each start after a stop counts as a loss. A "
-        "row that is passed on has no outcome of its own here: those of the last batch come again, in a new "
-        "batch, so each other sink must be idempotent by message id. Not for a stream that keeps a state, "
-        "such as a count: no outbox knows what that has taken in.",
+        "The sink's `endpoint`, where its outbox is in the queue's database. After a loss of the claim, as "
+        "each start after a stop is, this outbox says which rows are done; else Spark does. Rows that are "
+        "passed on have no outcome here: those of the last batch come again, in a new batch, so any other "
+        "sink must be idempotent by message id. Not for a stream with a state, such as a count, which no "
+        "outbox knows.",
         None,
     )
     claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", True)
