@@ -1,11 +1,11 @@
 """What a stream costs the one-row receivers of its queue, as ratios within one run: `make bench-neighbours`.
 
 Eight receivers in C (pgbench) take one row a transaction. They run before a stream begins, begin one second
-after its first batch has, or are busy two seconds of ten. The stream is cold (a Spark of its own, whose workers start with the first
-batch) or warm, and writes into noop, Delta or a sink that sleeps five seconds a batch. Nothing is set. Their
-pace in windows of three seconds is compared with what they have beside the same stream on another table, and
-without a stream. Receivers that begin beside a running batch are measured from two seconds after its end. The
-plot is `benchmarks/neighbours.svg`.
+after its first batch has, or are busy two seconds of ten. The stream is cold (a Spark of its own, whose
+workers start with the first batch) or warm, and writes into noop, Delta or a sink that sleeps five seconds
+a batch. Nothing is set. Their pace in windows of three seconds is compared with what they have beside the
+same stream on another table, and without a stream. Receivers that begin beside a running batch are measured
+from two seconds after its end. The plot is `benchmarks/neighbours.svg`.
 """
 
 from __future__ import annotations
