@@ -163,12 +163,13 @@ class _Watch:
         there: list[int] = []
         for runs in RowSet.of(self._gaps.awaited()).chunks(queue.connection.dialect.chunk):
             with queue.connection.transaction():
-                there += sorted(queue.headers_of(list(runs.rows())))
-        if there:
-            for message in self._told.through(there, look.messages(there)):
-                self._gaps.appeared([message.row_version])
-                yield message
-            self._gaps.appeared(there)
+                there += queue.ids(list(runs.rows()))
+        for first, last in RowSet.of(there):
+            for page in look.pages(first - 1, last):
+                for message in self._told.through(page.row_versions, page.messages):
+                    self._gaps.appeared([message.row_version])
+                    yield message
+                self._gaps.appeared(page.row_versions)
 
     def _advance(self, seen: Sequence[int], to: int) -> None:
         if to > self._top:

@@ -11,6 +11,7 @@ from itertools import chain, starmap
 from typing import NamedTuple
 
 from sqlqueue_spark.administration.queue_tables import opened
+from sqlqueue_spark.messages.body import LARGEST_ROW
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
@@ -115,7 +116,9 @@ class QueueLook:
         return Page(found, filter(self._means, found), more=len(found) == count)
 
     def _means(self, row: Envelope | Message) -> bool:
-        return self._selection.fits(row.id, row.headers)
+        """Whether a row is selected. One that no client can read is not, where its body is not read yet."""
+        readable = isinstance(row, Message) or _size(row) <= LARGEST_ROW
+        return readable and self._selection.fits(row.id, row.headers)
 
 
 def look(
@@ -162,7 +165,7 @@ def _stretches(found: Sequence[Envelope], meant: Sequence[bool]) -> Iterator[tup
     numbers: list[int] = []
     rows = size = between = passed = 0
     for each, wanted in zip(found, meant, strict=True):
-        of_row = (each.body_bytes or 0) + len(each.headers or "")
+        of_row = _size(each)
         if not wanted:
             between, passed = between + of_row, passed + 1
             continue
@@ -176,3 +179,7 @@ def _stretches(found: Sequence[Envelope], meant: Sequence[bool]) -> Iterator[tup
         between = passed = 0
     if numbers:
         yield numbers, rows
+
+
+def _size(row: Envelope) -> int:
+    return (row.body_bytes or 0) + len(row.headers or "")

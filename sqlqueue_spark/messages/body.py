@@ -1,7 +1,10 @@
-"""The body of a message: it is never NULL where we write it, and its beginning tells the content type."""
+"""The body of a message: never NULL where we write it, its beginning tells its type, and its size is limited."""
 
 from sqlqueue_spark.messages.arrow import pa, pc
 
+#: A row with more bytes of headers and body stays where it is: PostgreSQL sends no row of 1 GiB to a client.
+#: A sender can write one all the same, out of a table of his own.
+LARGEST_ROW = 1_000_000_000
 #: The number of bytes at the beginning of a body that tell what it is.
 _LOOKED_AT = 128
 _BLANKS = r"\A(?:\xef\xbb\xbf)?[ \t\n\r\v\f]*"

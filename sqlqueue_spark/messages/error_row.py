@@ -6,6 +6,7 @@ from typing import Self
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Naming
+from sqlqueue_spark.messages.body import LARGEST_ROW
 from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.messages.message import CONTROL_MESSAGE, MESSAGE_ID, parse_time
 from sqlqueue_spark.messages.servicecontrol import (
@@ -21,6 +22,8 @@ from sqlqueue_spark.messages.servicecontrol import (
 
 #: The kinds of rows. Only a failure is put back or discarded. An acknowledgement is for ServiceControl.
 FAILURE, ACKNOWLEDGEMENT, CONTROL = "failure", "acknowledgement", "control message"
+#: A row that no client can read.
+TOO_LARGE = "too large to read"
 #: The most characters that are kept of a text: no address, and no id, is as long.
 _LONGEST = 2_000
 
@@ -63,15 +66,16 @@ class ErrorRow:
         """
         read = parse_headers(headers) or {}
         message = read.get(f"{EXCEPTION_INFO}Message")
+        bytes_ = len(headers or "") + size
         return cls(
             row_version=row_version,
-            kind=_kind(read),
+            kind=TOO_LARGE if bytes_ > LARGEST_ROW else _kind(read),
             message_id=read.get(MESSAGE_ID, "")[:_LONGEST] or row_id,
             failed_queue=read.get(FAILED_QUEUE, "")[:_LONGEST] or None,
             exception_type=read.get(f"{EXCEPTION_INFO}ExceptionType", "")[:_LONGEST] or None,
             exception_message=message and message[:LONGEST_MESSAGE],
             time_of_failure=parse_time(read.get(TIME_OF_FAILURE)),
-            bytes=len(headers or "") + size,
+            bytes=bytes_,
             ingestion=ingestion(headers, unreadable_body=unreadable_body, expired=expired),
         )
 

@@ -12,6 +12,7 @@ from sqlqueue_spark.engines.driver_errors import Doing
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
+from sqlqueue_spark.messages.body import LARGEST_ROW
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import delayed, queue_table, table_code
 from sqlqueue_spark.tables.queue_table import QueueTable
@@ -128,7 +129,9 @@ def read_statement(
     if name == "read" and table.row_versions and dialect.statement("read_versions"):
         name = "read_versions"
     numbers = ", ".join(map(str, map(int, in_transit))) or "NULL"
-    return replace(dialect.render(name, in_transit=numbers, **_names(dialect, table)), queue=table.name)
+    names = _names(dialect, table)
+    rendered = dialect.render(name, in_transit=numbers, largest_row=str(LARGEST_ROW), **names)
+    return replace(rendered, queue=table.name)
 
 
 def _names(dialect: Dialect, table: QueueTable) -> Mapping[str, str]:

@@ -69,6 +69,7 @@ def rendered(name: str) -> Statement:
         name,
         **{word: POSTGRESQL.table(Table(table=table, schema="public")) for word, table in tables.items()},
         **dict.fromkeys(("in_transit", "CorrelationId", "ReplyToAddress", "Recoverable"), "NULL"),
+        largest_row="1000000000",
         index='"Go.Delayed_Due"',
         mark='"Go.Outgoing_mark"',
         attempt="attempt",

@@ -75,6 +75,7 @@ def rendered(engine: str, name: str) -> Statement:
         columns=", ".join(quote(column) for column in ("Id", "Recoverable", "Expires", "Headers", "Body")),
         values=", ".join(quote(column) for column in ("Id", "Recoverable", "Expires", "Headers", "Body")),
         in_transit="NULL",
+        largest_row="1000000000",
         CorrelationId="NULL",
         ReplyToAddress="NULL",
         Recoverable=quote("Recoverable"),

@@ -1,5 +1,6 @@
 """Claims the next rows, as many of them as fit, and deletes them again when their batch is done."""
 
+import functools
 import heapq
 import itertools
 import operator
@@ -7,12 +8,16 @@ from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from sqlqueue_spark import plain_text
 from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES
 from sqlqueue_spark.engines.dialect import ClaimedColumns
 from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.messages.body import LARGEST_ROW
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
 from sqlqueue_spark.row_set import RowSet, portions
 from sqlqueue_spark.tables.queues import Queue
+
+log = plain_text.logger(__name__)
 
 #: How many rows the first statement of a claim locks, before their sizes are known.
 _FIRST_CHUNK = 256
@@ -96,21 +101,39 @@ def _gather(
     while (want := min(chunk, limits.rows - claimed.rows)) > 0:
         if (columns := next_rows(after, up_to, want)) is None:
             return claimed
+        after, found = columns[0][-1], len(columns[0])
+        columns = _readable(queue, columns)
         leaving = _leaving(queue, columns, elsewhere) if columns[3] else frozenset()
         claimed.kept_in_transit += [each for each in columns[3] if each not in leaving]
-        if not _add(claimed, columns, limits.bytes, queue.table.name, leaving):
-            return claimed
-        row_versions = columns[0]
-        if len(row_versions) < want:
+        if not _add(claimed, columns, limits.bytes, queue.table.name, leaving) or found < want:
             return claimed
         if limits.enough is not None and limits.enough(claimed.rows):
             break
-        after = row_versions[-1]
         if claimed.live:
             mean = max(1, claimed.bytes // len(claimed.live))
             chunk = min(queue.connection.dialect.chunk, (limits.bytes - claimed.bytes) // mean)
     claimed.full = True
     return claimed
+
+
+def _readable(queue: Queue, columns: ClaimedColumns) -> ClaimedColumns:
+    """Without the rows that no client can read: these stay in the queue."""
+    row_versions, expired, sizes, maybe = columns
+    if max(sizes) <= LARGEST_ROW:
+        return columns
+    rows = list(zip(row_versions, expired, sizes, strict=True))
+    left = {row for row, over, size in rows if size > LARGEST_ROW and not over}
+    for each in left:
+        _warn_once(queue.table.name, each)
+    kept = [row for row in rows if row[0] not in left]
+    numbers, over, bytes_ = ([row[n] for row in kept] for n in range(3))
+    return numbers, over, bytes_, [each for each in maybe if each not in left]
+
+
+@functools.cache
+def _warn_once(queue: str, row_version: int) -> None:
+    log.warning("too_large_to_read queue=%s row=%d: its headers and body have more than %d bytes, so it stays "
+                "there; delete it with SQL", queue, row_version, LARGEST_ROW)  # fmt: skip
 
 
 def _leaving(queue: Queue, columns: ClaimedColumns, elsewhere: Elsewhere) -> Collection[int]:
@@ -129,6 +152,8 @@ def _add(
     :param leaving: those of the rows that are messages in transit.
     """
     row_versions, expired, sizes, _ = columns
+    if not row_versions:
+        return True
     first, total = row_versions[0], sum(sizes)
     in_a_row = all(map(operator.eq, row_versions, itertools.count(first)))
     if in_a_row and not leaving and not any(expired) and claimed.bytes + total <= most_bytes:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import NoRight, TryAgain
+from sqlqueue_spark.messages.body import LARGEST_ROW
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.receive.claiming.queue_list import opened, shown
@@ -61,7 +62,7 @@ def _look(target: Target, options: SourceOptions) -> None:
 
 
 def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Present]:
-    """Every row that a queue shows now, in RowVersion order; none is read whole, no transaction stays open.
+    """Every row of a queue that can be read, in RowVersion order; none is read whole, no transaction stays open.
 
     A look goes over the whole queue, because no number tells what is new: numbers are given before rows are
     committed, so a lower one may appear later. The look ends at the number that was the highest when it
@@ -83,7 +84,7 @@ def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Pre
                 return
             row_versions, _, sizes, _ = found
             for row_version, size in zip(row_versions, sizes, strict=True):
-                if row_version in ids:  # else it has gone between the two statements
+                if row_version in ids and size <= LARGEST_ROW:  # else it has gone between the two statements
                     yield Present(row_version, ids[row_version], size)
             after = row_versions[-1]
 

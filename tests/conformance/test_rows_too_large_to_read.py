@@ -1,0 +1,77 @@
+"""A row that no client can read stays where it is, and the rows around it go on."""
+
+import json
+import re
+
+import pytest
+
+from sqlqueue_spark.administration import error_discard, error_queue, failed_retry, queue_peek
+from sqlqueue_spark.messages.error_row import TOO_LARGE, Selection
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION
+from sqlqueue_spark.options import ConnectionOptions, SourceOptions
+from sqlqueue_spark.receive.claiming import claim
+from sqlqueue_spark.receive.reading.peek import present_rows
+from tests.support.driver import streaming
+from tests.support.messages import HEADERS, row_id
+
+pytestmark = pytest.mark.needs("reads_json_as_documented")
+
+#: Who knows the limit.
+READERS = (
+    "tables.queues",
+    "receive.claiming.claim",
+    "receive.reading.peek",
+    "messages.error_row",
+    "administration.queue_peek",
+)
+LIMIT = 20_000
+SMALL, LARGE = [row_id(number) for number in (0, 1, 3, 4, 6)], [row_id(2), row_id(5)]
+GOING = f'{HEADERS[:-1]},"{FORWARD_DESTINATION}":"billing"}}'
+
+
+@pytest.fixture
+def filled(queue, monkeypatch):
+    """A queue with two rows that are too large, the second one on its way to another queue."""
+    for module in READERS:
+        monkeypatch.setattr(f"sqlqueue_spark.{module}.LARGEST_ROW", LIMIT)
+    claim._warn_once.cache_clear()
+    for number in range(7):
+        large = row_id(number) in LARGE
+        text = GOING if number == 5 else HEADERS
+        queue.insert_row(id=row_id(number), headers=text, body=b"x" * (LIMIT if large else 1))
+    return queue
+
+
+@pytest.mark.parametrize("mode", ["receiveOnly", "none"])
+def test_a_stream_goes_on_around_it_and_names_it_once(engine, filled, caplog, mode):
+    engine.create_queue("billing")
+    large = [row.row_version for row in filled.rows() if row.id in LARGE]
+    with streaming(engine, filled, transactionMode=mode) as stream:
+        stream.drain(left=2)
+        filled.insert_row(id=row_id(7), headers=HEADERS, body=b"x")
+        stream.drain(left=2)
+        assert [each["Id"] for batch in stream.sink.values() for each in batch] == [
+            *map(str, [*SMALL, row_id(7)])
+        ]
+    assert filled.ids() == LARGE
+    said = [each for each in caplog.messages if each.startswith("too_large_to_read")]
+    assert [int(re.search(r"row=(\d+)", each)[1]) for each in said] == large
+
+
+def test_a_look_at_the_queue_leaves_it_out(engine, filled):
+    own = ConnectionOptions.parse({"url": engine.url})
+    assert [each.id for each in queue_peek.look(own, "orders")] == [*map(str, SMALL)]
+    source = SourceOptions.parse({"url": engine.url, "queue": "orders"})
+    assert [each.id for each in present_rows(source)] == [*map(str, SMALL)]
+
+
+def test_messages_are_put_back_and_discarded_around_it(engine, filled, tmp_path):
+    own, some = ConnectionOptions.parse({"url": engine.url}), Selection()
+    kinds = [row.kind == TOO_LARGE for row in error_queue.look(own, "orders", some)]
+    assert kinds == [False, False, True, False, False, True, False]
+    back = engine.create_queue("back")
+    first = Selection(message_ids=frozenset({json.loads(HEADERS)["NServiceBus.MessageId"]}))
+    assert failed_retry.retry(own, "orders", first, to="back").count == len(SMALL)
+    assert (back.count(), filled.ids()) == (len(SMALL), LARGE)
+    assert error_discard.discard(own, "orders", some, tmp_path / "lines").discarded == 0
+    assert filled.ids() == LARGE
