@@ -113,7 +113,7 @@ def storing(
     options = StoreAndForwardOptions.parse({"checkpoint": "unused"})
     source = {"url": server.url, "queue": QUEUE}
     sink = {"url": other, "endpoint": FORWARD, "errorQueue": ERROR, **more}
-    job = StoreAndForward.of(source, sink, options)
+    job = StoreAndForward(source, sink, options)
     job.remote.look()
     rows = job.with_outcomes(stream(spark, server), QUEUE)
     carry = job.sink()

@@ -93,7 +93,7 @@ def test_an_outbox_that_is_missing_in_the_sinks_database_alone_is_said_to_be_mis
     given = ConnectionOptions.parse({"url": engine.url})
     outbox_tables.create(given, "Forward")
     delayed_tables.create(given, "outgoing")
-    job = store_and_forward.StoreAndForward.of(
+    job = store_and_forward.StoreAndForward(
         {"url": engine.url, "queue": "outgoing"},
         {"url": elsewhere.url, "endpoint": "Forward", "errorQueue": "error"},
         store_and_forward.StoreAndForwardOptions.parse({"checkpoint": "none"}),

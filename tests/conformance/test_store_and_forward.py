@@ -411,7 +411,7 @@ def test_a_job_subscribes_its_queue_to_what_its_options_name(engine, elsewhere, 
     )
     sink = {"url": elsewhere.url, "endpoint": "Shop.Forward", "errorQueue": "error"}
     source = {"url": engine.url, "queue": "outgoing"}
-    store_and_forward.StoreAndForward.of(source, sink, options).make_ready(create=True)
+    store_and_forward.StoreAndForward(source, sink, options).make_ready(create=True)
     rows = SubscriptionRows(engine)
     address = rows.address(outgoing)
     assert rows.rows() == [(address, "Shop.Forward", "Shop.OrderPlaced")]
@@ -427,7 +427,7 @@ def test_an_error_queue_in_another_database_is_not_looked_for_at_home(engine, el
     ends = {"errorQueue": "failed", "auditQueue": "done"}
     urls = {f"endpoint.{name}.url": elsewhere.url for name in ends.values()}
     options = store_and_forward.StoreAndForwardOptions.parse({"checkpoint": "none"})
-    job = store_and_forward.StoreAndForward.of(
+    job = store_and_forward.StoreAndForward(
         {"url": engine.url, "queue": "outgoing"},
         {"url": elsewhere.url, "endpoint": "Shop.Forward", **ends, **urls},
         options,

@@ -303,7 +303,7 @@ def _sinks(
         "lockTimeout": "20ms",
     }
     job = StoreAndForwardOptions.parse({"checkpoint": "none", "localQueue": local_queue})
-    found = StoreAndForward.of(source, sink, job)
+    found = StoreAndForward(source, sink, job)
     return found.places.home, found.places.away
 
 

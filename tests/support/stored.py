@@ -102,7 +102,7 @@ class StoreAndForward(Stream):
         of_job = store_and_forward.StoreAndForwardOptions.parse({"checkpoint": "none", **(job or {})})
         # As a user gives them: no name that tells the stream's connections apart.
         source = {"url": engine.url, "queue": queue.address}
-        found = store_and_forward.StoreAndForward.of(source, given, of_job)
+        found = store_and_forward.StoreAndForward(source, given, of_job)
         self.home, self.other = found.places.home, found.places.away
         self.databases = found.remote
         #: What the job adds to the columns of the source where it has no handler.

@@ -175,7 +175,7 @@ def test_each_database_sees_its_own_options():
         "url": BILLING, "endpoint": "F", "errorQueue": "error", "auditQueue": "audit", "delayedEndpoint": "Shop",
         "storeAndForward": "outgoing", "endpoint.Shipping.url": "postgresql://third", "outbox": "pessimistic",
     }  # fmt: skip
-    found = StoreAndForward.of(
+    found = StoreAndForward(
         source, sink, StoreAndForwardOptions.parse({"checkpoint": "c", "localQueue": "orders"})
     )
     both = {"endpoint": "F", "outbox": "pessimistic"}
@@ -192,4 +192,4 @@ def test_a_password_of_the_sink_is_no_other_database():
     sink = {"url": source["url"], "password": SECRET, "endpoint": "F", "errorQueue": "error"}
     options = StoreAndForwardOptions.parse({"checkpoint": "c"})
     with pytest.raises(ConfigurationError, match="is that of the queue's own database"):
-        StoreAndForward.of(source, sink, options)
+        StoreAndForward(source, sink, options)

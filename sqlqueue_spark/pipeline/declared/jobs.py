@@ -202,7 +202,7 @@ def store_and_forward(sections: Sections) -> Run:
     down.
     """
     options = StoreAndForwardOptions.parse(sections["store-and-forward"])
-    work = StoreAndForward.of(sections["source"], sections["sink"], options)
+    work = StoreAndForward(sections["source"], sections["sink"], options)
     return Run(
         title=f"store-and-forward {work.own.title}", make_ready=work.make_ready, start=work.run_until_stopped
     )

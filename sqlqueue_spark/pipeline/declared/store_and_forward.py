@@ -54,38 +54,28 @@ class StoreAndForwardOptions(HandleOptions):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class StoreAndForward:
-    """The job: what goes on in its two databases.
+    """The job: what goes on in its two databases. At home messages stay, wait and fail; they go to the other.
 
-    :param places: at home messages stay, wait and fail; they go to the other database.
+    :raises ConfigurationError: the options cannot be those of a store-and-forward job.
     """
 
-    source: Mapping[str, str]
-    options: StoreAndForwardOptions
-    own: SourceOptions
-    places: Places
-    remote: RemoteDatabases
-
-    @classmethod
-    def of(
-        cls, source: Mapping[str, str], sink: Mapping[str, str], options: StoreAndForwardOptions
-    ) -> "StoreAndForward":
-        """:raises ConfigurationError: the options cannot be those of a store-and-forward job."""
-        own = SourceOptions.parse(source)
+    def __init__(
+        self, source: Mapping[str, str], sink: Mapping[str, str], options: StoreAndForwardOptions
+    ) -> None:
+        self.source, self.options, self.own = source, options, SourceOptions.parse(source)
         _check_given(sink, options)
         stays = {} if options.local_queue is None else {"queue": options.local_queue}
         here, there = sides(source, {**sink, **stays})
-        places = Places(SinkOptions.parse(here), SinkOptions.parse(there))
-        if own.queue is None:
+        self.places = Places(SinkOptions.parse(here), SinkOptions.parse(there))
+        if self.own.queue is None:
             raise ConfigurationError(
                 "A store-and-forward job has one queue, in whose table of delayed messages they wait; give "
                 "the option queue, and start a job for each queue."
             )
-        _check(own, own.queue, places.home, places.away)
-        check_ends(own, places)
-        remote = RemoteDatabases(places, own.queue)
-        return cls(source=source, options=options, own=own, places=places, remote=remote)
+        _check(self.own, self.own.queue, self.places.home, self.places.away)
+        check_ends(self.own, self.places)
+        self.remote = RemoteDatabases(self.places, self.own.queue)
 
     def make_ready(self, create: bool) -> None:
         """Look for what the job needs, and put back the messages that wait for a database that is up.
@@ -125,10 +115,8 @@ class StoreAndForward:
         return sink
 
     def run_until_stopped(self, spark: SparkSession) -> Totals:
-        doing = "storing and forwarding"
-        return send_until_stopped(
-            spark, self.source, self.sink(), self.with_outcomes, self.options, doing=doing
-        )
+        sink, doing = self.sink(), "storing and forwarding"
+        return send_until_stopped(spark, self.source, sink, self.with_outcomes, self.options, doing=doing)
 
     def with_outcomes(self, messages: DataFrame, queue: str | None) -> DataFrame:
         """The messages of a stream with the outcomes of the handler; parameters as of :func:`handled`."""
@@ -197,6 +185,6 @@ def store_and_forward(
     :raises ConfigurationError: the options cannot be those of a store-and-forward job.
     :raises QueueError: a table is missing or may not be used.
     """
-    job = StoreAndForward.of(source, sink, options)
+    job = StoreAndForward(source, sink, options)
     job.make_ready(create)
     return job.run_until_stopped(spark)
