@@ -19,8 +19,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel
 
 _SECONDS = 1.0
-#: Names without characters that a shell interprets. A shell inserts names as they are, so others are left
-#: out.
+#: Names without characters that a shell interprets: it inserts them as they are. Others are left out.
 _PLAIN = re.compile(r"\w[\w.-]*(?:@\w[\w.-]*)?")
 #: The parameters that lead to a database. The options of the same names are in camelCase.
 CONNECTION = tuple(each.name for each in fields(ConnectionOptions))

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 class DelayedLength:
     """How many messages wait in a table, and how many of them are due.
 
-    :ivar first_due_in: time until the first message is due that waits for no database: None without one,
-        negative if it is overdue.
+    :ivar first_due_in: until the first is due that waits for no database (None: none); negative if overdue.
     :ivar waiting: how many wait for databases that are down, which ``waits_for`` names by their options; and
         ``first_given_up_in`` is the time until the first of these is given up.
     """
@@ -81,10 +80,7 @@ def deliver(
     *,
     moved: Callable[[Sent], object] = lambda _: None,
 ) -> Sent:
-    """Deliver the messages that are due now. With ``pause``, go on and deliver the others in time.
-
-    Arguments and errors are those of :class:`DelayedMover`.
-    """
+    """Deliver what is due now; with ``pause`` the others too, in time. Errors are those of DelayedMover."""
     from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 
     named = _owner_at(options, owner)

@@ -28,10 +28,7 @@ DISCARDED = ', "discarded": '
 
 @dataclass(frozen=True, kw_only=True)
 class Discarded:
-    """How many messages of a queue were discarded, or would be.
-
-    :ivar held: how many selected rows were locked or taken by other sessions.
-    """
+    """How many messages of a queue were discarded, or would be; ``held`` are locked or taken by others."""
 
     queue: str
     discarded: int
@@ -89,7 +86,6 @@ def _appended(file: Path) -> Iterator[BinaryIO]:
 
 
 def _line(queue: str, row: InTransit) -> dict[str, object]:
-    """Return all columns of a row, and when it was discarded."""
     return {
         "queue": queue,
         "rowVersion": row.row_version,

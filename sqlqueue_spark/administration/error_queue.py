@@ -41,10 +41,7 @@ class ErrorQueue:
     looked: Progress
 
     def rows(self, ids: Iterable[str] = ()) -> Iterator[ErrorRow]:
-        """Yield the selected rows in RowVersion order.
-
-        :raises QueueError: at the end, if no row of the queue has one of these message ids.
-        """
+        """Yield the selected rows in RowVersion order; then raise QueueError if none has one of these ids."""
         missing, left = set(ids), self.count
         pages = QueueLook(self.admin).pages(LOWEST, self.up_to, lambda: left)
         for page in pages:
@@ -79,9 +76,7 @@ class ErrorQueue:
         *,
         stopping: bool = False,
     ) -> tuple[int, int]:
-        """Take the selected failed messages out of the queue, each batch in its own transaction.
-
-        It locks the rows that are free, has them put elsewhere, deletes them and commits.
+        """Lock the selected failures that are free, put them elsewhere, delete them: a transaction a batch.
 
         :param put: puts locked rows elsewhere; it returns those that are to be deleted.
         :param rate: rows a second, steadily; None is as fast as possible.
@@ -144,10 +139,7 @@ def look(
 def show(
     options: ConnectionOptions, queue: str, selection: Selection, *, row_version: int | None = None
 ) -> Iterator[tuple[Message, ErrorRow]]:
-    """Yield the selected rows in full, and what their headers tell, one at a time.
-
-    :raises QueueError: no row was found.
-    """
+    """Yield each selected row in full, and what its headers tell. Without any, raise QueueError."""
     with opened(options, queue, selection) as error_queue:
         rows = error_queue.rows(selection.message_ids)
         wanted = [row.row_version for row in rows] if row_version is None else [row_version]

@@ -17,10 +17,7 @@ from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable,
 
 
 class Changed(NamedTuple):
-    """The result for one subscription.
-
-    :ivar before: the address that it had before; None if it did not exist.
-    """
+    """The result for one subscription, and the address that it had before; None if it did not exist."""
 
     subscription: Subscription
     before: str | None
@@ -95,10 +92,7 @@ def unsubscribe(
 def subscriptions(
     options: ConnectionOptions, event: str | None = None, *, create: bool = False
 ) -> list[Subscription]:
-    """Return the subscriptions to one event type, or all, ordered by type and endpoint.
-
-    Errors as in :func:`subscribe`.
-    """
+    """The subscriptions to one event type, or all, by type and endpoint. Errors as in :func:`subscribe`."""
     wanted = None if event is None else _topic(event)
     with _opened(options, create=create) as table, table.connection.transaction():
         table.check()

@@ -27,10 +27,8 @@ from sqlqueue_spark.tables.refused_messages import Why, refused
 
 @dataclass(kw_only=True)
 class Retried:
-    """What a retry did, or would do.
+    """What a retry did, or would do: how many messages went to which queue, and how many stayed, and why.
 
-    :ivar went: how many messages went to which queue.
-    :ivar stayed: how many stay, by the reason.
     :ivar held: how many others hold, or have taken meanwhile.
     """
 

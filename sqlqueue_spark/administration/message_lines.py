@@ -52,10 +52,7 @@ class NoMessage(ValueError):
 
 
 class StoredMessage(NamedTuple):
-    """A row that was read from a line. Without an ``id`` it gets a new one when it is sent.
-
-    The fields are the columns of :data:`STORED` that a stored row has.
-    """
+    """A row out of a line, by columns of :data:`STORED`. Without an ``id`` it gets one when it is sent."""
 
     id: bytes | None = None
     correlation_id: str | None = None
@@ -89,7 +86,6 @@ def to_json(message: Message) -> dict[str, Any]:
 
 
 def message_id(headers: Mapping[str, str] | None, row_id: str) -> str:
-    """Return the message id of the headers, or the row's id if the headers have none."""
     return (headers or {}).get(MESSAGE_ID) or row_id
 
 

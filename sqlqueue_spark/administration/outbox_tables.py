@@ -31,10 +31,7 @@ def create(options: ConnectionOptions, endpoint: str) -> Created:
 
 
 def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> str:
-    """Return the SQL script that creates an endpoint's outbox table. It may be run several times.
-
-    :param engine: one of the four engines that keep outbox tables.
-    """
+    """Return the SQL script that creates an endpoint's outbox table. It may be run several times."""
     writer = OUTBOX_DATABASES[engine]
     return script_of(OutboxTable, writer, writer.outbox_table(endpoint, default_schema))
 
@@ -42,10 +39,9 @@ def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> 
 def cleanup(
     options: ConnectionOptions, endpoint: str, keep: timedelta, *, progress: Progress = untold
 ) -> int:
-    """Delete the message ids that are older than ``keep``; return how many were deleted.
+    """Delete the message ids that are older than ``keep``, in several transactions; return how many.
 
-    Rows are deleted in several transactions. Rows that other sessions have locked stay, and so do rows that
-    are not dispatched.
+    Rows that other sessions have locked stay, and so do rows that are not dispatched.
     """
     with _opened(options, endpoint) as outbox:
         return forget(outbox, keep, progress)

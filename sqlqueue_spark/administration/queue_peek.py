@@ -26,10 +26,7 @@ _ALL = MessageSelection()
 
 
 class Page(NamedTuple):
-    """Rows that were read together. The selected messages are fetched while they are iterated over.
-
-    :ivar more: whether rows may follow.
-    """
+    """Rows read together, and whether more may follow. The messages are fetched as they are iterated over."""
 
     rows: Sequence[Envelope | Message]
     messages: Iterator[Message]
@@ -157,10 +154,9 @@ def look(
 
 
 def _stretches(found: Sequence[Envelope], meant: Sequence[bool]) -> Iterator[tuple[list[int], int]]:
-    """Group selected rows into stretches that one statement reads; yield each with the number of its rows.
+    """Yield the stretches of selected rows that one statement reads, each with the number of all its rows.
 
-    A stretch ends where its bodies become too large, or where unselected rows in between are too large to
-    read.
+    A stretch ends where its bodies, or those of unselected rows in between, become too large.
     """
     numbers: list[int] = []
     rows = size = between = passed = 0

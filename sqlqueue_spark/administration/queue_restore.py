@@ -38,11 +38,10 @@ _STOPS = "{}, at which .NET endpoints stop; {}, or have it sent all the same wit
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """The lines to send.
+    """The lines to send; ``skip`` of them at the beginning are left out.
 
     :ivar name: the name of the input in error messages.
     :ivar again: whether the input can be read a second time from its current position.
-    :ivar skip: how many lines at the beginning are left out.
     """
 
     source: BinaryIO
@@ -133,10 +132,7 @@ def _body(line: bytes) -> StoredMessage:
 
 
 def _acceptance(admin: QueueAdmin, *, stopping: bool) -> Callable[[StoredMessage], StoredMessage]:
-    """Return what gives a message back, or raises NoMessage if the table refuses it, before any is sent.
-
-    :param stopping: whether rows at which .NET endpoints stop are accepted.
-    """
+    """Return what gives a message back, or raises NoMessage if the table refuses it, before any is sent."""
     dialect = admin.connection.dialect
     nullable = {each.name.lower(): each.nullable for each in admin.table.columns}
 

@@ -116,7 +116,6 @@ def length(options: ConnectionOptions, queue: str) -> Length:
 
 
 def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
-    """Send a message; return its message id."""
     return send_bodies(options, queue, draft, [draft.body])[0]
 
 
@@ -125,8 +124,7 @@ def send_bodies(
 ) -> list[str]:
     """Send a message for each body, all in one transaction; return the message ids.
 
-    The standard headers are filled in. A header that holds an address, for example ReplyToAddress, may have
-    any form. It is sent in the transport's form.
+    The standard headers are filled in. An address in a header may have any form; the transport's is sent.
 
     :raises ConfigurationError: they have no type, or one id, or the value of an address header is no address.
     """
@@ -231,8 +229,7 @@ def purge(
 ) -> int:
     """Delete the rows that are in a queue now, or only the expired ones; return how many were deleted.
 
-    Rows that other sessions have locked stay. Rows are deleted in short transactions, so other sessions do
-    not wait.
+    Rows that others have locked stay. The transactions are short, so other sessions do not wait.
     """
     deleted = 0
     with opened(options, queue) as admin:
