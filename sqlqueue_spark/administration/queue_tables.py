@@ -87,11 +87,7 @@ def create(
 
 
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:
-    """Inspect a queue table and its database.
-
-    :param role: the role of the login, receiver or sender; each missing right of this role is a finding.
-        Without a role it is a finding only if the login can neither receive nor send.
-    """
+    """Inspect a queue table and its database; ``role`` as for :func:`queue_findings.findings`."""
     with opened(options, queue, shaped=False) as admin, admin.connection.transaction():
         held = rights.held(admin.connection, admin.table)
         return Inspection(

@@ -138,11 +138,7 @@ class SparkCommand(click.Command):
 
 @contextmanager
 def needing_spark(extra: str = "spark") -> Iterator[None]:
-    """In this block, an import that fails because Spark is missing or too old becomes an error that says what
-    to install.
-
-    :param extra: the extra of this package that installs it.
-    """
+    """Around an import that fails where Spark is missing or too old: the error says what to install."""
     try:
         yield
     except ImportError as error:

@@ -157,7 +157,6 @@ def _row(row: ErrorRow) -> tuple[str, ...]:
 
 
 def _mark(row: ErrorRow) -> str:
-    """Say what is unusual about a row."""
     verdict, why = row.ingestion
     odd = [] if row.kind == FAILURE else [f"{row.kind}, no failure"]
     odd += [] if verdict is Verdict.TAKEN else [f"{_MARKS[verdict]}{why}"]

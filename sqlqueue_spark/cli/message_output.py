@@ -51,10 +51,7 @@ class MessageTable:
 
 
 def beginning(body: bytes | None, width: int | None) -> str:
-    """Return a line with the beginning of a body.
-
-    :param width: maximum characters of the line.
-    """
+    """Return a line of at most ``width`` characters with the beginning of a body."""
     if not body:
         return "(no body: NULL)" if body is None else "(empty)"
     most = min(width or _BEGINNING, _BEGINNING)

@@ -78,7 +78,6 @@ def created(made: Created) -> None:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless it is one."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

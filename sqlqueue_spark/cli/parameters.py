@@ -77,10 +77,7 @@ def place(options: ConnectionOptions) -> str:
 
 
 def confirmed(question: str, answer: str, otherwise: str) -> None:
-    """Ask the user to confirm a deletion by typing a name.
-
-    :param otherwise: the end of the error if something else is typed: what was not done.
-    """
+    """Have a deletion confirmed by a typed name; ``otherwise`` ends the error: what was not done."""
     try:
         given = click.prompt(plain(question), err=True)
     except click.Abort as error:

@@ -29,11 +29,7 @@ def bar(total: int | None, unit: str, *, lines: bool = False, **more: Any) -> tq
 
 @contextlib.contextmanager
 def counting(what: str, lines: bool = False) -> Iterator[None]:
-    """Show a clock while the block counts rows, after its first second: one statement, which may take long.
-
-    :param what: the name of what is counted.
-    :param lines: as in :func:`bar`.
-    """
+    """Show a clock while the block counts rows, after its first second: one statement that may take long."""
     done = threading.Event()
 
     def tick() -> None:

@@ -1,7 +1,6 @@
 """What the demos share: a folder, in which one demo at a time runs, and commands as a reader could type them.
 
-Only the owner of the folder can read the urls in it. A command is shown, then run with the Spark of this
-installation.
+A command is shown, then run with the Spark of this installation.
 """
 
 import os
@@ -32,10 +31,7 @@ _QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
 def check_parts() -> None:
-    """Look, before anything is made, for what a demo needs on this machine.
-
-    :raises SqlQueueError: it is not there; the text says how to install it.
-    """
+    """:raises SqlQueueError: a part that a demo needs is not there; the text says how to install it."""
     binary("postgres")  # first, for the extra that brings it brings Spark too
     spark()
     java()

@@ -63,15 +63,11 @@ class DataFolder:
                 os.fchown(folder, user.pw_uid, user.pw_gid)
 
     def clear(self) -> None:
-        """Remove the folder, if it is there."""
         with suppress(FileNotFoundError):
             shutil.rmtree(self.path)
 
     def take_the_place_of(self, other: "DataFolder") -> None:
-        """Get the name of an empty folder.
-
-        :raises ConfigurationError: it is not empty.
-        """
+        """:raises ConfigurationError: the other folder is not empty."""
         try:
             self.path.rename(other.path)
         except OSError as error:
@@ -139,10 +135,7 @@ def default_folder() -> Path:
 
 
 def check_way(folder: Path) -> None:
-    """Look whether another user could put files into a folder, or lead root elsewhere on the way to it.
-
-    :raises ConfigurationError: he could. The text says where.
-    """
+    """:raises ConfigurationError: another user could put files into a folder, or lead root elsewhere."""
     if (found := changed_by_others(folder)) is not None:
         owner = found.lstat().st_uid
         theirs = owner not in (0, os.geteuid())

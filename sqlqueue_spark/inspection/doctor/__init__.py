@@ -20,8 +20,7 @@ def examine(
 ) -> Iterator[Check]:
     """Check this machine and, if options are given, the way to a database and a queue.
 
-    Each check runs when the iterator is advanced. After a failure, the checks that do not depend on it still
-    run.
+    Each check runs when the iterator is advanced. After a failure, those that do not depend on it still run.
 
     :param role: the role of the login, receiver or sender. Without one the login passes if it can do either.
     """

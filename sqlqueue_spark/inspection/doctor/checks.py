@@ -32,10 +32,7 @@ class Open(Exception):
 
 
 def checked(name: str, look: Callable[[], str]) -> Check:
-    """Run a check.
-
-    :param look: returns what it found, or raises :class:`Wrong`, :class:`Open` or another error of ours.
-    """
+    """:param look: returns what it found, or raises :class:`Wrong`, :class:`Open` or another error."""
     try:
         return Check(name=name, state=State.FINE, said=look())
     except Open as why:

@@ -139,9 +139,7 @@ def _sending(
     Job, options={"source": SourceOptions, "sink": SinkOptions, "forward": ForwardOptions}, flags=_FORWARD
 )
 def forward(sections: Sections) -> Run:
-    """Forward the messages of a queue table to other queues, each once, or atomically with their
-    receiving.
-    """
+    """Forward the messages of a queue to other queues, each once, or atomically with their receiving."""
     source, sink = agreed(sections["source"], sections["sink"])
     options, places = ForwardOptions.parse(sections["forward"]), places_of(source, sink)
     check_transform(places.home, options)
@@ -198,9 +196,7 @@ def archive(sections: Sections) -> Run:
     flags=_STORE_AND_FORWARD,
 )
 def store_and_forward(sections: Sections) -> Run:
-    """Send on what senders have stored for another database, each message once, also while a database is
-    down.
-    """
+    """Send on what senders have stored for another database, each once, also while a database is down."""
     options = StoreAndForwardOptions.parse(sections["store-and-forward"])
     work = StoreAndForward(sections["source"], sections["sink"], options)
     return Run(

@@ -82,10 +82,7 @@ def _check(source: SourceOptions, sink: SinkOptions) -> None:
 
 
 def check_ends(source: SourceOptions, places: Places) -> None:
-    """Refuse places that lead back into a queue of the source.
-
-    :raises ConfigurationError: the text says which option.
-    """
+    """:raises ConfigurationError: a place leads back into a queue of the source; it says which option."""
     naming, pattern = source.naming(places.at_home.dialect), source.queue_pattern
     named = [naming.table(each) for each in (source.queues if source.queue is None else (source.queue,))]
 

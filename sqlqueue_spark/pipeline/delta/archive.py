@@ -80,10 +80,7 @@ def archived(messages: DataFrame) -> DataFrame:
 
 
 def take_to_delta(spark: SparkSession, source: Mapping[str, str], options: ArchiveOptions) -> StreamingQuery:
-    """Start taking the messages of a queue into an archive; a row that it has is not added again.
-
-    :param source: options of the source. Errors as :func:`write_delta`.
-    """
+    """Start taking the messages of a queue into an archive, each once; errors as of :func:`write_delta`."""
     assert options.checkpoint is not None, "the options were checked"
     check_mode(source, NO_TRANSACTION)  # a merge that is tried again reads its rows again
     return write_delta(archived(read_queue(spark, source)), options, merge)
@@ -97,8 +94,7 @@ def copy_to_delta(
 ) -> Copied:
     """Copy the rows of a queue into an archive, once or until stopped.
 
-    SIGTERM, SIGINT and the file of the source's option ``stopFile`` stop it between two merges. The file is
-    removed at the end.
+    SIGTERM, SIGINT and the source's ``stopFile``, which is removed at the end, stop it between two merges.
 
     :param report: is called with a line for each round that has copied rows.
     :raises ConfigurationError: the session has no Delta Lake.

@@ -33,11 +33,7 @@ def with_checkpoint(delta: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What a checkpoint's folder says.
-
-    :param begun: the newest batch of ``offsets``.
-    :param done: the newest batch of ``commits``.
-    """
+    """What a checkpoint's folder says; the newest batch of ``offsets`` is begun, that of ``commits`` done."""
 
     folder: str
     query_id: str | None = None

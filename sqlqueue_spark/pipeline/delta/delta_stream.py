@@ -76,10 +76,7 @@ def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append)
 
 
 def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions) -> StreamingQuery:
-    """Start draining a queue into a Delta table with the columns of a message, as ``sqlqueue drain`` does.
-
-    :param source: options of the source. Errors as :func:`write_delta`.
-    """
+    """Start draining a queue into a Delta table, as ``sqlqueue drain``; errors as :func:`write_delta`."""
     check_mode(source)
     return write_delta(with_message_columns(read_queue(spark, source)), delta)
 

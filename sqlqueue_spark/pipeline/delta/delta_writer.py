@@ -98,8 +98,6 @@ class DeltaWriter:
     def _recorded(self, query_id: str) -> Recorded | None:
         """The newest batch that the table has of a query, and its mark; None if the log has lost its commit.
 
-        The batch is in the newest commit, unless others have written since.
-
         :raises ConfigurationError: the table was put back since to a version that lacks it.
         """
         log, snapshot = self._log()

@@ -30,10 +30,7 @@ Details = Callable[[int], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """What a finished run did.
-
-    :param steady: messages a second after the first batch, which starts the workers.
-    """
+    """What a finished run did; ``steady`` is its rate (1/s) after the first batch, which starts workers."""
 
     messages: int
     batches: int

@@ -80,8 +80,7 @@ class Job(click.Command):
 
     :param understood: makes a run of the sections of the configuration and of the flags without a key, or
         raises ConfigurationError. Its name is the job's, and its docstring is for --help.
-    :param options: what each section may say, by its name. The last one is the job's own, with
-        ``checkpoint`` and ``availableNow``.
+    :param options: what each section may say; the last, with ``checkpoint`` and ``availableNow``, is its own.
     :param flags: its own ones; all jobs have those of ``_common_params`` too.
     :param example: the name of its file in conf/, unless it is its own.
     :param checkpoint: what --help says of --checkpoint, where a job may do without one.

@@ -95,10 +95,7 @@ def send(
     *,
     available_now: bool = False,
 ) -> StreamingQuery:
-    """Start sending a stream to queue tables.
-
-    :param checkpoint: folder of the stream's checkpoint, its own alone.
-    """
+    """Start sending a stream to queue tables. The folder of the checkpoint is its own alone."""
     writer = messages.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
     return (writer.trigger(availableNow=True) if available_now else writer).start()
 

@@ -1,7 +1,6 @@
 """Looks, before Spark starts, for what a job needs on this machine and in its databases.
 
-In its databases it creates on request what is missing. Spark takes half a minute to its first batch. What is
-missing is known within a second.
+Spark takes half a minute to its first batch. What is missing is known in a second, and created on request.
 """
 
 import contextlib
@@ -77,9 +76,7 @@ def check_subscriber(source: SourceOptions, events: Sequence[str]) -> None:
 
 
 def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *, create: bool) -> list[str]:
-    """Subscribe the source's queue to events of these types, under the sink's name; returns a line for each.
-
-    Subscriptions that the queue has to other types stay.
+    """Subscribe the source's queue to these types too, under the sink's name; returns a line for each.
 
     :raises QueueError: there is no such queue, or no such table.
     """
@@ -254,8 +251,7 @@ def check_machine(*, delta: bool = True, folders: Mapping[str, str] | None = Non
     """Look whether this machine has what Spark needs, where this process starts it.
 
     :param folders: those into which a job writes, by their options.
-    :raises SqlQueueError: Java is missing, or Delta Lake's package; the text says how to install it. Or a
-        folder cannot be written.
+    :raises SqlQueueError: Java or Delta Lake's package is missing, or a folder cannot be written.
     """
     try:
         os.getcwd()  # noqa: PTH109 -- Java needs one too
@@ -280,7 +276,6 @@ def check_machine(*, delta: bool = True, folders: Mapping[str, str] | None = Non
 def check_folder(name: str, path: str) -> None:
     """Refuse a folder of this machine that cannot be made or written. It is tried, and nothing is left.
 
-    :param name: what names the folder.
     :raises ConfigurationError: a file is in its place or on the way there, or the system refuses.
     """
     folder = Path(path.removeprefix("file:")).absolute()
