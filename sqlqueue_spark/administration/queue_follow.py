@@ -7,7 +7,6 @@ appear. A row that was received before the follower saw it is not yielded.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
 from itertools import islice
 
 from sqlqueue_spark.administration.queue_peek import Looked, QueueLook
@@ -23,8 +22,8 @@ from sqlqueue_spark.tables.queue_admin import Message, QueueAdmin
 _AWAITED_SECONDS, _MOST_AWAITED = 60.0, 10_000
 #: At the beginning, missing numbers are awaited this far below the highest one.
 _RECENT = 1_000
-#: The longest pause between looks at an idle queue.
-_LONGEST_REST = timedelta(seconds=1)
+#: The longest pause between looks at an idle queue, in seconds.
+_LONGEST_REST = 1.0
 #: How often an idle queue is checked for having been dropped and created again.
 _IDENTITY_SECONDS = 5.0
 
@@ -132,20 +131,17 @@ class _Watch:
     def messages(self, queue: QueueAdmin) -> Iterator[Message]:
         """Look repeatedly over one connection, and yield the new selected messages."""
         look = QueueLook(queue, self._selection)
-        from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
-
-        rest, checked = PollBackoff(_LONGEST_REST), time.monotonic()
+        rest, checked = FIRST_PAUSE, time.monotonic()
         while True:
             before = self._told.rows
             yield from self._late(queue, look)
             yield from self._new(look)
             self._looked(self._told)
             if self._told.rows > before:
-                rest.found()
+                rest = FIRST_PAUSE
                 continue
-            rest.nothing_found()
-            while not rest.due:
-                rest.wait()
+            time.sleep(rest)
+            rest = min(2 * rest, _LONGEST_REST)
             if time.monotonic() - checked > _IDENTITY_SECONDS:
                 with queue.connection.transaction():
                     self.begin(queue)

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-from datetime import timedelta
 
 import pytest
 
@@ -15,7 +14,7 @@ from tests.support.watching import Watch
 
 @pytest.fixture(autouse=True)
 def _short_rests(monkeypatch):
-    monkeypatch.setattr(queue_follow, "_LONGEST_REST", timedelta(milliseconds=50))
+    monkeypatch.setattr(queue_follow, "_LONGEST_REST", 0.05)
 
 
 def test_what_comes_is_shown_and_what_was_there_is_not(engine, queue):

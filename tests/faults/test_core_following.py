@@ -1,7 +1,5 @@
 """A queue is watched while connections break: no row is left out, and none is shown twice."""
 
-from datetime import timedelta
-
 import pytest
 
 from sqlqueue_spark.administration import queue_follow, queue_peek
@@ -11,7 +9,7 @@ from tests.support.watching import Watch
 
 @pytest.fixture(autouse=True)
 def _short_rests(monkeypatch):
-    monkeypatch.setattr(queue_follow, "_LONGEST_REST", timedelta(milliseconds=50))
+    monkeypatch.setattr(queue_follow, "_LONGEST_REST", 0.05)
 
 
 def test_a_restart_of_the_database_costs_no_row_and_repeats_none(server, postgresql):
