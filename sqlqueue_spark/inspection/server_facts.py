@@ -22,16 +22,13 @@ _EITHER_WAY = "the statements of this package lock what they must either way"
 #: What each setting of a database means, by name and value.
 _MEANINGS = {
     "lock escalation": {
-        "TABLE": (
-            "the default, and fine: no statement of this package takes the 5,000 locks that lead to one on "
-            "the whole table. DISABLE keeps nearly all large statements of others from it too, and costs "
-            "memory for each lock"
-        ),
+        "TABLE": "the default, and fine: no statement of this package takes the 5,000 locks that lead to one "
+        "on the whole table. DISABLE keeps nearly all large statements of others from it too, and costs "
+        "memory for each lock",
         "AUTO": "fine: as TABLE, but by partition where the table has partitions",
-        "DISABLE": (
-            "next to no statement locks the whole table and so stops the senders; large ones of others cost "
-            "memory for each lock instead, and fail without it (error 1204). This package does not need it"
-        ),
+        "DISABLE": "next to no statement locks the whole table and so stops the senders; large ones of "
+        "others cost memory for each lock instead, and fail without it (error 1204). This package does not "
+        "need it",
     },
     "read committed snapshot": {
         "on": f"plain reads of others do not wait; {_EITHER_WAY}",
@@ -48,10 +45,8 @@ _MEANINGS = {
     },
     "fsync": {
         "on": "what is committed outlives a crash of the machine too",
-        "off": (
-            "a crash of the machine can take back what was committed, and damage the database; no session "
-            "can ask for more"
-        ),
+        "off": "a crash of the machine can take back what was committed, and damage the database; no session "
+        "can ask for more",
     },
     "delayed durability": {
         "disabled": "what is committed outlives a crash of the server",
@@ -60,10 +55,8 @@ _MEANINGS = {
     },
     "autovacuum": {
         "on": "the room of deleted rows is used again",
-        "off": (
-            "the room of deleted rows is used again only after a VACUUM by hand: the table grows, receiving "
-            "gets slower"
-        ),
+        "off": "the room of deleted rows is used again only after a VACUUM by hand: the table grows, "
+        "receiving gets slower",
     },
     "row security": {
         "on": "policies decide which rows this login sees: a receiver leaves the others where they are"
