@@ -110,11 +110,13 @@ def from_line(line: bytes) -> StoredMessage:
     expires = _expires(given.get("expires"))
     if expires is None and given.get("expired") is True:
         raise NoMessage("it has expired, at a time that the line does not tell")
+    if not isinstance(recoverable := given.get("recoverable"), bool | None):
+        raise NoMessage(f"recoverable is {_quoted(recoverable)}, and none of true, false and null")
     return StoredMessage(
         id=_id(given.get("id")),
         correlation_id=_text(given, "correlationId"),
         reply_to=_text(given, "replyToAddress"),
-        recoverable=_boolean(given, "recoverable"),
+        recoverable=recoverable,
         expires=expires,
         headers=_headers(given),
         body=_body(given),
@@ -178,13 +180,6 @@ def _text(given: Mapping[str, object], name: str) -> str | None:
         raise NoMessage(f"{name} is {_quoted(value)}, and neither a text nor null")
     if value is not None and not is_unicode(value):
         raise NoMessage(f"{name} holds half of a character (a lone surrogate)")
-    return value
-
-
-def _boolean(given: Mapping[str, object], name: str) -> bool | None:
-    value = given.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise NoMessage(f"{name} is {_quoted(value)}, and none of true, false and null")
     return value
 
 

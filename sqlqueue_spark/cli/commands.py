@@ -78,17 +78,16 @@ def length(
     first sent. If none of the first messages has the header, the age is not known, and the queue counts as
     beyond.
     """
-    if max_rows is None and max_age is None:
-        for queue in queues:
+    beyond = False
+    for queue in queues:
+        if max_rows is None and max_age is None:
             with counting(queue, json_):
                 found = queue_tables.length(options, queue)
             output.show(json_, output.told(found), output.length_text(found))
-        return False
-    beyond = False
-    for queue in queues:
-        probe = length_probe.probe(options, queue, max_rows=max_rows, max_age=max_age)
-        output.show(json_, output.told(probe), [output.probe_text(probe)])
-        beyond = beyond or not probe.within
+        else:
+            probe = length_probe.probe(options, queue, max_rows=max_rows, max_age=max_age)
+            output.show(json_, output.told(probe), [output.probe_text(probe)])
+            beyond = beyond or not probe.within
     return beyond
 
 
