@@ -94,7 +94,15 @@ def interruptible(
     :param go_on: returns the end of this line.
     :param telling: errors that say themselves how much was done; they are raised without this line.
     """
-    with bar(total, f" {noun}s") as shown, _handling_ctrl_c(Progress(shown)) as more:
+    # No other thread gets signals, and a handler of the caller's own stays.
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    with bar(total, f" {noun}s") as shown:
+        more = Progress(shown)
+        if ours:
+            signal.signal(signal.SIGINT, more.interrupt)
         try:
             yield more
         except telling:
@@ -106,22 +114,6 @@ def interruptible(
             unknown = f"; the portion under way may be {done} too" if more.hurried else ""
             say(f"{done} before: {counted(more.count, noun)}{unknown}{go_on()}", err=True)
             raise
-
-
-@contextlib.contextmanager
-def _handling_ctrl_c(progress: Progress) -> Iterator[Progress]:
-    """In this block Ctrl-C goes to the progress.
-
-    Does nothing outside the main thread, which alone gets signals, or if the caller has a handler of its own.
-    """
-    ours = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-    if ours:
-        signal.signal(signal.SIGINT, progress.interrupt)
-    try:
-        yield progress
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        finally:
+            if ours:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
