@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import BinaryIO, NamedTuple
 
@@ -90,7 +91,6 @@ def restore(
     if draft is not None:
         check(draft, several=True)
     with opened(options, queue, shaped=False) as admin:
-        accept = _acceptance(admin, stopping=stopping)
         if admin.table.due:
             raise ConfigurationError(
                 f"{admin.table.name} is a table of delayed messages, and lines do not say when they are due; "
@@ -109,7 +109,7 @@ def restore(
                 inserter.insert(rows)
                 yield rows
 
-        read = _body if draft is not None else lambda line: accept(from_line(line))
+        read = _body if draft is not None else partial(_row, admin=admin, stopping=stopping)
         if given.again:
             _check(given, read, checked)
         sent.lines = given.skip
@@ -131,31 +131,25 @@ def _body(line: bytes) -> StoredMessage:
     return StoredMessage(body=line.removesuffix(b"\n").removesuffix(b"\r"))
 
 
-def _acceptance(admin: QueueAdmin, *, stopping: bool) -> Callable[[StoredMessage], StoredMessage]:
-    """Return what gives a message back, or raises NoMessage if the table refuses it, before any is sent."""
-    dialect = admin.connection.dialect
+def _row(line: bytes, *, admin: QueueAdmin, stopping: bool) -> StoredMessage:
+    """Return the row of a line, or raise NoMessage if the table refuses it, before any is sent."""
+    message, dialect = from_line(line), admin.connection.dialect
     nullable = {each.name.lower(): each.nullable for each in admin.table.columns}
-
-    def accepted(message: StoredMessage) -> StoredMessage:
-        if message.headers is None and not nullable.get("headers"):
-            raise NoMessage("it has no headers (NULL), and the table takes no such row")
-        if message.body is None and not nullable.get("body"):
-            raise NoMessage("it has no body (NULL), and the table takes no such row")
-        if dialect.null_body_stops and not stopping:
-            if message.body is None:
-                raise NoMessage(_STOPS.format("it has no body (NULL)", "make it an empty one"))
-            if (message.headers or "").strip() == "null":
-                raise NoMessage(_STOPS.format("its headers are the JSON null", "make them {}"))
-        for name, text in (("correlationId", message.correlation_id), ("replyToAddress", message.reply_to)):
-            if name.lower() in nullable and text is not None and len(text) > _COLUMN_LETTERS:
-                raise NoMessage(
-                    f"{name} has {len(text):,} characters, and its column takes {_COLUMN_LETTERS}"
-                )
-        if not dialect.keeps_nul and "\0" in (message.headers or ""):
-            raise NoMessage(f"its headers hold the character NUL, which {dialect.title} cannot keep")
-        return message
-
-    return accepted
+    if message.headers is None and not nullable.get("headers"):
+        raise NoMessage("it has no headers (NULL), and the table takes no such row")
+    if message.body is None and not nullable.get("body"):
+        raise NoMessage("it has no body (NULL), and the table takes no such row")
+    if dialect.null_body_stops and not stopping:
+        if message.body is None:
+            raise NoMessage(_STOPS.format("it has no body (NULL)", "make it an empty one"))
+        if (message.headers or "").strip() == "null":
+            raise NoMessage(_STOPS.format("its headers are the JSON null", "make them {}"))
+    for name, text in (("correlationId", message.correlation_id), ("replyToAddress", message.reply_to)):
+        if name.lower() in nullable and text is not None and len(text) > _COLUMN_LETTERS:
+            raise NoMessage(f"{name} has {len(text):,} characters, and its column takes {_COLUMN_LETTERS}")
+    if not dialect.keeps_nul and "\0" in (message.headers or ""):
+        raise NoMessage(f"its headers hold the character NUL, which {dialect.title} cannot keep")
+    return message
 
 
 @contextmanager
