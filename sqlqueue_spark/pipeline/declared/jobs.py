@@ -10,7 +10,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from sqlqueue_spark.administration.completion import endpoint_names, queue_names
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import NO_TRANSACTION, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_handling, handled
@@ -30,19 +29,16 @@ from sqlqueue_spark.spark.sink import SqlQueueSink
 
 _ERROR_QUEUE = "Address of the queue where messages go that {}."
 _FUNCTION: dict[str, Any] = {"metavar": "MODULE:FUNCTION"}
-_QUEUE: dict[str, Any] = {"shell_complete": queue_names}
-_ENDPOINT: dict[str, Any] = {"shell_complete": endpoint_names}
 _PATH = "Folder of the Delta table."
 _SINK_URL = "{}; with a password in it only as SQLQUEUE_SINK_URL."
 _SINK_LOGIN = Flag("--sink-password", "sink.password", "Its password, given as SQLQUEUE_SINK_PASSWORD.",
                    variable="SQLQUEUE_SINK_PASSWORD")  # fmt: skip
 _AUDIT = Flag("--audit-queue", "sink.auditQueue",
-              "Address of the queue that gets a copy of each handled message.", **_QUEUE)  # fmt: skip
+              "Address of the queue that gets a copy of each handled message.")  # fmt: skip
 
 #: The flags of a job that sends in the database of its queue, or atomically.
 _SENDING = (
-    Flag("--endpoint", "sink.endpoint", "Name of the outbox, of this pipeline alone.", needed=True,
-         **_ENDPOINT),
+    Flag("--endpoint", "sink.endpoint", "Name of the outbox, of this pipeline alone.", needed=True),
     Flag("--stream", "source.stream sink.stream", "Name of this pipeline, for sendsAtomicWithReceive."),
     Flag("--transaction-mode", "source.transactionMode sink.transactionMode",
          "receiveOnly, sendsAtomicWithReceive or none."),
@@ -54,19 +50,17 @@ _DRAIN = (
 )  # fmt: skip
 _FORWARD = (
     Flag("--to", "sink.queue",
-         "Address of the queue that messages go to, unless the transform gives a Destination.", **_QUEUE),
+         "Address of the queue that messages go to, unless the transform gives a Destination."),
     Flag("--sink-url", "sink.url", _SINK_URL.format("Its database, if another"),
          variable="SQLQUEUE_SINK_URL"),
     _SINK_LOGIN,
-    Flag("--error-queue", "source.errorQueue sink.errorQueue", _ERROR_QUEUE.format("cannot be sent on"),
-         **_QUEUE),
+    Flag("--error-queue", "source.errorQueue sink.errorQueue", _ERROR_QUEUE.format("cannot be sent on")),
     *_SENDING,
     Flag("--sql", "forward.sql", "What goes on, and where to: SELECT … FROM messages."),
     Flag("--function", "forward.function", "From DataFrame to DataFrame, in place of --sql.", **_FUNCTION),
 )  # fmt: skip
 _HANDLE = (
-    Flag("--error-queue", "source.errorQueue sink.errorQueue", _ERROR_QUEUE.format("fail"), needed=True,
-         **_QUEUE),
+    Flag("--error-queue", "source.errorQueue sink.errorQueue", _ERROR_QUEUE.format("fail"), needed=True),
     _AUDIT,
     *_SENDING,
     Flag("--handler", "handle.handler", "Called for each message.", needed=True, **_FUNCTION),
@@ -85,9 +79,8 @@ _STORE_AND_FORWARD = (
          needed=True),
     _SINK_LOGIN,
     Flag("--endpoint", "sink.endpoint",
-         "Name of the outboxes, one in each database, of this pipeline alone.", needed=True, **_ENDPOINT),
-    Flag("--error-queue", "sink.errorQueue", _ERROR_QUEUE.format("cannot be delivered"), needed=True,
-         **_QUEUE),
+         "Name of the outboxes, one in each database, of this pipeline alone.", needed=True),
+    Flag("--error-queue", "sink.errorQueue", _ERROR_QUEUE.format("cannot be delivered"), needed=True),
     _AUDIT,
     Flag("--local-queue", "store-and-forward.localQueue",
          "Address of the queue for messages that do not go to another database."),

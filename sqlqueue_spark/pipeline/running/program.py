@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from sqlqueue_spark.administration.completion import queue_names
+from sqlqueue_spark.administration.completion import endpoint_names, queue_names
 from sqlqueue_spark.administration.passwords_in_commands import checked, refuse_password
 from sqlqueue_spark.errors import SqlQueueError, why
 from sqlqueue_spark.options.environment import check_url
@@ -29,6 +29,8 @@ from sqlqueue_spark.pipeline.running.spark_defaults import CONF
 #: The options of each section of a configuration.
 Sections = Mapping[str, Mapping[str, str]]
 
+#: How a shell completes the value of a flag, by the end of its key.
+_COMPLETED = {"queue": queue_names, "endpoint": endpoint_names}
 #: To these PySpark logs a query that it refuses, with a stack trace, before it raises the error that we show.
 _LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -55,7 +57,8 @@ class Flag(click.Option):
     ) -> None:
         if variable is not None:
             how |= {"envvar": variable, "callback": partial(checked, refused=True)}
-        super().__init__(names.split(), help=help_, **how)
+        complete = next((each for end, each in _COMPLETED.items() if keys.lower().endswith(end)), None)
+        super().__init__(names.split(), help=help_, shell_complete=complete, **how)
         self.keys = keys.split()
         self.needed = needed
         self.said = self.opts[-1] if variable is None else f"{variable} (or {self.opts[-1]})"
@@ -206,7 +209,7 @@ def _common_params(own: str, example: str, checkpoint: str | None) -> list[click
              is_eager=True, expose_value=False, callback=show_example),
         Flag("--url", "source.url", url, variable="SQLQUEUE_URL", needed=True),
         Flag("--password", "source.password", login, variable="SQLQUEUE_PASSWORD"),
-        Flag("--queue", "source.queue", queue, shell_complete=queue_names),
+        Flag("--queue", "source.queue", queue),
         Flag("--checkpoint", f"{own}.checkpoint", folder, needed=checkpoint is None),
         Flag("--available-now", f"{own}.availableNow", "Take what is there now and end.", is_flag=True),
         Flag("--create", "", "Create the queues and other tables that are missing.", is_flag=True),
