@@ -22,7 +22,8 @@ from sqlqueue_spark.pipeline.running.batch_report import BatchReport, Details, T
 from sqlqueue_spark.plain_text import is_terminal
 
 #: What Java says of a child that a signal has ended: 2 and 15 while it starts, 128 more while it is awaited.
-_CHILD_ENDED = re.compile(
+#: Hadoop runs ``chmod`` for each file of a local checkpoint, and a terminal's Ctrl-C also goes to ``chmod``.
+CHILD_ENDED = re.compile(
     r"Failed to exec spawn helper: pid: \d+, signal: (?:2|15)\b|ExitCodeException exitCode=(?:130|143)\b"
 )
 
@@ -79,7 +80,7 @@ def run_until_stopped(
                         batches.catch_up(query)  # tells the source of its last batch before it is closed
                         query.stop()
             except StreamingQueryException as error:
-                if not (asked.is_set() and hit_by_the_signal(str(error))):
+                if not (asked.is_set() and CHILD_ENDED.search(str(error))):
                     raise
                 report(
                     "stopped within a batch: the signal also ended a program that Spark had started; the "
@@ -92,14 +93,6 @@ def run_until_stopped(
         spark.streams.removeListener(batches)
         stop_file.unlink(missing_ok=True)
     return batches.totals(time.monotonic() - began)
-
-
-def hit_by_the_signal(error: str) -> bool:
-    """Whether a query failed because SIGINT or SIGTERM ended a child process of Java.
-
-    Hadoop runs ``chmod`` for each file of a local checkpoint, and a terminal's Ctrl-C also goes to ``chmod``.
-    """
-    return _CHILD_ENDED.search(error) is not None
 
 
 @contextmanager
