@@ -1,13 +1,11 @@
 """The command ``sqlqueue send``: sends one message, a load, or the lines of a file or of standard input."""
 
-import os
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
@@ -165,18 +163,11 @@ def _send_lines(options: ConnectionOptions, queue: str, file: str, skip: int, **
 
 @contextmanager
 def _opened(file: str, skip: int) -> Iterator[Input]:
-    """Open a file or standard input. A regular file can be read twice, a pipe cannot."""
+    """Open a file or standard input. A file can be read twice, a pipe or a terminal cannot."""
     name = "standard input" if file == "-" else f"the file {file!r}"
     try:
         opened = nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb")  # noqa: SIM115
     except OSError as error:
         raise click.BadParameter(f"{file!r} cannot be read: {error.strerror}.", param_hint="--from") from None
     with opened as source:  # the block has errors of its own
-        yield Input(source=source, name=name, again=_is_regular(source), skip=skip)
-
-
-def _is_regular(source: BinaryIO) -> bool:
-    try:
-        return stat.S_ISREG(os.fstat(source.fileno()).st_mode)
-    except (OSError, ValueError):  # a replaced standard input has no file descriptor
-        return False
+        yield Input(source=source, name=name, again=source.seekable(), skip=skip)

@@ -1,5 +1,6 @@
 """Queues are copied, saved and restored by ``peek --json`` and ``send --from``: row for row, byte for byte."""
 
+import io
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,8 +35,14 @@ ROWS = st.fixed_dictionaries({
 INSERT = "INSERT INTO orders (id, expires, headers, body) VALUES (%(id)s, %(expires)s, %(headers)s, %(body)s)"
 
 
-def run(engine, *arguments, **more):
-    return CliRunner(env={"SQLQUEUE_URL": engine.url}).invoke(main, [*arguments], **more)
+class Pipe(io.BytesIO):
+    def seekable(self):
+        return False
+
+
+def run(engine, *arguments, input=None):
+    given = Pipe(input.encode() if isinstance(input, str) else input or b"")
+    return CliRunner(env={"SQLQUEUE_URL": engine.url}).invoke(main, [*arguments], input=given)
 
 
 def said(engine, *arguments, **more):
