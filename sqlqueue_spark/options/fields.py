@@ -41,6 +41,12 @@ def positive(value: str) -> int:
     return int(value)
 
 
+def number(value: str) -> int:
+    if not value.isdecimal():
+        raise ValueError("a number, 0 or more")
+    return int(value)
+
+
 def duration(value: str) -> timedelta:
     match = re.fullmatch(r"(\d{1,18})(ms|s|m|h|d)", value.strip())
     seconds = int(match[1]) * _UNITS[match[2]] if match else 0
@@ -77,6 +83,7 @@ def boolean(value: str) -> bool:
 _KINDS: Mapping[Callable[[str], Any], str] = {
     address: "address",
     positive: "number",
+    number: "number",
     duration: "duration",
     size: "size",
     boolean: "true or false",
@@ -94,11 +101,11 @@ def option(
 ) -> Any:
     """Declare an option. Without a default it is required.
 
-    :param parse: by default a text, or what the default is: true or false, a duration.
+    :param parse: by default a text, or what the default is: true or false, a number, a duration.
     :param kind: what its value is, where the parser does not tell.
     :param shown: the default in words, where the value does not tell it.
     """
-    parse = parse or {bool: boolean, timedelta: duration}.get(type(default), text)
+    parse = parse or {bool: boolean, int: number, timedelta: duration}.get(type(default), text)
     shown = shown or _shown(default, parse)
     kind = kind or _KINDS.get(parse, "text")
     about = {"meaning": meaning, "parse": parse, "kind": kind, "shown": shown, "secret": secret}

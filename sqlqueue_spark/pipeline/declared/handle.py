@@ -21,12 +21,6 @@ from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 _OUTCOMES = (*RECEIVED, ("Outgoing", "void"), ("Failure", "void"))
 
 
-def _retries(value: str) -> int:
-    if not value.isdecimal():
-        raise ValueError("a number, 0 or more")
-    return int(value)
-
-
 def events(value: str) -> tuple[str, ...]:
     """Parse full names of types, with or without their assemblies, a ``;`` between them."""
     if not (names := type_names(value)):
@@ -46,17 +40,11 @@ class HandleOptions(SendingOptions):
         parse=events,
     )
     immediate_retries: int = option(
-        "How often a function that fails is called again at once.",
-        IMMEDIATE_RETRIES,
-        parse=_retries,
-        kind="number",
+        "How often a function that fails is called again at once.", IMMEDIATE_RETRIES
     )
     handler_timeout: timedelta = option("How long a call may take.", HANDLER_TIMEOUT)
     delayed_retries: int = option(
-        "How often a message that has failed is tried again later; `0` for never.",
-        DELAYED_RETRIES,
-        parse=_retries,
-        kind="number",
+        "How often a message that has failed is tried again later; `0` for never.", DELAYED_RETRIES
     )
     delayed_retries_increase: timedelta = option(
         "How much longer each of these waits than the one before.", RETRIES_INCREASE
