@@ -95,7 +95,7 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
             columns=list(admin.table.columns),
             indexes=admin.indexes,
             rights=held,
-            settings=facts(admin, held),
+            settings=[*facts(admin, held)],
             findings=[
                 *of_table(admin),
                 *of_rows(admin, held),

@@ -75,43 +75,31 @@ _REMEDIES = {
 }
 
 
-def facts(admin: QueueAdmin, rights: Rights) -> list[ServerFact]:
-    """Return how the table is set up, and what this login may do. Only reads, inside the open transaction."""
-    may = (("receive", rights.receiver_lacks), ("send", rights.sender_lacks))
-    said = [
-        ServerFact(
-            name=f"{rights.user} may {name}", value=f"no, lacks {', '.join(lacks)}" if lacks else "yes"
-        )
-        for name, lacks in may
-    ]
-    return [*said, *_variant(admin), *_numbers(admin), *_told(admin)]
+def facts(admin: QueueAdmin, rights: Rights) -> Iterator[ServerFact]:
+    """Yield what this login may do, and how the table is set up. Only reads, inside the open transaction."""
+    for name, lacks in (("receive", rights.receiver_lacks), ("send", rights.sender_lacks)):
+        value = f"no, lacks {', '.join(lacks)}" if lacks else "yes"
+        yield ServerFact(name=f"{rights.user} may {name}", value=value)
+    if admin.connection.dialect.statement("create_heap"):
+        yield _variant(admin)
+    if (numbers := admin.numbers) is not None:
+        last = "?" if numbers.last is None else f"{numbers.last:,}"
+        meaning = "none was given yet, or this login may not see it" if numbers.last is None else ""
+        yield ServerFact(name="last number", value=f"{last} of {numbers.highest:,}", meaning=meaning)
+    for name, value in admin.settings:
+        meaning, change = _MEANINGS.get(name, {}).get(value, ""), _REMEDIES.get((name, value))
+        if name == "Headers" and not meaning:  # a code page that is not listed
+            meaning, change = _LOSSY, "headers"
+        statement = remedy(admin, change) if change else ""
+        yield ServerFact(name=name, value=value, meaning=meaning, remedy_sql=statement)
 
 
-def _variant(admin: QueueAdmin) -> Iterator[ServerFact]:
-    """Tell the generation of a table on SQL Server. PostgreSQL has one only."""
-    if not admin.connection.dialect.statement("create_heap"):
-        return
+def _variant(admin: QueueAdmin) -> ServerFact:
+    """The generation of a table on SQL Server. PostgreSQL has one only."""
     clustered = next((index for index in admin.indexes if index.kind == "clustered"), None)
     if clustered is None:
         value, meaning = "heap", "as newer installers create it; only a rebuild gives its emptied pages back"
     else:
         value = f"clustered by {', '.join(clustered.columns)}"
         meaning = "as the classic installer creates it by RowVersion; gives its pages back as they empty"
-    yield ServerFact(name="variant", value=value, meaning=meaning)
-
-
-def _numbers(admin: QueueAdmin) -> Iterator[ServerFact]:
-    if (numbers := admin.numbers) is not None:
-        last = "?" if numbers.last is None else f"{numbers.last:,}"
-        meaning = "none was given yet, or this login may not see it" if numbers.last is None else ""
-        yield ServerFact(name="last number", value=f"{last} of {numbers.highest:,}", meaning=meaning)
-
-
-def _told(admin: QueueAdmin) -> Iterator[ServerFact]:
-    """Tell the settings of the database. Headers may have a code page that ``_MEANINGS`` does not list."""
-    for name, value in admin.settings:
-        meaning, change = _MEANINGS.get(name, {}).get(value, ""), _REMEDIES.get((name, value))
-        if name == "Headers" and not meaning:
-            meaning, change = _LOSSY, "headers"
-        statement = remedy(admin, change) if change else ""
-        yield ServerFact(name=name, value=value, meaning=meaning, remedy_sql=statement)
+    return ServerFact(name="variant", value=value, meaning=meaning)
