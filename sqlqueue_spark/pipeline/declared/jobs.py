@@ -165,9 +165,7 @@ def handle(sections: Sections) -> Run:
     delta=True,
 )
 def archive(sections: Sections) -> Run:
-    """Archive an error or audit queue in a Delta table, each row once; a copy, which leaves the rows to their
-    consumer.
-    """
+    """Archive an error or audit queue in a Delta table, each row once: a copy, unless with --take."""
     source, options = sections["source"], ArchiveOptions.parse(sections["archive"])
     own = check_mode(source, NO_TRANSACTION) if options.take else SourceOptions.parse(source)
     if own.several and not options.take:

@@ -89,7 +89,6 @@ def check_written(checkpoint: Checkpoint, table: str, own: Recorded, found: Reco
     """Check, before Spark logs a batch, that Delta has this batch, and not another one of the same number.
 
     :param checkpoint: the checkpoint as it was before the start.
-    :param own: the batch and its mark.
     :param found: what the table has of the query now; None where it no longer keeps the commit.
     :raises ConfigurationError: the table has another stream's batch.
     """
