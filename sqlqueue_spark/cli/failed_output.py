@@ -24,11 +24,7 @@ _WIDEST_NAME = 60
 #: Maximum number of queues that a question names.
 _NAMED = 5
 _STACK_TRACE = f"{EXCEPTION_INFO}StackTrace"
-_MARKS = {
-    Verdict.STOPS: "stops ServiceControl: ",
-    Verdict.REFUSED: "refused by ServiceControl: ",
-    Verdict.DROPPED: "",
-}
+_MARKS = {Verdict.STOPS: "stops ServiceControl: ", Verdict.REFUSED: "refused by ServiceControl: "}
 
 
 class Summary:
@@ -159,7 +155,7 @@ def _row(row: ErrorRow) -> tuple[str, ...]:
 def _mark(row: ErrorRow) -> str:
     verdict, why = row.ingestion
     odd = [] if row.kind == FAILURE else [f"{row.kind}, no failure"]
-    odd += [] if verdict is Verdict.TAKEN else [f"{_MARKS[verdict]}{why}"]
+    odd += [] if verdict is Verdict.TAKEN else [f"{_MARKS.get(verdict, '')}{why}"]
     return "; ".join(odd)
 
 

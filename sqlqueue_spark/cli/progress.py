@@ -105,12 +105,10 @@ def interruptible(
             signal.signal(signal.SIGINT, more.interrupt)
         try:
             yield more
-        except telling:
-            raise
         except BaseException as error:
             shown.close()
-            if not more.count and isinstance(error, Exception):  # nothing was done: the error says enough
-                raise
+            if isinstance(error, telling) or (not more.count and isinstance(error, Exception)):
+                raise  # it says enough, or nothing was done
             unknown = f"; the portion under way may be {done} too" if more.hurried else ""
             say(f"{done} before: {counted(more.count, noun)}{unknown}{go_on()}", err=True)
             raise
