@@ -119,10 +119,7 @@ def answer(program: click.Command, asked: str) -> None:
 
 
 class SparkCommand(click.Command):
-    """A command that needs Spark. Its module is imported when it runs, because that takes a second.
-
-    :param where: ``module:command``.
-    """
+    """A command that needs Spark, ``module:command``: imported when it runs, because that takes a second."""
 
     def __init__(self, name: str, where: str, help: str) -> None:  # noqa: A002 -- click's name
         super().__init__(name, help=help)

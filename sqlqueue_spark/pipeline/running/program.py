@@ -228,10 +228,7 @@ def _check_settings(_: click.Context, __: click.Parameter, settings: tuple[str, 
 
 @contextmanager
 def exiting(code: int, debug: bool) -> Iterator[None]:
-    """When something fails within the block, end the program with a code and one sentence on stderr.
-
-    :param debug: raise the error as it is instead, so that its stack trace is shown.
-    """
+    """If the block fails, end with a code and one sentence on stderr; with ``debug`` raise the error."""
     for name in _LOGS_OF_ERRORS:
         PySparkLogger.getLogger(name).setLevel(logging.NOTSET if debug else logging.CRITICAL)
     # Py4J logs it with a stack trace where a Ctrl-C comes while Java works, and raises it too.

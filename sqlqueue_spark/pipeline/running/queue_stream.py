@@ -67,8 +67,7 @@ def as_outgoing(messages: DataFrame, queue: str | None = None) -> DataFrame:
     Headers (and with them the message id), Body, Expires, CorrelationId and ReplyToAddress stay. A message
     without an id in its headers is sent under the Id of its row, because an outbox needs an id. The columns
     of :func:`with_message_columns` are dropped too. ``MessageId`` stays: the caller has added it. ``Id`` and
-    ``RowVersion`` stay where both are there: together they tell the sink which row was received, and the sink
-    writes neither.
+    ``RowVersion`` stay where both are there: they tell the sink which row was received; it writes neither.
 
     Headers of one hop, for example the number of delayed retries, are removed. The sink removes them from
     received rows; this function removes them where ``Id`` and ``RowVersion`` are not both there.

@@ -95,10 +95,7 @@ def tell(lines: Iterable[str]) -> None:
 
 
 def check_checkpoint(source: SourceOptions, folder: str | None) -> None:
-    """Refuse a checkpoint of another queue, where its folder lies on this machine.
-
-    :raises ConfigurationError: the text says whose it is, and where.
-    """
+    """:raises ConfigurationError: the folder lies on this machine, and has a checkpoint of another queue."""
     end = None if folder is None else _newest_end(Path(folder.removeprefix("file:")))
     if end is None:
         return
