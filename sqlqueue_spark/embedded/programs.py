@@ -77,16 +77,10 @@ def run(program: Path, *arguments: str | Path, said: str = "") -> None:
     :raises ConfigurationError: the program failed; the message repeats what the program said.
     """
     result = subprocess.run(
-        [program, *arguments],
-        check=False,
-        input=said,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        **as_child(),
+        [program, *arguments], check=False, input=said, capture_output=True, text=True, **as_child()
     )
     if result.returncode:
-        told = " ".join(result.stdout.split()) or "nothing was said"
+        told = " ".join((result.stdout + result.stderr).split()) or "nothing was said"
         raise ConfigurationError(f"{program.name} failed with code {result.returncode}: {told}")
 
 
