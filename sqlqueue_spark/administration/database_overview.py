@@ -54,9 +54,8 @@ def _overview_of(connection: Connection, found: FoundTable, *, exact: bool) -> T
     try:
         with connection.transaction():
             shaped = found.kind == table_kinds.QUEUE
-            if found.stranger and (
-                why := left_alone(connection, found.table, table_code.LOOK, shaped=shaped)
-            ):
+            why = found.stranger and left_alone(connection, found.table, table_code.LOOK, shaped=shaped)
+            if why:
                 raise QueueError(f"not looked at: {why}")
             counted = table_kinds.rows(connection, found, exact=exact)
             oldest = table_kinds.oldest(connection, found)

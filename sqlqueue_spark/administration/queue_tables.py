@@ -257,8 +257,6 @@ def opened(
 def changing(options: ConnectionOptions, admin: QueueAdmin, *, deleting: bool = False) -> Iterator[None]:
     """A transaction that inserts into a queue, or deletes, where no code of strangers runs with it."""
     allowed = AllowedDestinations(options)
-    with (
-        admin.connection.transaction(),
-        allowed.into(admin.connection, admin.table, shaped=False, deleting=deleting),
-    ):
+    guarded = allowed.into(admin.connection, admin.table, shaped=False, deleting=deleting)
+    with admin.connection.transaction(), guarded:
         yield

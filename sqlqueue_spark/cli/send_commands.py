@@ -137,17 +137,14 @@ def send(
 
 def _send_lines(options: ConnectionOptions, queue: str, file: str, skip: int, **how: Any) -> Restored:
     sent = Restored(lines=skip)
-    sending = progress.interruptible(
-        None,
-        "message",
-        "sent",
-        go_on=lambda: f"; send the rest with --skip {sent.lines}",
-        telling=SqlQueueError,
-    )
+
+    def go_on() -> str:
+        return f"; send the rest with --skip {sent.lines}"
+
     with (
         _opened(file, skip) as given,
         progress.bar(None, " lines", desc="checked") as checked,
-        sending as more,
+        progress.interruptible(None, "message", "sent", go_on=go_on, telling=SqlQueueError) as more,
     ):
 
         def done(messages: int) -> None:

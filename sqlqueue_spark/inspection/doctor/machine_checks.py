@@ -84,9 +84,8 @@ def spark() -> str:
         return f"{name} {version}" + (f" of Databricks runtime {runtime}" if runtime else "")
     if _release(version) < _OLDEST_SPARK:
         raise Wrong(f"{name} is {version}, which streams from no Python source; install {name}=={tested}.")
-    limits = (
-        "; for the limits of earlier ones see docs/limits.md" if _release(version) < _release(tested) else ""
-    )
+    earlier = _release(version) < _release(tested)
+    limits = "; for the limits of earlier ones see docs/limits.md" if earlier else ""
     return f"{name} {version} (tested is {tested}{limits})"
 
 
