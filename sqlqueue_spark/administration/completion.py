@@ -25,10 +25,9 @@ _PLAIN = re.compile(r"\w[\w.-]*(?:@\w[\w.-]*)?")
 CONNECTION = tuple(each.name for each in fields(ConnectionOptions))
 
 
-def connection_given(params: Mapping[str, Any]) -> dict[str, str]:
+def connection_given(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that lead to a database, of those of a command."""
-    given = {camel(name): params.get(name) for name in CONNECTION}
-    return {name: str(value) for name, value in given.items() if value not in (None, False)}
+    return {camel(name): params[name] for name in CONNECTION if params.get(name) is not None}
 
 
 def _beginning(
