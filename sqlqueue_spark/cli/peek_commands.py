@@ -159,8 +159,7 @@ class _View:
 
     def _print(self, messages: Iterable[Message], at_once: int) -> None:
         if self._format != _TABLE:
-            # As bytes, because the lines are UTF-8 in every locale, and click.echo would search long lines
-            # for colours.
+            # Bytes are UTF-8 in every locale, and click.echo would search long lines for colours.
             out = sys.stdout.buffer
             for message in messages:
                 is_json = self._format == _JSON

@@ -26,8 +26,7 @@ from sqlqueue_spark.plain_text import shell_word
 _DATABASE = "database"
 _URL, _LOCK, _STARTED, _MARK = "url", "lock", "started", "sqlqueue-server.txt"
 _BESIDE = tuple(f"{_DATABASE}.{each}" for each in ("password", "port", "lock", "new"))
-#: All that may be ours in the folder; the mark goes last, so that a removal that was cut off can be done
-#: again.
+#: All that may be ours in the folder; the mark goes last, so that a removal that was cut off can go on.
 _OURS = (_DATABASE, *_BESIDE, _URL, _LOCK, _STARTED, _MARK)
 _WORDS = """This folder belongs to the PostgreSQL server of `sqlqueue server`: {start}
 The file url holds its password. The data stay until: {remove}

@@ -44,8 +44,7 @@ _PATIENCE = 60  # seconds
 _PAUSE = 0.1  # seconds
 #: A server that runs one statement and needs no login.
 _ALONE = ("--single", "-c", "exit_on_error=on", "-c", "log_min_error_statement=panic", "-D")
-#: For a shell: waits until its input is closed, and stops the server. Its arguments are the program and the
-#: data directory.
+#: For a shell: waits until its input is closed, and stops the server; given the program and the data.
 _STOP_AT_LAST = 'cat >/dev/null; exec "$0" stop -s -D "$1" -m fast'
 
 
