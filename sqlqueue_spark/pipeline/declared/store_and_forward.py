@@ -91,13 +91,9 @@ class StoreAndForward:
             return queue if queue and places.beside(queue).target == places.at_home else None
 
         home = replace(home, error_queue=here(home.error_queue), audit_queue=here(home.audit_queue))
+        at_home, events = Places(home, home), options.subscribe
         make_ready(
-            self.own,
-            Places(home, home),
-            create=create,
-            retries=True,
-            events=options.subscribe,
-            checkpoint=options.checkpoint,
+            self.own, at_home, create=create, retries=True, events=events, checkpoint=options.checkpoint
         )
         for target in places.everywhere()[1:] if create else ():
             try:
