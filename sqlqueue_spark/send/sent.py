@@ -1,12 +1,14 @@
 """What became of the messages of a chunk, a task or a batch."""
 
 import logging
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Self
 
 from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)
+
+_NOT_OTHERS = ("sent", "repeated", "untyped")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +33,14 @@ class Sent:
     #: Copies in the audit queue, and messages of which ServiceControl was told that they were handled.
     audited: int = 0
     acknowledged: int = 0
+    #: Messages that lack a type and need one: a line of their own tells of them.
+    untyped: int = field(default=0, compare=False)
 
     @property
     def others(self) -> str:
         """What a line says of messages that neither went out nor were repeated, each with a blank before."""
-        named = {name: number for name, number in asdict(self).items() if name not in ("sent", "repeated")}
-        return "".join(f" {name}={number}" for name, number in named.items() if number)
+        told = {name: number for name, number in asdict(self).items() if name not in _NOT_OTHERS}
+        return "".join(f" {name}={number}" for name, number in told.items() if number)
 
     def log(self, batch: str, done: str = "sent") -> None:
         """Log one line a batch, as a warning where messages were repeated, or have failed.

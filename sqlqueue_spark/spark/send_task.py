@@ -22,7 +22,7 @@ from sqlqueue_spark.spark.error_boundary import sentence_first
 
 log = logger(__name__)
 
-_COUNTS = [*(each.name for each in fields(Sent)), "untyped"]
+_COUNTS = [each.name for each in fields(Sent)]
 _SENT = pa.schema([(name, pa.int64()) for name in _COUNTS])
 _TEXTS = pa.list_(pa.string())
 _STAGED = pa.schema(
@@ -50,33 +50,28 @@ class SendTask:
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send what a part says; yields one row that counts it."""
-        sent, untyped = self.sent(batches)
-        yield pa.RecordBatch.from_pylist([{**asdict(sent), "untyped": untyped}], _SENT)
+        yield pa.RecordBatch.from_pylist([asdict(self.sent(batches))], _SENT)
 
-    def sent(self, batches: Iterator[pa.RecordBatch]) -> tuple[Sent, int]:
-        """Send what a part says.
-
-        :returns: what became of it, and how many messages have no type.
-        """
+    def sent(self, batches: Iterator[pa.RecordBatch]) -> Sent:
+        """Send what a part says, and tell what became of it."""
         builder = builder_of(self.columns, self.destinations.places, self.answers)
         waits = self.down is not None and self.columns.tells_rows  # else the batch waits
         down = dict(self.down or {}) if waits else None
         task = TaskContext.get()  # None in a process of the user
         first_try = self.first_try and (task is None or task.attemptNumber() == 0)
         with Sender(self.destinations, down, first_try=first_try) as sender:
-            return sender.send(builder.compose(plain(batches))), builder.untyped.number
+            return sender.send(builder.compose(plain(batches))) + Sent(untyped=builder.untyped.number)
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         builder = builder_of(self.columns, self.destinations.places, self.answers)
         staged = stage(self.destinations, builder.compose(plain(batches)))
-        counts = {**asdict(staged.sent), "untyped": builder.untyped.number}
-        yield pa.RecordBatch.from_pylist([{**vars(staged), **counts}], _STAGED)
+        sent = staged.sent + Sent(untyped=builder.untyped.number)
+        yield pa.RecordBatch.from_pylist([{**vars(staged), **asdict(sent)}], _STAGED)
 
 
 def counted(rows: Iterable[object]) -> Sent:
     """What became of the messages of all tasks, by the rows that these have yielded."""
-    names = [each.name for each in fields(Sent)]
-    return sum((Sent(**{name: getattr(row, name) for name in names}) for row in rows), Sent())
+    return sum((Sent(**{name: getattr(row, name) for name in _COUNTS}) for row in rows), Sent())
 
 
 def log_untyped(count: int) -> None:

@@ -1,11 +1,11 @@
 """``SqlQueueSink``: translates between ``foreachBatch`` and the sender; decides nothing."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Literal, Never, Self
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Target
@@ -196,8 +196,8 @@ class SqlQueueSink:
                 own_ids = "Id" in columns.names and not columns.received
                 self._stage(df, rows, task, run, own_ids=own_ids)
             else:
-                done = rows.mapInArrow(task.send, SENT_COLUMNS).collect()
-                sent = self._told(counted(done), done, batch_id, "sent")
+                sent = counted(rows.mapInArrow(task.send, SENT_COLUMNS).collect())
+                self._told(sent, batch_id, "sent")
                 if self.databases is not None:
                     self.databases.note(sent)
             outboxes = self._destinations.having_outboxes()
@@ -223,33 +223,29 @@ class SqlQueueSink:
         for before, sent in self._sealed:
             if surely_same(before, df):
                 again = sent.repeated + (sent.handled or sent.sent) + sent.failed + sent.retried
-                self._told(Sent(repeated=again), (), run.batch.number, "staged")
+                self._told(Sent(repeated=again), run.batch.number, "staged")
                 return
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
-        staged = [
-            Staged(
-                task=each.task, destinations=tuple(each.destinations), named=tuple(each.named), rows=each.rows
-            )
-            for each in done
-        ]
+        staged = [Staged(each.task, each.destinations, each.named, each.rows) for each in done]
         try:
             seal(self._options, staged, run, own_ids=own_ids, void=self._in_doubt)
         except BaseException:
             self._in_doubt += [each.task for each in staged]
             raise
-        self._sealed.append((df, self._told(counted(done), done, run.batch.number, "staged")))
+        sent = counted(done)
+        self._told(sent, run.batch.number, "staged")
+        self._sealed.append((df, sent))
 
-    def _told(self, sent: Sent, done: Sequence[Row], batch_id: int, what: str) -> Sent:
+    def _told(self, sent: Sent, batch_id: int, what: str) -> None:
         """Remember and log what became of a batch; say once that messages have no type."""
         self._counts.pop(batch_id, None)
         self._counts[batch_id] = sent
         if len(self._counts) > _REMEMBERED:
             del self._counts[next(iter(self._counts))]
         sent.log(f"batch={batch_id} ", what)
-        if (untyped := sum(each.untyped for each in done)) and not self._said_untyped:
+        if sent.untyped and not self._said_untyped:
             self._said_untyped = True
-            log_untyped(untyped)
-        return sent
+            log_untyped(sent.untyped)
 
     def sent_in(self, batch_id: int) -> Sent | None:
         """How many messages of a batch went out, or onto the stage, and how many had been sent before.

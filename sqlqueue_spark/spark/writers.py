@@ -30,7 +30,6 @@ _CLEANUP_SECONDS = 10.0
 @dataclass
 class _Committed(WriterCommitMessage):
     sent: Sent
-    untyped: int
 
 
 @functools.lru_cache(maxsize=100)
@@ -50,7 +49,7 @@ class _Writer:
     _task: SendTask
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _Committed(*self._task.sent(iterator))
+        return _Committed(self._task.sent(iterator))
 
     def _check(self, destinations: Destinations, schema: StructType) -> None:
         """Check columns, destination and outbox, before anything is sent."""
@@ -67,10 +66,10 @@ class _Writer:
 
         :param which: the batch, in front of the figures in the line.
         """
-        done = [each for each in messages if isinstance(each, _Committed)]
-        sum((each.sent for each in done), Sent()).log(which)
-        if untyped := sum(each.untyped for each in done):
-            log_untyped(untyped)
+        sent = sum((each.sent for each in messages if isinstance(each, _Committed)), Sent())
+        sent.log(which)
+        if sent.untyped:
+            log_untyped(sent.untyped)
         cleaner.clean_when_due(self._task.destinations.having_outboxes())
 
 

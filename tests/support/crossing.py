@@ -81,7 +81,7 @@ class Crossing(Stream):
         versions = rows["RowVersion"].to_pylist()
         half = versions.index(versions[len(versions) // 2]) if versions else 0
         parts = [each for each in (rows.slice(0, half), rows.slice(half)) if each.num_rows]
-        self.sent = sum((task.sent(iter([each]))[0] for each in parts), Sent())
+        self.sent = sum((task.sent(iter([each])) for each in parts), Sent())
         self.databases.note(self.sent)
 
     def columns_and_rows(self, messages: list[Message]) -> tuple[FrameColumns, pa.RecordBatch]:

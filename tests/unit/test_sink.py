@@ -19,7 +19,7 @@ RUN = StageRun(name="a run", batch=Batch(number=7))
 
 def row(sent, **more):
     """What a task tells."""
-    return SimpleNamespace(**asdict(sent), **{"untyped": 0, **more})
+    return SimpleNamespace(**asdict(sent), **more)
 
 
 TYPES = {"Queue": "string", "Id": "string", "RowVersion": "bigint", "Headers": "string", "Body": "binary"}
@@ -79,7 +79,7 @@ def test_the_stage_is_told_which_destinations_messages_have_named():
     told = row(Sent(sent=3), task="a task", destinations=["billing", "orders"], named=["orders"], rows=3)
     with mock.patch("sqlqueue_spark.spark.sink.seal") as seal:
         SqlQueueSink(options=given)(frame("Headers", told=[told]), 7)
-    staged = Staged(task="a task", destinations=("billing", "orders"), named=("orders",), rows=3)
+    staged = Staged(task="a task", destinations=["billing", "orders"], named=["orders"], rows=3)
     assert seal.mock_calls == [mock.call(SinkOptions.parse(given), [staged], RUN, own_ids=False, void=[])]
 
 
@@ -88,9 +88,9 @@ def test_messages_without_a_type_are_said_once(caplog, mode):
     """On the driver, where somebody reads it."""
     sink = SqlQueueSink(options={"url": "postgresql://h/d", "queue": "orders", **mode})
     told = (
-        row(Sent(sent=3), untyped=2)
+        row(Sent(sent=3, untyped=2))
         if "outbox" in mode
-        else row(Sent(sent=3), untyped=2, task="a task", destinations=["orders"], named=[], rows=3)
+        else row(Sent(sent=3, untyped=2), task="a task", destinations=["orders"], named=[], rows=3)
     )
     with mock.patch("sqlqueue_spark.spark.sink.seal"), caplog.at_level("WARNING"):
         for batch_id in (7, 8):

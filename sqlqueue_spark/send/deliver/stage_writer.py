@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlqueue_spark import fail_points
@@ -29,14 +29,14 @@ log = logger(__name__)
 _REHEARSAL_MS = 100
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Staged:
     """What one task has put on the stage. It counts when the stage is sealed with the task's name."""
 
     task: str
-    destinations: tuple[str, ...]
+    destinations: Sequence[str]
     #: Those that messages have named, and no option.
-    named: tuple[str, ...]
+    named: Sequence[str]
     rows: int
     #: What these rows are. Repeated are those that it has left out: the outbox knows them from times in which
     #: the pipeline was not atomic.
@@ -53,13 +53,7 @@ def stage(destinations: Destinations, chunks: Iterable[Chunk]) -> Staged:
     """
     with _StageWriter(destinations) as writer:
         sent = writer.send(chunks)
-    return Staged(
-        task=writer.task,
-        destinations=tuple(writer.staged),
-        named=tuple(writer.named),
-        rows=sum(writer.staged.values()),
-        sent=sent,
-    )
+    return Staged(writer.task, [*writer.staged], [*writer.named], sum(writer.staged.values()), sent)
 
 
 def seal(
