@@ -1,6 +1,6 @@
 """What a task of a sink or a writer does with its rows, and what is logged of what all tasks did."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 
 import pyarrow as pa
@@ -39,9 +39,8 @@ class SendTask:
 
     columns: FrameColumns
     destinations: Destinations
-    #: The databases that are down, each with the name of the option that leads there; None where nothing
-    #: waits for them.
-    down: Mapping[Target, str] | None = None
+    #: The databases that are down; None where nothing waits for them.
+    down: Collection[Target] | None = None
     #: What reads the addresses that messages of handled rows go to, where these are not the others'
     #: destinations.
     answers: Places | None = None
@@ -55,8 +54,8 @@ class SendTask:
     def sent(self, batches: Iterator[pa.RecordBatch]) -> Sent:
         """Send what a part says, and tell what became of it."""
         builder = builder_of(self.columns, self.destinations.places, self.answers)
-        waits = self.down is not None and self.columns.tells_rows  # else the batch waits
-        down = dict(self.down or {}) if waits else None
+        # Else the batch waits.
+        down = set(self.down) if self.down is not None and self.columns.tells_rows else None
         task = TaskContext.get()  # None in a process of the user
         first_try = self.first_try and (task is None or task.attemptNumber() == 0)
         with Sender(self.destinations, down, first_try=first_try) as sender:

@@ -213,7 +213,7 @@ class SqlQueueSink:
             if kept:
                 df.unpersist()
 
-    def _down(self) -> dict[Target, str] | None:
+    def _down(self) -> set[Target] | None:
         return None if self.databases is None else self.databases.down()
 
     def _stage(self, df: DataFrame, rows: DataFrame, task: SendTask, run: StageRun, *, own_ids: bool) -> None:

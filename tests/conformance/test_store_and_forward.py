@@ -117,7 +117,7 @@ def test_while_the_database_is_down_messages_wait_and_go_when_it_is_back(
     assert {each.headers[WAITS_FOR] for each in waiting} == {"sink.url"}
     gate.open()
     assert job.databases.look() == 3
-    assert job.databases.down() == {}
+    assert job.databases.down() == set()
     assert drained(job) == Sent(sent=3)
     assert [row.headers for row in billing.rows()] == [messages.headers(n) for n in range(3)]
     assert DelayedRows(engine, "outgoing").count() == 0

@@ -456,7 +456,7 @@ def test_events_wait_while_the_database_of_their_subscriptions_is_down(engine, e
     assert published(1, databases.down()) == Sent(sent=1)
     gate.shut()
     now[0] += 61
-    assert published(2, {}) == Sent(waiting=1)
+    assert published(2, set()) == Sent(waiting=1)
     databases.note(Sent(waiting=1))
     databases.look()
     now[0] += 61

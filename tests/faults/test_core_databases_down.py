@@ -147,9 +147,9 @@ def test_a_database_is_down_until_it_takes_what_must_be_written(
             orders.insert(3, start=3)
             assert drained(job).waiting == 1
             assert job.databases.look() == 0
-            assert [*job.databases.down().values()] == ["endpoint.billing.url"]
+            assert [*map(job.places.option_of, job.databases.down())] == ["endpoint.billing.url"]
         assert job.databases.look() == 1
-        assert job.databases.down() == {}
+        assert job.databases.down() == set()
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
@@ -226,7 +226,7 @@ def test_a_database_that_comes_back_and_refuses_holds_up_no_other_one(
             second.open()
             with pytest.raises(QueueError, match="outbox table"):
                 job.databases.look()
-            assert [*job.databases.down().values()] == [f"endpoint.{refusing}.url"]
+            assert [*map(job.places.option_of, job.databases.down())] == [f"endpoint.{refusing}.url"]
             assert drained(job) == Sent(sent=3)
     assert numbers_in(there[sound].queue(sound)) == [0, 1, 2]
 

@@ -56,15 +56,15 @@ _MOST_TABLES = 500
 class Sender:
     """Sends messages over connections of its own, one for each database.
 
-    :param down: the databases that are down, each with the name of the option that leads there; None where
-        rows do not wait for them, but the batch. Those that the sender finds are added.
+    :param down: the databases that are down; None where rows do not wait for them, but the batch. Those that
+        the sender finds are added.
     :param first_try: whether this batch is surely tried for the first time, so that home need not be asked
         for what stays there, nor for plain messages. A received row for another database is always asked
         for: it may have failed before, and have come back with a server that forgot its deletion.
     """
 
     def __init__(
-        self, destinations: Destinations, down: dict[Target, str] | None = None, *, first_try: bool = False
+        self, destinations: Destinations, down: set[Target] | None = None, *, first_try: bool = False
     ) -> None:
         self._options = options = destinations.options
         self._destinations = destinations

@@ -51,14 +51,14 @@ class Routes:
     """Finds tables over the connections of one task.
 
     :param atomic: whether one transaction must reach all of them.
-    :param down: the databases that are down, each with the name of the option that leads there; None where
-        rows do not wait for them. Those that the task finds are added.
+    :param down: the databases that are down; None where rows do not wait for them. Those that the task finds
+        are added.
     """
 
     destinations: Destinations
     connected: Connected
     atomic: bool
-    down: dict[Target, str] | None = None
+    down: set[Target] | None = None
     #: The places that this task could not reach, so that it looks for each only once.
     _unreachable: dict[object, SqlQueueError] = field(default_factory=dict)
 
@@ -79,8 +79,8 @@ class Routes:
         """Note that a database is down, so that this task tries it no more."""
         assert self.down is not None, "the error says that rows wait"
         if target not in self.down:
-            self.down[target] = self.places.option_of(target)
-            log.warning("rows_wait database=%s: it takes nothing: %s", self.down[target], error)
+            self.down.add(target)
+            log.warning("rows_wait database=%s: it takes nothing: %s", self.places.option_of(target), error)
 
     def addressed(self, chunk: Chunk) -> list[Addressed]:
         """The messages of a chunk by table; several addresses may mean one."""

@@ -69,10 +69,9 @@ class RemoteDatabases:
         self._lock = threading.Lock()
         #: Those that are down, and since when by this process's clock.
         self._down: dict[Target, float] = {}
-        named = {each: places.option_of(each) for each in places.everywhere()}
-        self._names = {target: name for target, name in named.items() if target != places.at_home}
+        self._all = places.everywhere()[1:]
         #: Those for which rows may wait. At first all: an earlier process may have let some wait.
-        self._awaited = set(self._names)
+        self._awaited = set(self._all)
         self._reached: set[Target] = set()
         #: Whether messages may wait for a database that no option leads to any more.
         self._renamed = True
@@ -81,10 +80,10 @@ class RemoteDatabases:
         #: For how long the oldest of the rows had waited that went back.
         self.longest_wait = timedelta()
 
-    def down(self) -> dict[Target, str]:
-        """The databases that are down, each with the name of the option that leads there."""
+    def down(self) -> set[Target]:
+        """The databases that are down."""
         with self._lock:
-            return {target: self._names[target] for target in self._down}
+            return set(self._down)
 
     def may_wait(self) -> bool:
         """Whether rows may wait for a database. Until they are back, no outbox forgets what they sent."""
@@ -100,7 +99,7 @@ class RemoteDatabases:
         """
         if sent.waiting or sent.repeated:
             with self._lock:
-                self._awaited |= self._names.keys()
+                self._awaited.update(self._all)
                 new = sent.waiting and not self._down
             if new:
                 self._woken.set()
@@ -116,8 +115,8 @@ class RemoteDatabases:
         with self._lock:
             self._looks += 1
             if self._looks % _ALL_AGAIN == 0:
-                self._awaited |= self._names.keys()
-            wanted = [each for each in self._names if each in self._down or each in self._awaited]
+                self._awaited.update(self._all)
+            wanted = [each for each in self._all if each in self._down or each in self._awaited]
         back, refusals = 0, list[SqlQueueError]()
         for target in wanted:
             try:
@@ -130,7 +129,7 @@ class RemoteDatabases:
             with self._lock:  # before, because rows of a batch may begin to wait while we look
                 self._awaited.discard(target)
             try:
-                back += self._put_back(self._names[target])
+                back += self._put_back(self._places.option_of(target))
             except BaseException:
                 with self._lock:
                     self._awaited.add(target)
@@ -138,7 +137,8 @@ class RemoteDatabases:
         if self._renamed:
             # No option leads to these any more: what waits for them goes wherever its address leads now.
             with connect(self._places.at_home, again=True) as connection:
-                others = awaited(connection, self._table(connection)).difference(self._names.values())
+                named = map(self._places.option_of, self._all)
+                others = awaited(connection, self._table(connection)).difference(named)
             back += sum(map(self._put_back, sorted(others)))
             self._renamed = False
         if refusals:
@@ -169,7 +169,7 @@ class RemoteDatabases:
         self._woken.set()
 
     def _answers(self, target: Target) -> bool:
-        name = self._names[target]
+        name = self._places.option_of(target)
         error = why_down(target, self._places.at(target), reached=target in self._reached)
         with self._lock:
             down_since = self._down.pop(target, None)
@@ -221,8 +221,8 @@ def database_came_back(
         except SqlQueueError:
             return None
 
-    for target in places.everywhere():
-        if target == places.at_home or (error := lost(target)) is None:
+    for target in places.everywhere()[1:]:
+        if (error := lost(target)) is None:
             continue
         name = places.option_of(target)
         log.warning("batch_waits batch=%d database=%s retry_interval=%gs: it is down: %s",
