@@ -403,7 +403,7 @@ def test_a_worker_looks_again_after_a_few_seconds_and_takes_nothing_from_the_dri
         assert sender.send(composed(given, batch([0], EventType=PLACED))) == Sent(sent=1)
     routing.add(shipping, PLACED)
     worker = pickle.loads(pickle.dumps(driver))  # noqa: S301 -- as Spark sends it
-    worker.subscribers()._clock = lambda: now[
+    worker.subscribers(worker.places)._clock = lambda: now[
         0
     ]  # the driver's clock is another one, so it is none of the public arguments
     with Sender(worker) as sender:

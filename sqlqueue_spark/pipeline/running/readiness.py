@@ -225,7 +225,7 @@ def _check_sink(sink: Places, connected: Connected) -> None:
             _check_rights(connection, found.table, SENDER)
         targets[place.target] = None
     if sink.away.publish:
-        destinations.subscribers().check(connected)
+        destinations.check_subscriptions(connected)
     for target in targets if sink.home.uses_outbox else ():
         try_outbox(sink.at(target), connected(target))
 

@@ -62,6 +62,8 @@ class Destinations:
         self._delayed: dict[Place, Destination] = {}
         self._facts: dict[tuple[str, Target], bool] = {}
         self._found_since = 0.0
+        #: Whether the table of subscriptions is there.
+        self._publishes = False
 
     def beside(self, address: str, connected: Connected) -> Destination | None:
         """The error queue, the audit queue or that of an acknowledgement; None where it lies elsewhere.
@@ -116,10 +118,16 @@ class Destinations:
             self._delayed[place] = found
         return found
 
-    def subscribers(self, places: Places | None = None) -> Subscribers:
+    def subscribers(self, places: Places) -> Subscribers:
         """Those that have subscribed to events, in the database in which these places lie."""
-        options = (places or self.places).away
+        options = places.away
         return self._subscribers.setdefault(Target.of(options), Subscribers(options, self._clock))
+
+    def check_subscriptions(self, connected: Connected) -> None:
+        """:raises QueueError: there is no table of subscriptions; the text says how to create it."""
+        if not self._publishes:
+            self.subscribers(self.places).check(connected)
+            self._publishes = True
 
     def is_known(self, fact: str, connection: Connection, look: Callable[[], bool]) -> bool:
         """Whether something is so in a connection's database.
@@ -139,7 +147,7 @@ class Destinations:
     def having_outboxes(self) -> list[Target]:
         """The databases whose outboxes this sink asks."""
         if self.options.uses_outbox:
-            asked = [target for target, each in self._subscribers.items() if each.asked]
+            asked = [Target.of(self.places.away)] if self._publishes else []
             return list(dict.fromkeys([*self.databases(), *asked]))
         return [target for (fact, target), known in self._facts.items() if known and fact == HAS_IDS]
 
@@ -157,8 +165,7 @@ class Destinations:
         self._found.clear()
         self._delayed.clear()
         self._facts.clear()
-        for each in self._subscribers.values():
-            each.forget()
+        self._publishes = False
 
 
 def check_one_database(destinations: Destinations, addresses: Iterable[str]) -> None:

@@ -69,7 +69,7 @@ def prepare(
             _find(destinations, addresses, connected, down, stores=columns.outcomes)
             if columns.events or options.publish:
                 away = Target.of(destinations.places.away)
-                _look(destinations, away, down, lambda: destinations.subscribers().check(connected))
+                _look(destinations, away, down, lambda: destinations.check_subscriptions(connected))
             for target in destinations.databases() if columns.delays else ():
                 destinations.waiting(destinations.places.sends_later(target), connected)
             if columns.tells_rows:  # what becomes of them is known at home

@@ -28,9 +28,6 @@ class Subscribers:
         self._clock = clock
         self._found: dict[str, Sequence[str]] = {}
         self._found_since = 0.0
-        self._there = False
-        #: Whether it was asked.
-        self.asked = False
 
     def __reduce__(self) -> "tuple[type[Subscribers], tuple[SinkOptions]]":
         return Subscribers, (self._options,)
@@ -50,7 +47,6 @@ class Subscribers:
                 with connected(Target.of(self._options)).transaction() as connection:
                     found = self._table(connection).subscribers(missing)
             except QueueError:
-                self._there = False
                 self.check(connected)  # which says what is missing, and how to create it
                 raise
             self._found.update({topic: found.get(topic, ()) for topic in missing})
@@ -58,16 +54,8 @@ class Subscribers:
 
     def check(self, connected: Connected) -> None:
         """:raises QueueError: there is no table of subscriptions; the text says how to create it."""
-        self.asked = True
-        if not self._there:
-            with connected(Target.of(self._options)).transaction() as connection:
-                self._table(connection).check()
-            self._there = True
-
-    def forget(self) -> None:
-        """Forget what was found, so that it is looked for again."""
-        self._found = {}
-        self._there = False
+        with connected(Target.of(self._options)).transaction() as connection:
+            self._table(connection).check()
 
     def _table(self, connection: Connection) -> SubscriptionTable:
         schema = self._options.default_schema or connection.dialect.default_schema
