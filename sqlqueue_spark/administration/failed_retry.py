@@ -19,7 +19,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
-from sqlqueue_spark.tables.insert import Inserter, moved
+from sqlqueue_spark.tables.insert import insert, moved
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import InTransit
 from sqlqueue_spark.tables.refused_messages import Why, refused
@@ -123,13 +123,13 @@ def _put_back(
     """
     connection = error_queue.admin.connection
 
-    def insert(some: Sequence[InTransit]) -> None:
+    def inserted(some: Sequence[InTransit]) -> None:
         back = [row._replace(headers=put_back_headers(row.headers), expires=None) for row in some]
-        Inserter(connection, found).insert(moved(back))
+        insert(connection, found, moved(back))
 
     try:
         with connection.attempt(), _destination(error_queue, address, chosen=address == to) as found:
-            refusals = refused(connection, insert, rows, chosen=True)
+            refusals = refused(connection, inserted, rows, chosen=True)
     except ConnectionLost:
         raise
     except SqlQueueError as error:

@@ -24,7 +24,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import portions
 from sqlqueue_spark.tables import queue_table
-from sqlqueue_spark.tables.insert import CHUNK
+from sqlqueue_spark.tables.insert import CHUNK, insert, insert_stored
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 
 #: Maximum bytes of the lines of one transaction; a larger line is a transaction of its own.
@@ -97,16 +97,15 @@ def restore(
                 "name a queue."
             )
         queue_table.check_shape(admin.table, admin.connection.dialect.queue_columns)
-        inserter = admin.inserter()
 
-        def insert(messages: Sequence[StoredMessage]) -> "Iterator[pa.RecordBatch]":
+        def inserted(messages: Sequence[StoredMessage]) -> "Iterator[pa.RecordBatch]":
             if draft is None:
                 rows = to_rows(messages, new_ids=new_ids)
-                inserter.restore(rows)
+                insert_stored(admin.connection, admin.table, rows)
                 yield rows
                 return
             for rows, _ in filled(options, admin, queue, draft, [each.body for each in messages]):
-                inserter.insert(rows)
+                insert(admin.connection, admin.table, rows)
                 yield rows
 
         read = _body if draft is not None else partial(_row, admin=admin, stopping=stopping)
@@ -116,7 +115,7 @@ def restore(
         try:
             for chunk in _chunks(_messages(given, read)):
                 with _told(chunk, given, sent, queue) as rows, changing(options, admin):
-                    rows += [*insert([each.message for each in chunk])]  # all, or none
+                    rows += [*inserted([each.message for each in chunk])]  # all, or none
                     fail_points.step(fail_points.LINES_INSERTED)
                 sent.messages += len(chunk)
                 sent.lines = chunk[-1].number

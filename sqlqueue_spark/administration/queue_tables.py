@@ -34,7 +34,7 @@ from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.ddl import CLASSIC, Beside, Created
-from sqlqueue_spark.tables.insert import CHUNK
+from sqlqueue_spark.tables.insert import CHUNK, insert
 from sqlqueue_spark.tables.queue_admin import Index, Length, QueueAdmin
 from sqlqueue_spark.tables.queue_table import Column
 from sqlqueue_spark.tables.rights import Rights
@@ -128,9 +128,8 @@ def send_bodies(
     with opened(options, queue) as admin:
         messages = filled(options, admin, queue, draft, bodies)
         with changing(options, admin):
-            inserter = admin.inserter()
             for rows, _ in messages:
-                inserter.insert(rows)
+                insert(admin.connection, admin.table, rows)
     return [each for _, ids in messages for each in ids]
 
 
@@ -205,7 +204,6 @@ def send_load(
     ttl_ms = milliseconds(ttl)
     rows = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _INSERTS_A_SECOND) // _INSERTS_A_SECOND))
     with opened(options, queue) as admin:
-        inserter = admin.inserter()
         reply_to = _full_address(options, admin, sample_messages.REPLY_TO)
         began = time.monotonic()
         for first in range(0, count, rows):
@@ -215,7 +213,7 @@ def send_load(
             now = datetime.now(UTC)
             load = sample_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms)
             with changing(options, admin):
-                inserter.insert(load)
+                insert(admin.connection, admin.table, load)
             progress(some)
         return timedelta(seconds=time.monotonic() - began)
 

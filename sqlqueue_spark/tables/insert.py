@@ -4,7 +4,6 @@ Nothing here needs the right to read the table: the catalogue tells which column
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC
 
 from sqlqueue_spark.engines.dialect import Dialect
@@ -25,46 +24,40 @@ CHUNK = 4_000
 _INSERTED = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
 
 
-@dataclass(frozen=True)
-class Inserter:
-    connection: Connection
-    table: QueueTable
+def insert(connection: Connection, table: QueueTable, messages: "pa.RecordBatch") -> int:
+    """Insert messages (:data:`OUTGOING`) in their order, and return how many rows that made."""
+    return _load(connection, table, fitted(connection, table, messages))
 
-    def insert(self, messages: "pa.RecordBatch") -> int:
-        """Insert messages (:data:`OUTGOING`) in their order, and return how many rows that made."""
-        return self._load(fitted(self.connection, self.table, messages))
 
-    def restore(self, messages: "pa.RecordBatch") -> int:
-        """Insert messages (:data:`STORED`) in their order as a table once had them; gives the number of rows.
+def insert_stored(connection: Connection, table: QueueTable, messages: "pa.RecordBatch") -> int:
+    """Insert messages (:data:`STORED`) in their order as a table once had them; gives the number of rows.
 
-        Nothing is mended: a body that is NULL stays NULL, and unreadable headers stay as they are. Where the
-        column does not take every letter, headers that are JSON name letters beyond ASCII by escapes.
-        """
-        if _takes_few_letters(self.connection, self.table):
-            headers = [
-                text if text is None or parse_headers(text) is None else ascii_json(text)
-                for text in messages["headers"].to_pylist()
-            ]
-            messages = replaced(messages, headers=pa.array(headers, pa.string()))
-        return self._load(messages)
+    Nothing is mended: a body that is NULL stays NULL, and unreadable headers stay as they are. Where the
+    column does not take every letter, headers that are JSON name letters beyond ASCII by escapes.
+    """
+    if _takes_few_letters(connection, table):
+        headers = [
+            text if text is None or parse_headers(text) is None else ascii_json(text)
+            for text in messages["headers"].to_pylist()
+        ]
+        messages = replaced(messages, headers=pa.array(headers, pa.string()))
+    return _load(connection, table, messages)
 
-    def _load(self, messages: "pa.RecordBatch") -> int:
-        connection, table, dialect = self.connection, self.table, self.connection.dialect
-        kind = "insert_by_policy" if table.row_security else "delayed_insert" if table.due else "insert"
-        names = filled(dialect, table)
-        statement, doing = (
-            dialect.render(kind, delayed=names["queue"], **names),
-            Doing("sending to", table.name),
-        )
-        took = 0
-        for start in range(0, messages.num_rows, dialect.written):
-            part = messages.slice(start, dialect.written)
-            if table.row_security:
-                rows = connection.modify(statement, dialect.bind_columns(part), doing=doing)
-            else:
-                rows = connection.load(statement, dialect.bind_messages(part), doing=doing)
-            took += check_went_in(rows, part.num_rows, table.name)
-        return took
+
+def _load(connection: Connection, table: QueueTable, messages: "pa.RecordBatch") -> int:
+    dialect, doing = connection.dialect, Doing("sending to", table.name)
+    kind = "insert_by_policy" if table.row_security else "delayed_insert" if table.due else "insert"
+    names = filled(dialect, table)
+    statement = dialect.render(kind, delayed=names["queue"], **names)
+    took = 0
+    for start in range(0, messages.num_rows, dialect.written):
+        part = messages.slice(start, dialect.written)
+        if table.row_security:
+            rows = connection.modify(statement, dialect.bind_columns(part), doing=doing)
+        else:
+            rows = connection.load(statement, dialect.bind_messages(part), doing=doing)
+        took += check_went_in(rows, part.num_rows, table.name)
+    return took
 
 
 def fitted(connection: Connection, table: QueueTable, messages: "pa.RecordBatch") -> "pa.RecordBatch":

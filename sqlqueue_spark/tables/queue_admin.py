@@ -10,7 +10,6 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.header_json import time_sent
 from sqlqueue_spark.messages.message import since
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, bounded
-from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.queues import Queue
 
 #: Most bytes of rows whose headers are read together; a larger row is read alone.
@@ -207,9 +206,6 @@ class QueueAdmin(Queue):
         sizes = () if found is None else found[2]
         fit = next(iter(bounded(sizes, count, _PAGE_BYTES)), 0)
         return count if fit == len(sizes) else fit
-
-    def inserter(self) -> Inserter:
-        return Inserter(self.connection, self.table)
 
     def purge(self, after: int, up_to: int, *, expired: bool) -> list[int]:
         """Delete the next rows (or next expired rows) above ``after``, stepping over rows that others hold.

@@ -11,7 +11,7 @@ from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.inspection.doctor.database_checks import checks
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import queue_table
-from sqlqueue_spark.tables.insert import Inserter
+from sqlqueue_spark.tables.insert import insert
 from sqlqueue_spark.tables.rights import held
 from tests.support.delayed import DelayedRows, in_an_hour
 from tests.support.messages import body, message_id, message_ids
@@ -72,7 +72,7 @@ def test_a_row_by_policy_is_the_row_that_goes_in_without(postgresql, orders, sen
                 ConnectionOptions.parse({"url": sender.url}).naming(connection.dialect).table(name),
             )
             assert found is not None
-            Inserter(connection, found).insert(rows)
+            insert(connection, found, rows)
     assert orders.rows() == plain.rows()
     assert orders.count() == 4
 

@@ -20,7 +20,7 @@ from sqlqueue_spark.tables import database_facts, ddl, queue_table, queues, righ
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
 from sqlqueue_spark.tables.database_facts import OpenTransaction
 from sqlqueue_spark.tables.delayed import DelayedPart, DelayedTable, Due, Forwarded
-from sqlqueue_spark.tables.insert import Inserter
+from sqlqueue_spark.tables.insert import insert
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import Envelope, Numbers, QueueAdmin, Space
 from sqlqueue_spark.tables.queue_table import Column, QueueTable
@@ -164,10 +164,6 @@ def delayed(connection: Connection) -> DelayedTable:
 
 def subscriptions(connection: Connection) -> SubscriptionTable:
     return SubscriptionTable(connection, table_of("dbo"))
-
-
-def inserter(connection: Connection) -> Inserter:
-    return Inserter(connection, QUEUE)
 
 
 def read(name: str, first: int, last: int) -> Action:
@@ -458,9 +454,9 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("deleted.RowVersion", "i", [[7], [5]])],
         [5, 7],
     ),
-    "insert": (lambda c: inserter(c).insert(outgoing_rows([MESSAGE])), [Answer("INSERT INTO", changed=1)], 1),
+    "insert": (lambda c: insert(c, QUEUE, outgoing_rows([MESSAGE])), [Answer("INSERT INTO", changed=1)], 1),
     "clock": (
-        lambda c: inserter(c).insert(outgoing_rows([MESSAGE._replace(ttl_ms=1_500)])),
+        lambda c: insert(c, QUEUE, outgoing_rows([MESSAGE._replace(ttl_ms=1_500)])),
         [CLOCK, Answer("INSERT INTO", changed=1)],
         1,
     ),
@@ -501,8 +497,10 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "delayed_create": (lambda c: delayed(c).create(), [], None),
     "delayed_index": (lambda c: delayed(c).create(), [], None),
     "delayed_insert": (
-        lambda c: Inserter(c, replace(QUEUE, columns=tuple(DELAYED_COLUMNS), due="Due")).insert(
-            outgoing_rows([MESSAGE._replace(due=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))])
+        lambda c: insert(
+            c,
+            replace(QUEUE, columns=tuple(DELAYED_COLUMNS), due="Due"),
+            outgoing_rows([MESSAGE._replace(due=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))]),
         ),
         [Answer("INSERT INTO", changed=1)],
         1,

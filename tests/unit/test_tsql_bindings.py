@@ -40,7 +40,7 @@ from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, Queu
 from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queue_table, queues
-from sqlqueue_spark.tables.insert import Inserter
+from sqlqueue_spark.tables.insert import insert, insert_stored
 from tests.support.recording import Answer, Recorder, Refused
 from tests.support.sending import outgoing_rows
 from tests.support.statements import (
@@ -60,7 +60,6 @@ from tests.support.statements import (
     STORAGE,
     TABLE_COLUMNS,
     Action,
-    inserter,
     outbox,
     queue,
 )
@@ -450,7 +449,7 @@ def test_no_statement_has_rows_enough_to_escalate(recorded):
         lambda c: outbox(c).seen(ids),
         lambda c: outbox(c).add(ids),
         lambda c: outbox(c).add_new(ids),
-        lambda c: inserter(c).insert(outgoing_rows([MESSAGE] * 4_800)),
+        lambda c: insert(c, QUEUE, outgoing_rows([MESSAGE] * 4_800)),
         lambda c: list(queue(c).lock(scattered)),
         lambda c: queue(c).delete(scattered),
     ]
@@ -597,8 +596,8 @@ def restored(recorded, messages, columns):
     """What is bound where rows go back into a table."""
 
     def restore(connection):
-        return Inserter(connection, replace(QUEUE, columns=tuple(columns))).restore(
-            to_rows(messages, new_ids=False)
+        return insert_stored(
+            connection, replace(QUEUE, columns=tuple(columns)), to_rows(messages, new_ids=False)
         )
 
     inserted = Answer("INSERT INTO", changed=len(messages))

@@ -18,7 +18,7 @@ from sqlqueue_spark.options import NO_OUTBOX, SinkOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queue_table, queues, table_kinds
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
-from sqlqueue_spark.tables.insert import Inserter, present_columns
+from sqlqueue_spark.tables.insert import insert, present_columns
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
@@ -192,10 +192,10 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
 def _sending(connection: Connection, tables: Tables) -> Iterator[Callable[[], object]]:
     outbox = OutboxTable(connection, ENDPOINT)
     ids = [f"{number:036}" for number in range(2_000)]
-    yield lambda: Inserter(connection, tables.queue).insert(_messages())
+    yield lambda: insert(connection, tables.queue, _messages())
     if connection.dialect.statement("insert_by_policy"):
         secure = replace(tables.queue, row_security=True)
-        yield lambda: Inserter(connection, secure).insert(_messages())
+        yield lambda: insert(connection, secure, _messages())
     yield lambda: outbox.seen(ids)
     yield lambda: outbox.seen_of(ids, "sqlqueue 0.3.0")
     yield lambda: outbox.add(f"new {number}" for number in range(2_000))
@@ -240,7 +240,7 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
         found = queue_table.find(connection, tables.delayed)
         assert found is not None
         waiting = outgoing_rows([Outgoing(id=bytes(range(16)), headers="{}", body=b"{}", due=due)])
-        Inserter(connection, found).insert(waiting)
+        insert(connection, found, waiting)
 
     def move() -> None:
         store()

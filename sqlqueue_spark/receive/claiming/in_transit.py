@@ -28,7 +28,7 @@ from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
 from sqlqueue_spark.row_set import RowSet, portions
 from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
-from sqlqueue_spark.tables.insert import Inserter, moved
+from sqlqueue_spark.tables.insert import insert, moved
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import InTransit, Queue
 from sqlqueue_spark.tables.refused_messages import refused
@@ -202,7 +202,7 @@ def _is_own(queue: Queue, naming: Naming, address: str) -> bool:
 
 
 def _insert(queue: Queue, table: QueueTable, rows: Sequence[InTransit]) -> None:
-    Inserter(queue.connection, table).insert(moved(rows))
+    insert(queue.connection, table, moved(rows))
 
 
 def _forwarded(row: InTransit) -> InTransit:

@@ -20,7 +20,7 @@ from sqlqueue_spark.send.deliver.outbox_lookups import Lookup
 from sqlqueue_spark.send.deliver.sends_once import RolledBack, SendsOnce
 from sqlqueue_spark.send.deliver.tables_of_chunk import Addressed
 from sqlqueue_spark.tables.allowed_destinations import Barred
-from sqlqueue_spark.tables.insert import Inserter
+from sqlqueue_spark.tables.insert import insert
 from sqlqueue_spark.tables.refused_messages import Why, refused
 
 log = logger(__name__)
@@ -81,15 +81,15 @@ class Delivery:
         may_fail, error_queues = self.work.routes.places.home.error_queue is not None, self.work.trusted()
         for to, positions in self.work.messages(decision):
 
-            def insert(some: Sequence[int], to: Addressed = to) -> None:
+            def inserted(some: Sequence[int], to: Addressed = to) -> None:
                 for rows in self.work.message_rows(to, some):
                     write(connection, rows)
 
             if not may_fail or (to.to is not None and to.to.table in error_queues):  # which must take it
-                insert(positions)
+                inserted(positions)
             else:
                 own_ids, chosen = self.work.chunk.sends.brought_ids, to.to is not None and to.to.chosen
-                why += refused(connection, insert, positions, own_ids=own_ids, chosen=chosen)
+                why += refused(connection, inserted, positions, own_ids=own_ids, chosen=chosen)
         if why:
             raise RolledBack(why)
         for rows in self.work.beside(decision):
@@ -118,4 +118,4 @@ def write(connection: Connection, rows: Rows) -> None:
     """Insert rows into their table, which must lie in the connection's database."""
     to, messages = rows
     assert to.target == connection.target, "a place is written over a connection to its own database"
-    Inserter(connection, to.table).insert(messages)
+    insert(connection, to.table, messages)

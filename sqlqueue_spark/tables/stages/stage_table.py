@@ -26,7 +26,7 @@ from sqlqueue_spark.tables import queue_table, queues
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations, NotAllowed
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.delayed import SUFFIX as DELAYED
-from sqlqueue_spark.tables.insert import Inserter, filled
+from sqlqueue_spark.tables.insert import filled, insert
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 from sqlqueue_spark.tables.stages.stage_name import SUFFIX
@@ -146,7 +146,7 @@ class StageTable(BaseTable):
         naming, failure = options.naming(self.connection.dialect), Failure.of(error)
         own = Table.from_text(destination).full_address(quoted=naming.quoted_addresses)
         to = queues.get(self.connection, options.error_queue, naming).table
-        inserter, which, rows = Inserter(self.connection, to), self._which(destination, tasks), 0
+        which, rows = self._which(destination, tasks), 0
         with self._refusals_told(options.error_queue, settling=True):
             while (up_to := self._next(which, after)) is not None:
                 found = self.execute("stage_rows", **which, after=after, up_to=up_to)
@@ -156,7 +156,7 @@ class StageTable(BaseTable):
                     failed_for = naming.written(later or own)
                     headers.append(failed_headers(text, failure, *failed_for, row_id=str(id_)))
                 bodies = pa.array([body for *_, body in found], pa.binary())
-                rows += inserter.insert(lasting(headers, bodies))
+                rows += insert(self.connection, to, lasting(headers, bodies))
                 after = up_to
         log.warning("not_sent destination=%s rows=%d error_queue=%s: %s", destination, rows, to.name, error)
         return rows
