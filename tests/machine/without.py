@@ -30,7 +30,6 @@ from sqlqueue_spark.send.deliver.destination_tables import Rows
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
 from sqlqueue_spark.send.deliver.sends_once import send_keys
 from sqlqueue_spark.send.deliver.tables_of_chunk import Addressed
-from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Batch, Mark
@@ -58,7 +57,6 @@ def seals() -> Iterator[None]:
         moved = 0
         for each in sorted(mark.destinations):
             with self.entered(each, named=False) as to:
-                assert isinstance(to, QueueTable)
                 moved += self.move_rows(each, to, tasks, mark.after, staged)
         self._write(mark.done())
         return moved

@@ -22,6 +22,7 @@ from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_name import table_of
+from sqlqueue_spark.tables.stages.stage_table import Gone
 
 log = logger(__name__)
 
@@ -101,7 +102,7 @@ def _rehearse(stage: Stage, tasks: Mapping[str, int | None], name: str, *, whole
     except RowsHeld:
         log.debug("not_rehearsed destination=%s: it is locked, which says nothing of its messages", name)
     except (QueueError, ConfigurationError, StatementTimeout) as error:
-        if not named or stage.error_queue is None:
+        if stage.error_queue is None or not (named or isinstance(error, Gone)):
             raise
         log.debug("not_rehearsed destination=%s: what it refuses fails when it is settled: %s", name, error)
 

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connection import rows_awaited
-from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, SqlQueueError, StatementTimeout
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, StatementTimeout
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.stages.stage_mark import NO_BATCH, Batch, Mark
@@ -149,14 +149,10 @@ class Stage(StageTable):
         """Send what these tasks have staged for a destination, or one message. The caller rolls it back.
 
         :param named: whether a message has named the destination, and no option.
-        :raises QueueError: the destination is not there any more, or refuses a message.
+        :raises QueueError: the destination is not there any more (:class:`Gone`), or refuses a message.
         """
         staged = [task for task, count in tasks.items() if count]
         with self.entered(destination, named=named) as to:
-            if isinstance(to, SqlQueueError):
-                if self.error_queue is None:
-                    raise to
-                return  # to settle sends these messages to the error queue
             if whole:
                 counts = self.staged(staged, LOWEST)
                 self.move_rows(destination, to, staged, LOWEST, counts, settling=False)
@@ -268,11 +264,11 @@ class Stage(StageTable):
         for each in sorted(mark.destinations):
             named = each in mark.named
             try:
-                with self.entered(each, named=named) as to:
-                    if isinstance(to, SqlQueueError):
-                        raise to
-                    with self.connection.attempt() if named else nullcontext():
-                        moved += self.move_rows(each, to, tasks, mark.after, staged)
+                with (
+                    self.entered(each, named=named) as to,
+                    self.connection.attempt() if named else nullcontext(),
+                ):
+                    moved += self.move_rows(each, to, tasks, mark.after, staged)
             except (QueueError, ConfigurationError, StatementTimeout) as error:
                 if not named and not isinstance(error, Gone):
                     raise

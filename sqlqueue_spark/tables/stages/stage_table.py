@@ -115,22 +115,24 @@ class StageTable(BaseTable):
             return check_went_in(rows, wanted, destination)
 
     @contextlib.contextmanager
-    def entered(self, destination: str, *, named: bool) -> Iterator[QueueTable | SqlQueueError]:
-        """Gives the table of a destination, to which the block may send; or why it may not.
+    def entered(self, destination: str, *, named: bool) -> Iterator[QueueTable]:
+        """Gives the table of a destination, to which the block may send.
 
         :param named: whether a message has named it, and no option.
+        :raises QueueError: it is not there any more, or may not be reached.
         """
-        found = queue_table.find(self.connection, Table.from_text(destination))
-        if found is None or not named:
-            yield found or self._gone(destination)
+        if (found := queue_table.find(self.connection, Table.from_text(destination))) is None:
+            raise self._gone(destination)
+        if not named:
+            yield found
             return
         assert self._options is not None, "who sends what is staged knows its stream's options"
-        naming, trusted = self._options.naming(self.connection.dialect), None
-        if self.error_queue is not None:
-            trusted = queue_table.find(self.connection, naming.table(self.error_queue))
-        allowed = AllowedDestinations(self._options, () if trusted is None else (trusted,))
-        with allowed.entered(self.connection, [found]) as barred:
-            yield barred.get(found.address, found)
+        naming = self._options.naming(self.connection.dialect)
+        ends = [] if self.error_queue is None else [naming.table(self.error_queue)]
+        there = (queue_table.find(self.connection, each) for each in ends)
+        allowed = AllowedDestinations(self._options, tuple(filter(None, there)))
+        with allowed.into(self.connection, found):
+            yield found
 
     def fail_rows(self, destination: str, tasks: Sequence[str], after: int, error: SqlQueueError) -> int:
         """Send what these tasks have staged for a destination to the error queue; returns how many that is.
