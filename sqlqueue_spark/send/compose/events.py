@@ -49,11 +49,14 @@ class Events:
 
     def typeless(self) -> list[int]:
         """The positions of events that have no type."""
-        return [at for number, names in enumerate(self.topics) if not names for at in self._of(number)]
+        return [at for names, positions in self.by_topics() if not names for at in positions]
 
     def by_topics(self) -> list[tuple[tuple[str, ...], list[int]]]:
         """The positions of the events with the types that they are published as."""
-        return [(names, self._of(number)) for number, names in enumerate(self.topics)]
+        return [
+            (names, pc.indices_nonzero(pc.equal(self.numbers, number)).to_pylist())
+            for number, names in enumerate(self.topics)
+        ]
 
     def take(self, positions: pa.Array) -> Events:
         return replace(self, numbers=self.numbers.take(positions))
@@ -62,10 +65,6 @@ class Events:
         """The same messages, of which these are no events."""
         its = among(positions, len(self.numbers))
         return replace(self, numbers=pc.if_else(its, pa.scalar(None, pa.int32()), self.numbers))
-
-    def _of(self, number: int) -> list[int]:
-        its = pc.indices_nonzero(pc.equal(self.numbers, number))
-        return its.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
 
 def check_events(published: pa.Array, types: pa.Array, destinations: pa.Array, delayed: pa.Array) -> None:

@@ -343,9 +343,7 @@ class _Sends:
             at, count = left.pop()
             half = count // 2
             try:
-                rows = self.rows.slice(at, count)
-                made = self.builder.composed(rows, lambda each: pa.repeat("", len(each))).sends
-                made.rows(range(len(made)))
+                replace(self, rows=self.rows.slice(at, count), groups=None, eager=True).composed()
             except Unsendable as error:
                 if half:
                     left += [(at + half, count - half), (at, half)]

@@ -84,15 +84,14 @@ class Routes:
 
     def addressed(self, chunk: Chunk) -> list[Addressed]:
         """The messages of a chunk by table; several addresses may mean one."""
-        found: dict[object, Addressed] = {}
-        for address, positions in chunk.sends.destinations():
-            for each in self._of(address, positions, chunk):
-                key = (each.place, each.known_as, each.to and each.to.table.address, each.stored_for)
-                if (known := found.get(key)) is not None:
-                    positions_ = sorted([*known.positions, *each.positions])
-                    each = replace(each, positions=positions_)  # noqa: PLW2901
-                found[key] = each
-        return list(found.values())
+        sends = chunk.sends.destinations()
+        found = [each for address, its in sends for each in self._of(address, its, chunk)]
+        tables = gathered(
+            found,
+            lambda each: (each.place, each.known_as, each.to and each.to.table.address, each.stored_for),
+        ).values()
+        positions = [sorted(at for each in alike for at in each.positions) for alike in tables]
+        return [replace(one, positions=its) for (one, *_), its in zip(tables, positions, strict=True)]
 
     def _of(self, address: str, positions: Sequence[int], chunk: Chunk) -> Iterator[Addressed]:
         home, later = self.places.at_home, chunk.sends.delayed
