@@ -15,12 +15,10 @@ from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import (
     ConfigurationError,
     ConnectionLost,
-    DatabaseTakesNothing,
     Duplicate,
     GaveUp,
     LockTimeout,
     QueueError,
-    RowsHeld,
     TryAgain,
 )
 from sqlqueue_spark.messages.failure_headers import Failure
@@ -37,18 +35,16 @@ from sqlqueue_spark.send.deliver.outbox_lookups import Lookup
 from sqlqueue_spark.send.deliver.outbox_transaction import Delivery
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
 from sqlqueue_spark.send.deliver.sends_once import RolledBack, SendsOnce
-from sqlqueue_spark.send.deliver.tables_of_chunk import DatabaseDown, Routes
+from sqlqueue_spark.send.deliver.tables_of_chunk import TAKES_NOTHING, DatabaseDown, Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.refused_messages import Why
 
 log = logger(__name__)
 T = TypeVar("T")
 
-#: Errors of another database that takes nothing, after all retries. A QueueError there is the outbox's: the
-#: driver has seen it at the start, and what a destination refuses is told from it.
-_DOWN = (ConnectionLost, DatabaseTakesNothing, LockTimeout, RowsHeld, QueueError)
-
-
+#: Errors of another database that is down. A QueueError there is the outbox's: the driver has seen it at the
+#: start, and what a destination refuses is told from it.
+_DOWN = (*TAKES_NOTHING, QueueError)
 #: Most tables into which one transaction writes. Each takes some locks, and a server has some thousands.
 _MOST_TABLES = 500
 

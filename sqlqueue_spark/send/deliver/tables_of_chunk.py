@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sqlqueue_spark import errors
 from sqlqueue_spark.engines.open_connection import Connected, Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.plain_text import logger
@@ -19,6 +20,9 @@ from sqlqueue_spark.send.deliver.destination_tables import (
 from sqlqueue_spark.tables.subscriptions import LONGEST_ADDRESS
 
 log = logger(__name__)
+
+#: Errors of a database that takes nothing, after all retries.
+TAKES_NOTHING = (ConnectionLost, errors.DatabaseTakesNothing, errors.LockTimeout, errors.RowsHeld)
 
 
 class DatabaseDown(ConnectionLost):

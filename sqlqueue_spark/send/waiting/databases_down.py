@@ -12,18 +12,12 @@ from datetime import UTC, datetime, timedelta
 
 from sqlqueue_spark.engines.database_retry import paused
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
-from sqlqueue_spark.errors import (
-    ConnectionLost,
-    DatabaseTakesNothing,
-    LockTimeout,
-    QueueError,
-    RowsHeld,
-    SqlQueueError,
-)
+from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.outbox_lookups import try_outbox
+from sqlqueue_spark.send.deliver.tables_of_chunk import TAKES_NOTHING
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.waiting_rows import awaited, put_back
 from sqlqueue_spark.tables import queue_table, queues
@@ -46,10 +40,8 @@ def why_down(target: Target, options: SinkOptions, *, reached: bool) -> SqlQueue
         with connect(target, again=reached) as connection:
             if options.uses_outbox:
                 try_outbox(options, connection)
-    except (ConnectionLost, DatabaseTakesNothing, LockTimeout, RowsHeld) as error:
-        return error
-    except QueueError as error:
-        if not reached:
+    except (*TAKES_NOTHING, QueueError) as error:
+        if isinstance(error, QueueError) and not reached:
             raise
         return error
     return None

@@ -18,14 +18,7 @@ from functools import partial
 from sqlqueue_spark import errors, fail_points
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
-from sqlqueue_spark.errors import (
-    ConfigurationError,
-    ConnectionLost,
-    LockTimeout,
-    QueueError,
-    SqlQueueError,
-    TryAgain,
-)
+from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.header_json import TEXT, ascii_json, parse_headers, without_headers
@@ -340,7 +333,7 @@ class DelayedMover:
         return self._table
 
     def _failed(self, error: TryAgain) -> None:
-        if isinstance(error, ConnectionLost):
+        if isinstance(error, errors.ConnectionLost):
             self.close()
 
 
