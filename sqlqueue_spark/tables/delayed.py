@@ -16,7 +16,7 @@ from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.arrow import pa, pc
 from sqlqueue_spark.messages.header_json import ascii_json
-from sqlqueue_spark.messages.outgoing import replaced
+from sqlqueue_spark.messages.outgoing import new_row_ids, replaced, uuid_text
 from sqlqueue_spark.messages.waiting_headers import begin_of, waits_for
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queue_table
@@ -144,13 +144,13 @@ class DelayedTable(BaseTable):
         name = "delayed_due" if since is None else "delayed_due_behind"
         return [Due(*row) for row in self.execute(name, **given)]
 
-    def lock_waiting(self, ending: str, since: object, count: int) -> list[Due]:
+    def lock_waiting(self, database: str | None, since: object, count: int) -> list[Due]:
         """Lock the next messages that wait for a database, in the order in which they are given up.
 
-        :param ending: how the last of their headers begin.
+        :param database: as the messages name it; None for any.
         :param since: the ``due`` of the last one so far; None at first.
         """
-        ending = self._written(ending)
+        ending = self._written(begin_of(database))
         found = self.execute("delayed_waiting", ending=ending, since=since or _EARLIEST, count=count)
         return [Due(row, before, "}", due, id_) for row, before, due, id_ in found]
 
@@ -161,21 +161,19 @@ class DelayedTable(BaseTable):
         rows = self.execute("delayed_headers", **bound)
         return {row: (id_, headers) for row, id_, headers in rows}
 
-    def send(
-        self, to: Table, columns: Sequence[str], messages: Sequence[Forwarded], ids: Sequence[str]
-    ) -> None:
-        """Move messages that :meth:`lock_due` has locked, in the order in which they are due.
+    def send(self, to: QueueTable, messages: Sequence[Forwarded], *, anew: bool = False) -> None:
+        """Move messages that :meth:`lock_due` has locked into a queue, in the order in which they are due.
 
-        :param to: the queue, and ``columns`` those of a message that it has.
-        :param ids: the Ids of the new rows.
+        :param anew: whether all rows get new Ids: what was wrong with a row may be its Id.
         """
-        dialect = self.connection.dialect
+        dialect, new = self.connection.dialect, new_row_ids(len(messages)).to_pylist()
+        brought = [None if anew else due.id for due, *_ in messages]
+        ids = [own or uuid_text(each) for own, each in zip(brought, new, strict=True)]
         rows, kept, rests = zip(*((due.row, kept, rest) for due, kept, rest in messages), strict=True)
         bound = dialect.bind_due(rows, ids, kept, [self._written(rest) for rest in rests])
-        quoted = ", ".join(map(dialect.quote, columns))
-        statement = self.render("delayed_send", queue=dialect.table(to), columns=quoted)
-        took = self._moved(statement, to, bound)
-        check_went_in(took, len(messages), to)
+        quoted = ", ".join(map(dialect.quote, to.message_columns))
+        statement = self.render("delayed_send", queue=dialect.table(to.table), columns=quoted)
+        check_went_in(self._moved(statement, to.table, bound), len(messages), to.table)
 
     def _written(self, headers: str) -> str:
         """Headers, or a part of them, as they stand in the database: with escapes where it lacks letters."""

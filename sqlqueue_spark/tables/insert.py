@@ -16,12 +16,11 @@ from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.database_facts import now
 from sqlqueue_spark.tables.delayed import stored_dues
 from sqlqueue_spark.tables.queue_table import QueueTable
-from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit
+from sqlqueue_spark.tables.queues import InTransit
 from sqlqueue_spark.tables.table_code import check_went_in
 
 #: Most messages that go out in one transaction.
 CHUNK = 4_000
-_INSERTED = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
 
 
 def insert(connection: Connection, table: QueueTable, messages: "pa.RecordBatch") -> int:
@@ -102,18 +101,12 @@ def moved(rows: Sequence[InTransit]) -> "pa.RecordBatch":
     return replaced(pa.RecordBatch.from_pylist(messages, OUTGOING), id=new_row_ids(len(rows)))
 
 
-def present_columns(table: QueueTable) -> list[str]:
-    """Those of a message's columns that a table has, as the table spells them."""
-    own = table.spelled
-    return [own[name.lower()] for name in _INSERTED if name.lower() in own]
-
-
 def filled(dialect: Dialect, table: QueueTable) -> dict[str, str]:
     """A table's quoted name, the columns that a message fills there, and what they get of its columns.
 
     A table of delayed messages has no time of expiry, and on SQL Server no Ids.
     """
-    names = [dialect.quote(each) for each in present_columns(table)]
+    names = [dialect.quote(each) for each in table.message_columns]
     values = names
     if table.due:
         names, values = [*names, dialect.quote(table.due)], [*values, dialect.staged_due]

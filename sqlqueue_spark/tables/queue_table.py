@@ -18,6 +18,9 @@ _TEXTS = {"text", "character varying", "character", "varchar", "nvarchar", "char
 _DOCUMENTS = {"json", "jsonb", "xml"}
 #: What a message is made of, and types with which each is never what it should be: the server converts them.
 CONTENT = {"headers": _BYTES | _DOCUMENTS, "body": _TEXTS | _DOCUMENTS}
+#: Columns that some generations of queue tables lack; a missing one is read as NULL.
+OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
+_OF_MESSAGES = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
 #: What to do with a misshapen table.
 _ANEW = "create a table of another name with sqlqueue create and move the rows, or correct the queue name"
 
@@ -79,6 +82,12 @@ class QueueTable:
     def spelled(self) -> Mapping[str, str]:
         """The columns as the table spells them, by their names in lower case."""
         return {column.name.lower(): column.name for column in self.columns}
+
+    @property
+    def message_columns(self) -> list[str]:
+        """Those of a message's columns that it has, as it spells them."""
+        own = self.spelled
+        return [own[name.lower()] for name in _OF_MESSAGES if name.lower() in own]
 
     @property
     def identified(self) -> Parameters:

@@ -15,10 +15,8 @@ from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.body import LARGEST_ROW
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import delayed, queue_table, table_code
-from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.queue_table import OPTIONAL_COLUMNS, QueueTable
 
-#: Columns that some generations of queue tables lack; a missing one is read as NULL.
-OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
 #: The RowVersion of a row, to sort the rows of a statement that gives them in any order.
 _ROW_VERSION = itemgetter(0)
 #: How many rows more than wanted a look for free rows goes over, at least: others hold some.

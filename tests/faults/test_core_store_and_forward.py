@@ -8,7 +8,6 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.waiting_headers import begin_of
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.waiting import databases_down, waiting_rows
 from sqlqueue_spark.send.waiting.waiting_rows import put_back
@@ -241,7 +240,7 @@ def test_messages_that_somebody_held_when_the_driver_looked_are_put_back_at_a_la
         gate.open()
         with connect(Target.of(job.home)) as other:
             table = delayed.table_of(Table(table="outgoing", schema=engine.default_schema))
-            assert len(DelayedTable(other, table).lock_waiting(begin_of(None), None, 10)) == 1
+            assert len(DelayedTable(other, table).lock_waiting(None, None, 10)) == 1
             assert job.databases.look() == 0
             other.rollback()
         assert sum(job.databases.look() for _ in range(30)) == 1

@@ -521,12 +521,15 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [DUE],
     ),
     "delayed_waiting": (
-        lambda c: delayed(c).lock_waiting(',"sqlqueue.WaitsFor":"sink.url"', None, 2_000),
+        lambda c: delayed(c).lock_waiting("sink.url", None, 2_000),
         [Answer("UPDLOCK, READPAST", "wiww", [[DUE_ROW, 0, NOW, ID]])],
         [Due(DUE_ROW, 0, "}", NOW, ID)],
     ),
     "delayed_send": (
-        lambda c: delayed(c).send(TABLE, ["Id", "Headers"], [Forwarded(DUE, 0, "{}")], [ID]),
+        lambda c: delayed(c).send(
+            replace(QUEUE, columns=tuple(each for each in COLUMNS if each.name in {"Id", "Headers"})),
+            [Forwarded(DUE._replace(id=ID), 0, "{}")],
+        ),
         [Answer("DELETE d", "ii", [[1, 1]])],
         None,
     ),

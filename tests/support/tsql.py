@@ -7,8 +7,7 @@ from sqlqueue_spark.engines.engine_of_url import SQLSERVER
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import queues, rights, scripts
-from sqlqueue_spark.tables.queue_table import Column, QueueTable
-from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS
+from sqlqueue_spark.tables.queue_table import OPTIONAL_COLUMNS, Column, QueueTable
 from tests.support.neighbour import statements as neighbour_statements
 
 NAMES = sorted(SQLSERVER.statements())

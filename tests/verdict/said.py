@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -18,7 +17,7 @@ from sqlqueue_spark.options import NO_OUTBOX, SinkOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queue_table, queues, table_kinds
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
-from sqlqueue_spark.tables.insert import insert, present_columns
+from sqlqueue_spark.tables.insert import insert
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
@@ -245,10 +244,9 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
     def move() -> None:
         store()
         rows = table.lock_due(2_000)
-        columns = present_columns(tables.destination)
         table.headers(rows)
         sent = [Forwarded(each, each.before, each.rest) for each in rows]
-        table.send(tables.destination.table, columns, sent, [str(uuid4()) for _ in rows])
+        table.send(tables.destination, sent)
 
     def forward() -> None:
         store()
@@ -258,7 +256,7 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
         yield forward
     yield table.first_due_in
     yield table.waiting
-    yield lambda: table.lock_waiting(',"sqlqueue.WaitsFor":', None, 2_000)
+    yield lambda: table.lock_waiting(None, None, 2_000)
     yield lambda: table.lock_due(2_000, Due("", 0, "", "2026-01-02T03:04:05"))
     yield move
 

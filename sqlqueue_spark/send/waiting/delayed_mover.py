@@ -26,11 +26,10 @@ from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.send.waiting.waiting_rows import row_ids
 from sqlqueue_spark.tables import delayed, queue_table
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
-from sqlqueue_spark.tables.insert import in_code_page, present_columns
+from sqlqueue_spark.tables.insert import in_code_page
 from sqlqueue_spark.tables.queue_table import QueueTable, left_alone
 from sqlqueue_spark.tables.refused_messages import Why, refused
 
@@ -346,10 +345,7 @@ def _send(table: DelayedTable, to: QueueTable, messages: Sequence[Forwarded]) ->
 
 
 def _move(table: DelayedTable, to: QueueTable, messages: Sequence[Forwarded], *, anew: bool = False) -> None:
-    """Move messages into a queue.
-
-    :param anew: whether all rows get new Ids: what was wrong with a row may be its Id.
-    """
+    """Move messages into a queue; ``anew`` as for :meth:`DelayedTable.send`."""
     if in_code_page(to):
         known = table.headers([each.due for each in messages])
         units = {row: text.encode("utf-16-le") for row, (_, text) in known.items()}  # the server counts these
@@ -357,8 +353,7 @@ def _move(table: DelayedTable, to: QueueTable, messages: Sequence[Forwarded], *,
             Forwarded(due, 0, ascii_json(units[due.row][: 2 * kept].decode("utf-16-le") + rest))
             for due, kept, rest in messages
         ]
-    ids = row_ids([due._replace(id=None) if anew else due for due, *_ in messages])
-    table.send(to.table, present_columns(to), messages, ids)
+    table.send(to, messages, anew=anew)
 
 
 def _read(due: Due) -> tuple[_To, str]:

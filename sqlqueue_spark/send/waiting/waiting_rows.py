@@ -9,11 +9,8 @@ from datetime import UTC, datetime
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.open_connection import Connection
-from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
-from sqlqueue_spark.messages.waiting_headers import begin_of
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
-from sqlqueue_spark.tables.insert import present_columns
 from sqlqueue_spark.tables.queue_table import QueueTable
 
 #: Most messages that go back in one transaction.
@@ -41,7 +38,6 @@ def put_back(connection: Connection, queue: QueueTable, database: str) -> tuple[
     most = min(_PORTION, connection.dialect.chunk)
     with connection.transaction():
         found = delayed.find(connection, queue.table)
-        columns = present_columns(queue)
     if found is None:
         return 0, None
     table = DelayedTable(connection, found.table)
@@ -49,9 +45,8 @@ def put_back(connection: Connection, queue: QueueTable, database: str) -> tuple[
     total = 0
     while True:
         with connection.transaction():
-            if waiting := table.lock_waiting(begin_of(database), since, most):
-                messages = [Forwarded(each, each.before, "}") for each in waiting]
-                table.send(queue.table, columns, messages, row_ids(waiting))
+            if waiting := table.lock_waiting(database, since, most):
+                table.send(queue, [Forwarded(each, each.before, "}") for each in waiting])
                 fail_points.step(fail_points.WAITING_SENT)
         if not waiting:
             return total, first
@@ -65,9 +60,3 @@ def _moment(due: object) -> datetime:
     """A time of a delayed table, in UTC; the zone of the database does not matter for a wait of days."""
     told = due if isinstance(due, datetime) else datetime.fromisoformat(str(due))
     return told.replace(tzinfo=UTC)
-
-
-def row_ids(due: list[delayed.Due]) -> list[str]:
-    """The Ids of the rows that messages become: those that they bring along, else new ones."""
-    new = iter(new_row_ids(len(due)).to_pylist())
-    return [each.id or uuid_text(next(new)) for each in due]
