@@ -50,11 +50,11 @@ class Places:
 
         :raises ConfigurationError: the text is no address.
         """
-        return self._place(address, self.away, Target.of(self.away))
+        return self._place(address, self.away)
 
     def beside(self, address: str) -> Place:
         """Where the error queue, the audit queue or that of an acknowledgement is. Errors as above."""
-        return self._place(address, self.home, self.at_home)
+        return self._place(address, self.home)
 
     @cached_property
     def chosen(self) -> Collection[Place]:
@@ -71,7 +71,8 @@ class Places:
         """The queue in which messages were received. Errors as above."""
         return Place(self.at_home, self.home.naming(self.at_home.dialect).table(queue))
 
-    def _place(self, address: str, options: ConnectionOptions, target: Target) -> Place:
+    def _place(self, address: str, options: ConnectionOptions) -> Place:
+        target = Target.of(options)
         quoted = target.dialect.quoted_addresses
         named = Address.parse(address, legacy=options.legacy_addresses, quoted=quoted)
         if (url := of_endpoint(self.away.endpoint_urls, named.table)) is not None:

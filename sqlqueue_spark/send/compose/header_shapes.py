@@ -192,7 +192,7 @@ def members(name: str, values: pa.Array) -> pa.Array:
 class _Shape:
     """The names of a row's headers, in order. ``pattern`` matches JSON of just these, as .NET writes it.
 
-    Both patterns have few groups: RE2 is several times slower with more than four.
+    It has few groups, by the names in ``asked``: RE2 is several times slower with more than four.
     """
 
     names: tuple[str, ...]
@@ -218,11 +218,7 @@ class _Shape:
         return cls(tuple(names), asked, rf"\A\{{{','.join(written)}\}}(?P<end>)\z")
 
     def alike(self, positions: pa.Array, texts: pa.Array, values: pa.Array, lost: AbstractSet[str]) -> Alike:
-        """The rows of this shape as a group.
-
-        :param values: what the expression found in each row.
-        :param lost: the headers that do not go out.
-        """
+        """The rows of this shape as a group; ``values`` are what the expression found in each."""
         asked = {name: _unescaped(pc.struct_field(values, group)) for name, group in self.asked.items()}
         kept = frozenset(self.names)
         if not kept.isdisjoint(lost):

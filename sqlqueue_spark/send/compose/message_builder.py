@@ -308,19 +308,17 @@ class MessageBuilder:
 
         :param kept: it stays as it is in any case, because its message fails.
         """
-        distinct = addresses.dictionary_encode()
-        full = []
-        for number, address in enumerate(distinct.dictionary.to_pylist()):
+
+        def full(address: str) -> str:
             try:
-                full.append(self.places.full_address(self.places.destination(address)))
+                return self.places.full_address(self.places.destination(address))
             except ConfigurationError as error:
-                if not (kept or self.columns.received):
-                    at = pc.index(distinct.indices, number).as_py()
-                    raise Unsendable(
-                        positions[at].as_py(), f"The ReplyToAddress of a row cannot be read: {error}"
-                    ) from error
-                full.append(address)
-        return pa.array(full, pa.string()).take(distinct.indices)
+                if kept or self.columns.received:
+                    return address
+                at = positions[pc.index(addresses, address).as_py()].as_py()
+                raise Unsendable(at, f"The ReplyToAddress of a row cannot be read: {error}") from error
+
+        return mapped_once(full, addresses)
 
     def _standard(self) -> dict[str, str]:
         """The headers that all messages of a chunk get where they lack them, as members of the JSON."""

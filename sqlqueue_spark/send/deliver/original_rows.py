@@ -67,10 +67,9 @@ def given_up(connection: Connection, places: Places, rows: Received, positions: 
     """
     with connection.transaction():
         now = database_facts.now(connection)
-    ends = {at: given_up_at(rows.texts[at]) for at in positions}
-    for at, headers, _ in _originals(connection, places, rows, positions):
-        ends[at] = given_up_at(headers)
-    return {at for at, end in ends.items() if end is not None and end <= now}
+    texts = {at: rows.texts[at] for at in positions}
+    texts |= {at: headers for at, headers, _ in _originals(connection, places, rows, positions)}
+    return {at for at, text in texts.items() if (end := given_up_at(text)) is not None and end <= now}
 
 
 def _originals(

@@ -262,15 +262,13 @@ class OutcomesOnce(SendsOnce):
             key = self.keys.get(at)
             if self._went(at, known, made):
                 made.repeated += not chunk.sent.get(at, False)
-            elif known and chunk.rows is not None and self.failures[at] in known:
+            elif (known and chunk.rows is not None and self.failures[at] in known) or (
+                at in chunk.refused and self.failures[at] in made.keys
+            ):
                 made.repeated += 1
             elif at in chunk.refused:
-                failed = self.failures[at]
-                if failed in made.keys:
-                    made.repeated += 1
-                else:
-                    made.copies.append(at)
-                    made.keys.add(failed)
+                made.copies.append(at)
+                made.keys.add(self.failures[at])
             else:
                 made.messages.append(at)
                 made.keys.update(() if key is None else (key,))
