@@ -38,8 +38,7 @@ class OpenTransaction(NamedTuple):
 
 def database(connection: Connection) -> str:
     """The database that the connection leads to."""
-    name: str = connection.execute(connection.dialect.statement("database"), {"catalog": ""})[0][0]
-    return name
+    return str(connection.execute(connection.dialect.statement("database"), {"catalog": ""})[0][0])
 
 
 def to_create(connection: Connection, command: str) -> str:

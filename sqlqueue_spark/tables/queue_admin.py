@@ -172,8 +172,7 @@ class QueueAdmin(Queue):
 
     def count_up_to(self, most: int) -> int:
         """How many rows stand in the queue, counted no further than to ``most``; waits for no lock."""
-        count: int = self._execute("count_up_to", most=most)[0][0]
-        return count
+        return int(self._execute("count_up_to", most=most)[0][0])
 
     def messages(self, after: int, count: int) -> list[Message]:
         """The next rows above ``after``, in RowVersion order; this locks none of them.

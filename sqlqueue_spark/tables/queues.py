@@ -171,8 +171,7 @@ class Queue:
 
     def count(self, after: int, up_to: int) -> int:
         """How many rows stand above ``after`` and up to ``up_to``, free or held."""
-        count: int = self._execute("count_range", after=after, up_to=up_to)[0][0]
-        return count
+        return int(self._execute("count_range", after=after, up_to=up_to)[0][0])
 
     def look(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
         """Find the next rows above ``after`` without locking them; expired rows are not told apart."""
