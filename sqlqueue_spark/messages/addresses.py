@@ -20,7 +20,7 @@ _QUOTED = re.compile(r'"(?P<first>(?:[^"]|"")+)"(?:\."(?P<second>(?:[^"]|"")+)")
 _PART = r"(\[(?:[^\]]|\]\])*\]|[^@\[\]]*)"
 #: The most characters of an address, and those that are shown of a longer one. Three names of 128 characters,
 #: each of them doubled, have fewer.
-_LONGEST, _SHOWN = 1_000, 80
+LONGEST_ADDRESS, _SHOWN = 1_000, 80
 _BEHIND_TABLE = re.compile(f"{_PART}(?:@{_PART})?")
 #: What no database takes in a name: NUL, and halves of astral characters, which are no Unicode.
 _UNNAMEABLE = re.compile("[\0\ud800-\udfff]")
@@ -110,7 +110,7 @@ class Address:
                 "A url with a password stands where a queue's address is expected; give it as the option "
                 "url, and write table@[schema]@[catalog] for the queue."
             )
-        if len(text) > _LONGEST:
+        if len(text) > LONGEST_ADDRESS:
             raise ConfigurationError(
                 f"The queue address that begins with {text[:_SHOWN]!r} has {len(text):,} characters, which "
                 "no table's has; write table@[schema]@[catalog]."

@@ -22,8 +22,8 @@ from sqlqueue_spark.tables.table_code import check_went_in
 
 #: What the transport calls its table by default.
 NAME = "SubscriptionRouting"
-#: The most characters of each of its columns; and of an address in a table that has wider ones.
-LONGEST, LONGEST_ADDRESS = 200, 1_000
+#: The most characters of each of its columns.
+LONGEST = 200
 
 
 class Subscription(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from sqlqueue_spark import errors
 from sqlqueue_spark.engines.open_connection import Connected, Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
+from sqlqueue_spark.messages.addresses import LONGEST_ADDRESS
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.column_values import gathered
@@ -17,7 +18,6 @@ from sqlqueue_spark.send.deliver.destination_tables import (
     Destinations,
     check_one_database,
 )
-from sqlqueue_spark.tables.subscriptions import LONGEST_ADDRESS
 
 log = logger(__name__)
 
@@ -214,13 +214,10 @@ class Routes:
 
     def _table_of(self, address: str, topic: str, places: Places) -> object:
         """What tells the table at a subscriber's address apart; None where it is left out, and logged."""
-        too_long = len(address) > LONGEST_ADDRESS
         try:
-            if too_long:
-                raise ConfigurationError(f"A text of {len(address):,} characters is no address.")
             place = places.destination(address)
         except ConfigurationError as unread:
-            if self.places.home.error_queue is not None and not too_long:
+            if self.places.home.error_queue is not None and len(address) <= LONGEST_ADDRESS:
                 return address
             left_out = ("subscription", address[:LONGEST_ADDRESS])
             if left_out not in self._unreachable:
