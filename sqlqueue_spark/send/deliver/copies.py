@@ -5,13 +5,14 @@ whose messages all have one.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.row_set import portions
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.chunk_size import CHUNK_BYTES
 from sqlqueue_spark.send.compose.events import Events
@@ -42,9 +43,9 @@ def with_copies(chunk: Chunk, subscribers: Subscribers, written: int) -> tuple[S
     fail_points.step(fail_points.SUBSCRIBERS_FOUND)
     copied = _copied(chunk, events, to)
     most = max(1, min(CHUNK, written, CHUNK_BYTES * len(sends) // max(1, sends.size)))
-    number = Counter(copied.owners)
-    parts = list(_portions([number[at] for at in range(len(copied))], most))
-    return [copied] if len(parts) <= 1 else list(map(copied.only, parts)), Sent(unsubscribed=unsubscribed)
+    parts = list(portions(range(len(copied)), Counter(copied.owners).__getitem__, len(copied), most))
+    cut = [copied] if len(parts) <= 1 else [copied.only(range(its[0], its[-1] + 1)) for its in parts]
+    return cut, Sent(unsubscribed=unsubscribed)
 
 
 def _addresses(events: Events, subscribers: Subscribers) -> tuple[Mapping[str, Sequence[int]], int]:
@@ -77,15 +78,3 @@ def _copied(chunk: Chunk, events: Events, to: Mapping[str, Sequence[int]]) -> Ch
     sources, addresses = sources.take(order), addresses.take(order)
     owners = [chunk.owners[at] for at in sources.to_pylist()]
     return replace(chunk, sends=chunk.sends.copied(sources, addresses), owners=owners)
-
-
-def _portions(sizes: Sequence[int], most: int) -> Iterator[range]:
-    """The positions of these sizes, as many together as fit into a transaction."""
-    first = count = 0
-    for at, size in enumerate(sizes):
-        if count and count + size > most:
-            yield range(first, at)
-            first, count = at, 0
-        count += size
-    if first < len(sizes):
-        yield range(first, len(sizes))
