@@ -29,7 +29,7 @@ from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.claiming.queue_list import opened, shown, tables_of
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.peek import check_visible
-from sqlqueue_spark.send.compose.database_of_address import Place, Places
+from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.destination_tables import Destinations, check_one_database
 from sqlqueue_spark.send.deliver.outbox_lookups import try_outbox
 from sqlqueue_spark.tables import delayed, queues, rights
@@ -157,7 +157,7 @@ def create_missing(
         connected(Target.of(source))
         if sink is not None:
             _check_reach(sink)
-            for target in (Target.of(sink.away), *(place.target for _, place in _named(sink))):
+            for target in (Target.of(sink.away), *(place.target for _, place in sink.named)):
                 connected(target)
             check_logins(sink)
     made = [*_created(source, retries=retries), *(() if sink is None else _created_for(sink))]
@@ -188,13 +188,12 @@ def _created_for(sink: Places) -> Iterator[tuple[str, Created]]:
         yield "table", delayed_tables.create(sink.home, sink.home.delayed_endpoint)
     if sink.away.publish:
         yield "table", event_subscriptions.create(sink.away)
-    named = _named(sink)
-    for address, place in named:
+    for address, place in sink.named:
         for table in queue_tables.create(sink.at(place.target), [address]):
             yield "queue", table
     if sink.home.uses_outbox:
         # What fails, waits or is owed is known at home.
-        for target in dict.fromkeys([sink.at_home, *(place.target for _, place in named)]):
+        for target in dict.fromkeys([sink.at_home, *(place.target for _, place in sink.named)]):
             yield "outbox", outbox_tables.create(sink.at(target), sink.home.sender or "")
 
 
@@ -203,20 +202,10 @@ def _places(sink: SinkOptions | Places | None) -> Places | None:
     return Places(sink, sink) if isinstance(sink, SinkOptions) else sink
 
 
-def _named(sink: Places) -> list[tuple[str, Place]]:
-    """The addresses that the options name, and what they mean."""
-    home = sink.home
-    found = [] if sink.away.queue is None else [(sink.away.queue, sink.destination(sink.away.queue))]
-    found += [(each, sink.beside(each)) for each in (home.error_queue, home.audit_queue) if each is not None]
-    if home.store_and_forward is not None:
-        found.append((home.store_and_forward, sink.received(home.store_and_forward)))
-    return found
-
-
 def _check_sink(sink: Places, connected: Connected) -> None:
     destinations = _check_reach(sink)
     targets = dict.fromkeys([sink.at_home])  # what fails, waits or is owed is known there
-    for address, place in _named(sink):
+    for address, place in sink.named:
         if sink.is_stored(place):
             continue
         found = destinations.at(place, address, connected)

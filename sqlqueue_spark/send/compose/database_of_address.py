@@ -8,7 +8,7 @@ in the database in which the row was received, its *home*. Only ``endpoint.<name
 there.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -57,15 +57,20 @@ class Places:
         return self._place(address, self.home)
 
     @cached_property
-    def chosen(self) -> Collection[Place]:
-        """The places that an option names, and so no message alone."""
+    def named(self) -> Sequence[tuple[str, Place]]:
+        """The addresses that options name, and what they mean. Errors as above."""
         meant = (
             (self.destination, self.away.queue),
             (self.beside, self.home.error_queue),
             (self.beside, self.home.audit_queue),
             (self.received, self.home.store_and_forward),
         )
-        return {place(address) for place, address in meant if address is not None}
+        return [(address, place(address)) for place, address in meant if address is not None]
+
+    @cached_property
+    def chosen(self) -> Collection[Place]:
+        """The places that an option names, and so no message alone."""
+        return {place for _, place in self.named}
 
     def received(self, queue: str) -> Place:
         """The queue in which messages were received. Errors as above."""
