@@ -12,7 +12,6 @@ from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.database_facts import database, schema_exists
-from sqlqueue_spark.tables.stages.stage import Stage
 from sqlqueue_spark.tables.stages.stage_name import table_named
 from sqlqueue_spark.tables.stages.stage_table import StageTable
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
@@ -94,7 +93,7 @@ def lock_creation(connection: Connection, table: Table) -> None:
 
 def create_stage(connection: Connection, table: Table) -> None:
     """As :func:`create_if_missing`, for a stage."""
-    if create_if_missing(Stage(connection, table)):
+    if create_if_missing(StageTable(connection, table)):
         log.info("created stage=%s", table)
 
 
