@@ -252,8 +252,7 @@ class OutcomesOnce(SendsOnce):
         A stage adds no keys, and so keeps equal messages.
         """
         key = self.keys.get(message)
-        again = key in made.keys and not self.routes.atomic
-        return message in self.chunk.sent or (key is not None and (again or key in known))
+        return message in self.chunk.sent or key in known or (key in made.keys and not self.routes.atomic)
 
     def _of_sound_row(self, row: int, known: Collection[str], made: Decision) -> None:
         """What a row sends that has not failed, or was sent before it failed."""
