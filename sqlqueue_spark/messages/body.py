@@ -1,4 +1,4 @@
-"""The body of a message: never NULL where we write it, its beginning tells its type, and its size is limited."""
+"""The body of a message: never NULL where we write it; its beginning tells its type; it may be too large."""
 
 from sqlqueue_spark.messages.arrow import pa, pc
 

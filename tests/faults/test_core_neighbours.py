@@ -114,7 +114,9 @@ def test_no_statement_reads_more_than_its_rows(postgresql, statistics):
     plans = {}
     with connect(Target(url=postgresql.url)) as connection:
         for name, parameters in asked.items():
-            nulls = dict.fromkeys(("CorrelationId", "ReplyToAddress", "Recoverable", "in_transit", "largest_row"), "NULL")
+            nulls = dict.fromkeys(
+                ("CorrelationId", "ReplyToAddress", "Recoverable", "in_transit", "largest_row"), "NULL"
+            )
             statement = POSTGRESQL.render(name, queue='"public"."orders"', catalog="", **nulls)
             rows = connection.execute(Statement.parse(f"EXPLAIN {statement}"), parameters)
             plans[name] = "\n".join(str(row[0]) for row in rows)

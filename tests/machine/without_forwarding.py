@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from unittest import mock
+from uuid import uuid4
 
 from psycopg import sql
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.outcomes_once import OutcomesOnce
@@ -17,6 +17,7 @@ from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting import waiting_rows
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
+from sqlqueue_spark.tables.queue_table import QueueTable
 
 _INSERT = """
 INSERT INTO {} (id, headers, body)
@@ -57,12 +58,13 @@ def putting_back_at_once() -> Iterator[None]:
     class InTwo(DelayedTable):
         def send(
             self,
-            to: Table,
-            columns: Sequence[str],  # noqa: ARG002 -- as the other
+            to: QueueTable,
             messages: Sequence[Forwarded],
-            ids: Sequence[str],
+            *,
+            anew: bool = False,  # noqa: ARG002 -- as the other
         ) -> None:
-            queue, table = map(self.connection.dialect.table, (to, self.table))
+            queue, table = map(self.connection.dialect.table, (to.table, self.table))
+            ids = [due.id or str(uuid4()) for due, *_ in messages]
             rows, kept, rests = zip(*((due.row, kept, rest) for due, kept, rest in messages), strict=True)
             place, *others = (
                 sql.Literal(list(map(str, each))).as_string() for each in (rows, ids, kept, rests)

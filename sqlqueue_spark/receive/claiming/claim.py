@@ -121,19 +121,17 @@ def _readable(queue: Queue, columns: ClaimedColumns) -> ClaimedColumns:
     row_versions, expired, sizes, maybe = columns
     if max(sizes) <= LARGEST_ROW:
         return columns
-    rows = list(zip(row_versions, expired, sizes, strict=True))
-    left = {row for row, over, size in rows if size > LARGEST_ROW and not over}
-    for each in left:
+    reads = [over or size <= LARGEST_ROW for over, size in zip(expired, sizes, strict=True)]
+    kept, kept_expired, kept_sizes = ([*itertools.compress(each, reads)] for each in columns[:3])
+    for each in set(row_versions).difference(kept):
         _warn_once(queue.table.name, each)
-    kept = [row for row in rows if row[0] not in left]
-    numbers, over, bytes_ = ([row[n] for row in kept] for n in range(3))
-    return numbers, over, bytes_, [each for each in maybe if each not in left]
+    return kept, [*map(bool, kept_expired)], kept_sizes, [each for each in maybe if each in set(kept)]
 
 
 @functools.cache
 def _warn_once(queue: str, row_version: int) -> None:
-    log.warning("too_large_to_read queue=%s row=%d: its headers and body have more than %d bytes, so it stays "
-                "there; delete it with SQL", queue, row_version, LARGEST_ROW)  # fmt: skip
+    log.warning("too_large_to_read queue=%s row=%d: it has more than %d bytes, so it stays there; delete it "
+                "with SQL", queue, row_version, LARGEST_ROW)  # fmt: skip
 
 
 def _leaving(queue: Queue, columns: ClaimedColumns, elsewhere: Elsewhere) -> Collection[int]:

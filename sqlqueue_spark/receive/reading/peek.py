@@ -62,7 +62,7 @@ def _look(target: Target, options: SourceOptions) -> None:
 
 
 def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Present]:
-    """Every row of a queue that can be read, in RowVersion order; none is read whole, no transaction stays open.
+    """Every row that can be read, in RowVersion order; none is read whole, no transaction stays open.
 
     A look goes over the whole queue, because no number tells what is new: numbers are given before rows are
     committed, so a lower one may appear later. The look ends at the number that was the highest when it

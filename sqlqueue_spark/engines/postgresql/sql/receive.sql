@@ -159,8 +159,8 @@ CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
 -- name: read
 -- Reads the rows of a range, and locks nothing.
 -- in: first seq, last seq     out: the columns of a message
--- The claim's locks do not hide rows from plain reads. Between others may stand a row that no client can read.
--- Its size is known without reading it.
+-- The claim's locks do not hide rows from plain reads. Between others may stand a row that no client can
+-- read. Its size is known without reading it.
 SELECT id::text AS "Id", {message}
 FROM ONLY {queue}
 WHERE seq BETWEEN :first AND :last
