@@ -27,6 +27,8 @@ RECORD_BATCH_ROWS = 10_000
 RECORD_BATCH_BYTES = 8 << 20
 #: How long a hasty look waits for a server, a lock or a statement.
 _HASTE = timedelta(seconds=5)
+#: How long a statement may take where code of strangers may run.
+_HURRY_SECONDS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,11 +229,14 @@ class Connection(ABC):
 
     @contextlib.contextmanager
     def hurried(self) -> Iterator[None]:
-        """In this block no statement takes longer than ``commandTimeout``, within attempts neither."""
+        """In this block a statement takes half a minute or ``commandTimeout`` at most, also within attempts.
+
+        What runs there may be a stranger's, and other work waits for it.
+        """
         before, self.is_hurried = self.is_hurried, True
         try:
-            self._limit(self.target.timeouts[1])
-            with self.cut_off(self.target.command_seconds):
+            self._limit(min(_HURRY_SECONDS * 1000, self.target.timeouts[1]))
+            with self.cut_off(min(_HURRY_SECONDS, self.target.command_seconds)):
                 yield
         finally:
             self.is_hurried = before

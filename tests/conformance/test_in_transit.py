@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from datetime import datetime
 
 import psycopg
@@ -12,6 +13,7 @@ from sqlqueue_spark.errors import ClaimLost, QueueError
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY
 from sqlqueue_spark.receive.claiming import claim, in_transit
+from sqlqueue_spark.receive.claiming.in_transit import Forwarder
 from sqlqueue_spark.receive.offset import INITIAL, Offset
 from sqlqueue_spark.tables.queues import Queue
 from tests.support import death_steps
@@ -377,3 +379,48 @@ def test_expired_rows_that_a_trigger_keeps_end_the_stream(postgresql):
     with streaming(postgresql, queue) as stream, pytest.raises(ClaimLost, match=r"found 0 of 3 locked rows"):
         stream.trigger()
     assert queue.count() == 3
+
+
+def test_messages_to_many_missing_queues_hold_up_the_others_for_a_second_at_most(engine, queue, monkeypatch):
+    """What had no time comes first the next time, and the run ends when all have had their turn."""
+    monkeypatch.setattr(in_transit, "_TOGETHER_SECONDS", 0.05)
+    error = engine.create_queue("error")
+    delivered = Forwarder._deliver
+
+    def slowly(*of):
+        time.sleep(0.03)
+        return delivered(*of)
+
+    monkeypatch.setattr(Forwarder, "_deliver", slowly)
+    for number in range(20):
+        send(engine, queue, number, to=full(engine, f"missing{number}"))
+    queue.insert(3, start=100)
+    ours = queue.row_versions()[-3:]
+    with streaming(engine, queue, errorQueue="error") as stream:
+        assert stream.trigger()
+        assert [row["RowVersion"] for row in stream.sink[0]] == ours
+        assert 1 <= error.count() <= 3
+        stream.drain()
+    assert sorted(ids_in(error)) == message_ids(range(20))
+
+
+def test_one_queue_is_tried_once_however_its_address_is_spelled(engine, queue, billing, monkeypatch):
+    tried = []
+    delivered = Forwarder._deliver
+
+    def told(*of):
+        tried.append(of[2])
+        return delivered(*of)
+
+    monkeypatch.setattr(Forwarder, "_deliver", told)
+    spelled = [
+        "billing",
+        full(engine, "billing"),
+        f"billing@{engine.default_schema}",
+        f"billing@[{engine.default_schema}]",
+    ]
+    for number, address in enumerate(spelled):
+        send(engine, queue, number, to=address)
+    with streaming(engine, queue) as stream:
+        stream.drain()
+    assert (tried, sorted(ids_in(billing))) == (["billing"], message_ids(range(4)))

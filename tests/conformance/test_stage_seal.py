@@ -43,10 +43,18 @@ def forget_last_rows(engine):
     engine.execute(statement[engine.name])
 
 
-def refusal(engine, what):
+LOST = r"its database has lost what was committed\."
+NEVER_CALLED = (
+    r"the program has not called its sink for the batch \(a guard such as isEmpty\(\), an error that it "
+    r"swallowed\), the sink does not stage there, or its database has lost what was committed\. "
+    r"Call the sink for each batch, also with an empty frame\."
+)
+
+
+def refusal(engine, what, why=LOST):
     return (
         rf"^The stage Forward\.Outgoing@\[{engine.default_schema}\] {what}, so the 50 rows of the last batch of orders@\[.*\] "
-        r"stay in the queue: its database has lost what was committed, or the sink does not stage there\. Remove the newest "
+        rf"stay in the queue: {why} Remove the newest "
         r"file of the checkpoint's folder commits: the batch then runs again\. Where that does not help, because Spark has begun another batch since, "
         r"give a new checkpoint folder \(a state that the query keeps is lost\)\.$"
     )
@@ -73,7 +81,10 @@ def test_a_batch_whose_seal_is_lost_is_not_settled(engine, queue, billing):
             assert stream.trigger()
         write_mark(engine, opened[0].to_json())
         refused_and_run_again(
-            stream, queue, billing, refusal(engine, "was opened for the batch, but never sealed")
+            stream,
+            queue,
+            billing,
+            refusal(engine, "was opened for the batch, but never sealed", NEVER_CALLED),
         )
 
 

@@ -163,6 +163,30 @@ def test_a_portion_that_is_too_much_for_the_server_is_halved_and_grows_again(eng
     assert places(tables) == DELIVERED
 
 
+def test_a_portion_that_has_no_time_leaves_the_other_destinations_to_the_next(engine, tables, monkeypatch):
+    monkeypatch.setattr(delayed_mover, "_TOGETHER_SECONDS", 0.0)
+    monkeypatch.setattr(DelayedTable, "forward", lambda *_: 0)
+    assert move(engine, "Sales") == (MANY - 1, 1)
+    assert places(tables) == DELIVERED
+
+
+def test_many_locked_queues_hold_up_none_behind_them(postgresql, tables, monkeypatch):
+    """There is no time for all of them in a portion. Each message for them comes once they are free."""
+    waiting, orders, _ = tables
+    monkeypatch.setattr(delayed_mover, "_TOGETHER_SECONDS", 0.0)
+    monkeypatch.setattr(delayed_mover, "_LOCKED_MS", 20)
+    names = [f"held{number}" for number in range(6)]
+    for name in names:
+        postgresql.create_queue(name)
+        put(postgresql, waiting, f'{{"NServiceBus.SqlServer.ForwardDestination":"{name}"}}', minutes=60)
+    with psycopg.connect(postgresql.url) as other:
+        other.execute(f"LOCK TABLE {','.join(names)} IN ACCESS EXCLUSIVE MODE")
+        move(postgresql, "Sales")
+        assert (orders.count(), waiting.count()) == (MANY - 1, len(names))
+    move(postgresql, "Sales")
+    assert [postgresql.queue(name).count() for name in names] == [1] * len(names)
+
+
 def test_a_server_that_bears_no_portion_ends_the_mover(engine, tables, monkeypatch):
     monkeypatch.setattr(DelayedTable, "lock_due", mock.Mock(side_effect=TooMuch("out of shared memory")))
     with pytest.raises(TooMuch):

@@ -557,14 +557,16 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         lambda c: subscriptions(c).subscribers(["Shop.B", "Shop.A"]),
         [
             Answer(
-                "j.Topic, s.QueueAddress", "ww", [["Shop.A", "x@[dbo]@[shop]"], ["Shop.A", "y@[dbo]@[shop]"]]
+                "j.Topic, LEFT(s.QueueAddress, 1001)",
+                "ww",
+                [["Shop.A", "x@[dbo]@[shop]"], ["Shop.A", "y@[dbo]@[shop]"]],
             )
         ],
         {"Shop.A": ["x@[dbo]@[shop]", "y@[dbo]@[shop]"]},
     ),
     "subscriptions": (
         lambda c: subscriptions(c).all(),
-        [Answer("s.Endpoint, s.Topic", "www", [["Billing", "Shop.A", "x@[dbo]@[shop]"]])],
+        [Answer("LEFT(s.Endpoint, 1001)", "www", [["Billing", "Shop.A", "x@[dbo]@[shop]"]])],
         [Subscription("Billing", "Shop.A", "x@[dbo]@[shop]")],
     ),
     "subscribe": (

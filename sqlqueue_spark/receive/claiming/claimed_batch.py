@@ -91,7 +91,7 @@ class Claims(BatchMaker):
         """What a turn finds, when the messages in transit that it meets have been moved on."""
         making.in_transit, making.locked = [], 0
         parts = turn()
-        if due := [each for each in making.in_transit if self.forwarder.due(each[0])]:
+        while due := [each for each in making.in_transit if self.forwarder.due(each[0])]:
             session.connection.rollback()
             for queue, sizes in due:  # in transactions of their own
                 try:
@@ -103,8 +103,10 @@ class Claims(BatchMaker):
                     log.warning("not_forwarded queue=%s rows=%d: %s", queue.name, len(sizes), error)
                     continue
                 making.stay.setdefault(queue.name, set()).update(stay)
-            making.locked = 0
+            making.in_transit, making.locked = [], 0
             parts = turn()
+            if parts or not self.forwarder.goes_on:
+                break
         return without_keys_of_others(session, parts)
 
     def _held(self, session: QueueSession, start: Offset | None, parts: Sequence[QueueRows]) -> NextBatch:

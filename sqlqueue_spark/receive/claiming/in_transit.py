@@ -25,7 +25,7 @@ from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
-from sqlqueue_spark.row_set import RowSet, portions
+from sqlqueue_spark.row_set import LOWEST, RowSet, portions
 from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.insert import insert, moved
@@ -37,6 +37,8 @@ log = plain_text.logger(__name__)
 
 #: Most rows and bytes that are moved in one transaction; a larger row is moved alone.
 _CHUNK, _CHUNK_BYTES = 500, 16 << 20
+#: After this time a move tries no further destination: the other rows of the queue wait for it.
+_TOGETHER_SECONDS = 1.0
 #: How long a move waits for a lock at a destination, and how long its rows then stay where they are.
 _LOCKED_MS, _LATER_SECONDS = 500, 5.0
 
@@ -49,20 +51,29 @@ class Forwarder:
         self._clock = clock
         #: Until when the rows of a queue stay: a destination is locked.
         self._not_before: dict[str, float] = {}
+        #: With which row the next move of a queue begins, where the last one has not tried all.
+        self._next: dict[str, int] = {}
         #: How many rows were moved on, to their destinations or to the error queue.
         self.moved = 0
 
     def find(self, queue: Queue, look: Callable[[Elsewhere], Claimed]) -> Claimed:
         """What a look or a claim finds, when the messages in transit that it meets have been moved on.
 
-        :param look: looks or claims; what it tells of as in transit, it leaves out. It may be called twice.
+        :param look: looks or claims; what it tells of as in transit, it leaves out. It may be called again.
         """
-        claimed = look(self.elsewhere)
-        if not claimed.in_transit or not self.due(queue):
-            return claimed
-        queue.connection.rollback()
-        stay = self.move(queue, claimed.in_transit)
-        return look(self.elsewhere_but(stay))
+        claimed, stay = look(self.elsewhere), set[int]()
+        while claimed.in_transit and self.due(queue):
+            queue.connection.rollback()
+            stay |= self.move(queue, claimed.in_transit)
+            claimed = look(self.elsewhere_but(stay))
+            if claimed.rows or not self.goes_on:
+                break
+        return claimed
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a move had no time for all rows. Those that it left go before the others the next time."""
+        return bool(self._next)
 
     def due(self, queue: Queue) -> bool:
         """Whether rows are moved on now; not while a destination is locked."""
@@ -90,10 +101,15 @@ class Forwarder:
             like any other.
         """
         stay: set[int] = set()
-        for part in portions(sizes, sizes.__getitem__, _CHUNK, _CHUNK_BYTES):
+        until, begin = self._clock() + _TOGETHER_SECONDS, self._next.pop(queue.name, LOWEST)
+        rows = sorted(sizes, key=lambda row: (row < begin, row))
+        for part in portions(rows, sizes.__getitem__, _CHUNK, _CHUNK_BYTES):
+            if part[0] != rows[0] and self._clock() >= until:
+                self._next.setdefault(queue.name, part[0])
+                break
             try:
                 with queue.connection.hasty(_LOCKED_MS):
-                    stays, moved = self._move(queue, part)
+                    stays, moved = self._move(queue, part, until)
                 stay |= stays
                 self.moved += moved
                 fail_points.step(fail_points.TRANSIT_MOVED)
@@ -101,17 +117,23 @@ class Forwarder:
                 self._wait(queue, error)
         return stay
 
-    def _move(self, queue: Queue, row_versions: Sequence[int]) -> tuple[set[int], int]:
+    def _move(self, queue: Queue, row_versions: Sequence[int], until: float) -> tuple[set[int], int]:
         """The rows that stay, as :meth:`move`, and how many have moved."""
         rows = queue.lock_in_transit(row_versions)
         fail_points.step(fail_points.TRANSIT_LOCKED)
-        by_destination: dict[str, list[InTransit]] = {}
+        by_destination: dict[str, tuple[str, list[InTransit]]] = {}
         for row in rows:
             if (address := in_transit_to(parse_headers(row.headers))) is not None:
-                by_destination.setdefault(address, []).append(row)
+                meant, _ = self._naming(queue).written(address)  # one table, however it is spelled
+                by_destination.setdefault(meant, (address, []))[1].append(row)
         moved: list[InTransit] = []
         stay: set[int] = set()
-        for address, its in by_destination.items():
+        tried = 0
+        for address, its in by_destination.values():
+            if tried and self._clock() >= until:
+                self._next[queue.name] = its[0].row_version
+                break
+            tried += 1
             try:
                 refusals = self._deliver(queue, address, its)
             except LockTimeout as error:  # another session holds this destination; the others go on

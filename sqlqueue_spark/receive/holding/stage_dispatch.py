@@ -89,10 +89,14 @@ class StageDispatch:
             moved = stage.move(_digest(end)) if self._opened == end or stage.exists() else None
         except Incomplete as error:
             if deleting:
+                why = (
+                    _NEVER_CALLED
+                    if isinstance(error, Unsealed)
+                    else "its database has lost what was committed."
+                )
                 raise ConfigurationError(
                     f"{error}, so the {deleting} rows of the last batch of {session.name} stay in the queue: "
-                    f"its database has lost what was committed, or the sink does not stage there. "
-                    f"{_RUN_AGAIN}"
+                    f"{why} {_RUN_AGAIN}"
                 ) from error
             if end.empty and not isinstance(error, Unsealed):
                 raise stage.lost(error) from error
@@ -362,6 +366,11 @@ class StageDispatch:
         return mark.batch if mark is not None and mark.batch.query else None
 
 
+_NEVER_CALLED = (
+    "the program has not called its sink for the batch (a guard such as isEmpty(), an error that it "
+    "swallowed), the sink does not stage there, or its database has lost what was committed. Call the sink "
+    "for each batch, also with an empty frame."
+)
 _RUN_AGAIN = (
     "Remove the newest file of the checkpoint's folder commits: the batch then runs again. Where that does "
     "not help, because Spark has begun another batch since, give a new checkpoint folder (a state that the "

@@ -9,6 +9,7 @@ one statement within the server, where the engine has one.
 import contextlib
 import json
 import re
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -19,7 +20,7 @@ from sqlqueue_spark import errors, fail_points
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, SqlQueueError, TryAgain
-from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.header_json import TEXT, ascii_json, parse_headers, without_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
@@ -38,6 +39,8 @@ log = logger(__name__)
 #: Most messages that are moved in one transaction, and in the first one, which finds out where most of them
 #: go.
 _PORTION, _FIRST_PORTION = 4_000, 100
+#: After this time a portion tries no further destination: the next one does.
+_TOGETHER_SECONDS = 5.0
 #: How long a portion waits for a lock at a destination; its messages are then moved later.
 _LOCKED_MS = 500
 #: The pause between looks where nothing is due, at most, and the one behind a portion that was not full.
@@ -86,6 +89,8 @@ class DelayedMover:
     _bearable: int = _PORTION
     #: Behind which message the next portion looks: behind a full one of which most wait for a lock.
     _since: Due | None = None
+    #: Whether the last portion had no time for all of its destinations.
+    _goes_on: bool = False
     #: The addresses of queues that were locked since the first portion. Their messages keep their order.
     _locked: set[_To] = field(default_factory=set)
 
@@ -140,8 +145,9 @@ class DelayedMover:
         """
         table = self._opened()
         since, self._since = self._since, None
-        if since is None:
+        if since is None and not self._goes_on:
             self._locked.clear()
+        self._goes_on = False
         first = [] if self._begun else [_FIRST_PORTION]
         most = min(_PORTION, self._bearable, table.connection.dialect.chunk, *first)
         try:
@@ -152,7 +158,8 @@ class DelayedMover:
                 if not due and not alike:
                     return _QUIET_SECONDS, Sent()
                 fail_points.step(fail_points.DUE_LOCKED)
-                done = Sent(sent=alike) + self._sent(table, due)
+                sent, untried = self._sent(table, due)
+                done = Sent(sent=alike) + sent
                 fail_points.step(fail_points.DUE_SENT)
         except errors.RowsHeld as error:
             log.warning("moving_waits table=%s: %s", table.table, error)
@@ -168,6 +175,9 @@ class DelayedMover:
         self._begun, self._bearable = True, self._bearable + _FIRST_PORTION
         if done != Sent():
             log.info("delivered table=%s sent=%d failed=%d", table.table, done.sent, done.failed)
+        if untried is not None:
+            self._goes_on, self._since = True, None if done != Sent() else untried._replace(row="")
+            return 0.0, done
         if alike + len(due) < most:
             return _BUSY_SECONDS, done
         if 2 * (done.sent + done.failed) < most:
@@ -209,11 +219,15 @@ class DelayedMover:
             self._usual = way, address
         return sent
 
-    def _sent(self, table: DelayedTable, due: Sequence[Due]) -> Sent:
-        done = Sent()
-        for address, its in self._by_destination(due).items():
+    def _sent(self, table: DelayedTable, due: Sequence[Due]) -> tuple[Sent, Due | None]:
+        """What became of them, and the first one for which there was no time."""
+        done, until, tried = Sent(), time.monotonic() + _TOGETHER_SECONDS, 0
+        for address, its in self._by_destination(due, self.options.naming(table.connection.dialect)).items():
             if address in self._locked:
                 continue
+            if tried and time.monotonic() >= until:
+                return done, its[0].due
+            tried += 1
             try:
                 refusals = self._delivered(table, address, its)
             except LockTimeout as error:  # the destination is locked: these wait where they are
@@ -225,7 +239,7 @@ class DelayedMover:
                 self._remember_usual(address, its)
             for part, why in refusals:
                 done += self._failed_part(table, address, [each.due for each in part], why)
-        return done
+        return done, None
 
     def _remember_usual(self, address: _To, messages: Sequence[Forwarded]) -> None:
         """The next ones may end as most of these do: with the header that says where they go."""
@@ -262,9 +276,13 @@ class DelayedMover:
                     table.table, len(due), self.error_queue, error)  # fmt: skip
         return Sent(failed=len(due))
 
-    def _by_destination(self, due: Sequence[Due]) -> dict[_To, list[Forwarded]]:
-        """Messages by the address that they go to; None where their headers name none, or cannot be read."""
+    def _by_destination(self, due: Sequence[Due], naming: Naming) -> dict[_To, list[Forwarded]]:
+        """Messages by the address that they go to; None where their headers name none, or cannot be read.
+
+        What means one table has one address, as the first one of them spells it.
+        """
         found: dict[_To, list[Forwarded]] = {}
+        spelled, first = dict[str, str](), dict[str, str]()
         for each in due:
             known = self._ends.get(each.rest) if each.before else None
             if known is None:
@@ -272,6 +290,10 @@ class DelayedMover:
                 if each.before and len(each.rest) <= _LONGEST_END and len(self._ends) < _MOST_ENDS:
                     self._ends[each.rest] = known
             address, rest = known
+            if isinstance(address, str):
+                if address not in first:
+                    first[address] = spelled.setdefault(naming.written(address)[0], address)
+                address = first[address]
             found.setdefault(address, []).append(Forwarded(each, each.before, rest))
         return found
 

@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS {subscriptions} (
 -- schema from a table: X.Y is the table Y of the schema X. If that table is there, the address comes quoted.
 SELECT s.topic::text,
        coalesce('"' || replace(t.schema, '"', '""') || '"."' || replace(t.name, '"', '""') || '"',
-           s.queueaddress)::text
+           left(s.queueaddress::text, 1001))::text
 FROM ONLY {subscriptions} AS s
 LEFT JOIN LATERAL (
     SELECT n.nspname::text AS schema, c.relname::text AS name
@@ -32,7 +32,8 @@ ORDER BY s.topic, s.queueaddress
 -- name: subscriptions
 -- Returns all subscriptions.
 -- out: endpoint, type, address
-SELECT s.endpoint::text, s.topic::text, s.queueaddress::text
+-- No more of a text than shows that it is too long: the table may be a stranger's.
+SELECT left(s.endpoint::text, 1001), left(s.topic::text, 1001), left(s.queueaddress::text, 1001)
 FROM ONLY {subscriptions} AS s
 ORDER BY s.topic, s.endpoint
 
