@@ -10,6 +10,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.receive import SliceReader
+from sqlqueue_spark.receive.claiming import destructive_look
 from sqlqueue_spark.receive.offset import INITIAL, Offset
 from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import RowSet
@@ -47,6 +48,19 @@ def test_rows_that_their_table_keeps_end_the_stream_with_the_reason(postgresql):
         with pytest.raises(QueueError, match=r"RowVersion 4 .* is free, but a delete leaves it there"):
             stream.drain()
     assert queue.row_versions() == [4]
+
+
+def test_a_run_ends_whose_query_never_reads_its_batch(engine, queue, monkeypatch):
+    monkeypatch.setattr(destructive_look, "_MOST_TIMES", 3)
+    queue.insert(10)
+    with taking(engine, queue) as stream:
+        stream.receiver.stop_at_present_end()
+        monkeypatch.setattr(stream, "read", lambda _: [])
+        with pytest.raises(
+            QueueError, match=r"^10 free rows of .* were planned 3 times, and no task took one: "
+        ):
+            stream.drain()
+    assert queue.count() == 10
 
 
 # -- what is taken --------------------------------------------------------------------------------

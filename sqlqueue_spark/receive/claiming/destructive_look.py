@@ -34,14 +34,19 @@ from sqlqueue_spark.tables.queues import Queue
 log = plain_text.logger(__name__)
 
 
+#: A run with an end plans the same rows this number of times: others may hold them each time they are taken.
+_MOST_TIMES = 100
+
+
 @dataclass
 class _Planned:
     #: The pauses between two batches of the same rows.
     pace: PollBackoff
     #: The highest row that was ever planned.
     to: int = LOWEST
-    #: The rows that were planned again the last time.
+    #: The rows that were planned again the last time, and how many times running.
     again: RowSet = field(default_factory=RowSet)
+    times: int = 0
 
 
 class Looks(BatchMaker):
@@ -96,6 +101,7 @@ class Looks(BatchMaker):
         left = rows.between(rows.first, planned.to)
         if left != planned.again:
             planned.pace.found()  # not the same rows as the last time: some of those have come
+            planned.times = 0
         elif self.bounded:  # the run ends when no row is found
             planned.pace.wait()
         elif not planned.pace.due:
@@ -107,6 +113,12 @@ class Looks(BatchMaker):
                 f"The row with RowVersion {free[0][0]} of {queue.table.name} is free, but a delete leaves it "
                 "there: a trigger, a rule or a policy keeps rows; mend the table."
             )
-        planned.again = left
+        planned.again, planned.times = left, planned.times + 1
+        if self.bounded and planned.times >= _MOST_TIMES:
+            raise QueueError(
+                f"{len(left)} free rows of {queue.table.name} were planned {_MOST_TIMES} times, and no task took "
+                "one: the query does not read its batch. Let it read what foreachBatch gives it, or take "
+                "transactionMode receiveOnly."
+            )
         planned.pace.nothing_found()
         return True
