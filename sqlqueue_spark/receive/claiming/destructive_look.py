@@ -116,9 +116,9 @@ class Looks(BatchMaker):
         planned.again, planned.times = left, planned.times + 1
         if self.bounded and planned.times >= _MOST_TIMES:
             raise QueueError(
-                f"{len(left)} free rows of {queue.table.name} were planned {_MOST_TIMES} times, and no task took "
-                "one: the query does not read its batch. Let it read what foreachBatch gives it, or take "
-                "transactionMode receiveOnly."
+                f"{len(left)} free rows of {queue.table.name} were planned {_MOST_TIMES} times, and no task "
+                "took one: the query does not read its batch. Let it read what foreachBatch gives it, or "
+                "take transactionMode receiveOnly."
             )
         planned.pace.nothing_found()
         return True

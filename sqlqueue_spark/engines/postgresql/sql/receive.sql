@@ -314,8 +314,10 @@ WHERE seq BETWEEN :first AND :last
 -- out: the first seq that waits, the highest, headers of the oldest, the database's clock in UTC
 -- The caller counts from the first number to the highest. This is the most that can wait, because it also
 -- counts numbers of rows that were taken out of order; an exact count would read the whole backlog. The
--- statement does not count: the two numbers can be further apart than a bigint can say.
-SELECT q.seq::bigint, (SELECT max(seq)::bigint FROM ONLY {queue}), q.headers::text,
+-- statement does not count: the two numbers can be further apart than a bigint can say. Headers of more than
+-- a million bytes stay unread, because the row may stand there for long.
+SELECT q.seq::bigint, (SELECT max(seq)::bigint FROM ONLY {queue}),
+    CASE WHEN octet_length(q.headers::text) <= 1000000 THEN q.headers::text END,
     statement_timestamp() AT TIME ZONE 'UTC'
 FROM ONLY {queue} AS q
 WHERE q.seq > :after

@@ -299,9 +299,10 @@ OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- name: waiting
 -- Returns what waits behind a row, by two probes of the index.
 -- Headers are not read under READUNCOMMITTED: a value that lies off its row may be moved meanwhile, and error
--- 7105 ends the connection, which holds a claim. Hints as in read.
+-- 7105 ends the connection, which holds a claim. Headers of more than a million bytes stay unread. Hints as
+-- in read.
 SELECT TOP (1) q.RowVersion, (SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
-       CAST(q.Headers AS nvarchar(max)), SYSUTCDATETIME()
+       CASE WHEN DATALENGTH(q.Headers) <= 1000000 THEN CAST(q.Headers AS nvarchar(max)) END, SYSUTCDATETIME()
 FROM {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
 WHERE q.RowVersion > :after
 ORDER BY q.RowVersion
