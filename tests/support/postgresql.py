@@ -174,6 +174,9 @@ def fresh_database(server_url: str, name: str, *, encoding: str | None = None) -
             create += " LOCALE_PROVIDER libc" if recent else ""
         connection.execute(sql.SQL(create).format(sql.Identifier(name)))
     url = _url_of({**psycopg.conninfo.conninfo_to_dict(server_url), "dbname": name})
+    if not recent:  # as since version 15
+        with connection_to(url) as connection:
+            connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
     try:
         yield url
     finally:
