@@ -20,6 +20,8 @@ from sqlqueue_spark.tables.queue_admin import Message, QueueAdmin
 
 #: How long a missing number is awaited, and how many are awaited at most: the highest ones.
 _AWAITED_SECONDS, _MOST_AWAITED = 60.0, 10_000
+#: Late rows that are no further apart are read together, with the rows between them.
+_NEAR = 10
 #: At the beginning, missing numbers are awaited this far below the highest one.
 _RECENT = 1_000
 #: The longest pause between looks at an idle queue, in seconds.
@@ -159,13 +161,16 @@ class _Watch:
         there: list[int] = []
         for runs in RowSet.of(self._gaps.awaited()).chunks(queue.connection.dialect.chunk):
             with queue.connection.transaction():
-                there += queue.ids(list(runs.rows()))
-        for first, last in RowSet.of(there):
-            for page in look.pages(first - 1, last):
-                for message in self._told.through(page.row_versions, page.messages):
-                    self._gaps.appeared([message.row_version])
-                    yield message
-                self._gaps.appeared(page.row_versions)
+                there += queue.present(list(runs.rows()))
+        late = frozenset(there)
+        for span in RowSet.of(there).spans(_NEAR):
+            for page in look.pages(span.first - 1, span.last):
+                if own := [each for each in page.row_versions if each in late]:
+                    messages = (each for each in page.messages if each.row_version in late)
+                    for message in self._told.through(own, messages):
+                        self._gaps.appeared([message.row_version])
+                        yield message
+                    self._gaps.appeared(own)
 
     def _advance(self, seen: Sequence[int], to: int) -> None:
         if to > self._top:

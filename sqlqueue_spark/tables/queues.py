@@ -127,17 +127,16 @@ def read_statement(
     if name == "read" and table.row_versions and dialect.statement("read_versions"):
         name = "read_versions"
     numbers = ", ".join(map(str, map(int, in_transit))) or "NULL"
-    names = _names(dialect, table)
-    rendered = dialect.render(name, in_transit=numbers, largest_row=str(LARGEST_ROW), **names)
-    return replace(rendered, queue=table.name)
+    return replace(dialect.render(name, in_transit=numbers, **_names(dialect, table)), queue=table.name)
 
 
 def _names(dialect: Dialect, table: QueueTable) -> Mapping[str, str]:
-    """What statements name: a queue, its database, and the columns that it may lack."""
+    """What statements name: a queue, its database, the columns that it may lack, and the largest row."""
     optional = {
         each: dialect.quote(each) if each.lower() in table.spelled else "NULL" for each in OPTIONAL_COLUMNS
     }
-    return {"queue": dialect.table(table.table), "catalog": dialect.quote(table.database), **optional}
+    own = {"queue": dialect.table(table.table), "catalog": dialect.quote(table.database)}
+    return {**own, "largest_row": str(LARGEST_ROW), **optional}
 
 
 class Queue:
@@ -301,6 +300,11 @@ class Queue:
         # When the first row is seen, the highest may be gone again, or may not be visible yet.
         count = 1 if highest is None else max(1, highest - first + 1)
         return Waiting(min(count, HIGHEST), headers, now.replace(tzinfo=UTC))
+
+    def present(self, row_versions: Sequence[int]) -> list[int]:
+        """Those of these rows that are there, in RowVersion order."""
+        found = self._execute("ids", **self.connection.dialect.bind(RowSet.of(row_versions)))
+        return sorted(row_version for row_version, _ in found)
 
     def holders(self, runs: RowSet) -> list[Holder]:
         """Who holds locks on rows between the ends of these runs; on SQL Server on any row of the table."""

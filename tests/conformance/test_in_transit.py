@@ -21,6 +21,8 @@ from tests.support.driver import Crash, at_step, crash, streaming
 from tests.support.forwarding import forwarding
 from tests.support.messages import message_id, message_ids, row_id, row_ids
 from tests.support.sending import ids_in
+from tests.support.several import Queues
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.provokes("lock timeout")  # a move gives way to who has locked its destination
 
@@ -424,3 +426,62 @@ def test_one_queue_is_tried_once_however_its_address_is_spelled(engine, queue, b
     with streaming(engine, queue) as stream:
         stream.drain()
     assert (tried, sorted(ids_in(billing))) == (["billing"], message_ids(range(4)))
+
+
+def test_two_locked_queues_hold_up_no_third_one(postgresql, monkeypatch, mode):
+    """They take all the time that there is, again and again."""
+    monkeypatch.setattr(in_transit, "_LATER_SECONDS", 0.0)
+    monkeypatch.setattr(in_transit, "_LOCKED_MS", 20)
+    monkeypatch.setattr(in_transit, "_TOGETHER_SECONDS", 0.03)
+    queue = postgresql.create_queue()
+    for number, name in enumerate(("held0", "held1", "billing")):
+        postgresql.create_queue(name)
+        send(postgresql, queue, number, to=full(postgresql, name))
+    with psycopg.connect(postgresql.url) as other:
+        other.execute("LOCK TABLE held0, held1 IN ACCESS EXCLUSIVE MODE")
+        with streaming(postgresql, queue, **mode) as stream:
+            eventually(lambda: stream.trigger() or postgresql.queue("billing").count() == 1)
+    assert sorted(queue.ids()) == row_ids(range(2))
+
+
+def test_a_locked_error_queue_holds_up_no_message_to_another_queue(postgresql):
+    queue, error = postgresql.create_queue(), postgresql.create_queue("error")
+    billing = postgresql.create_queue("billing")
+    send(postgresql, queue, 0, to=full(postgresql, "billing"))
+    send(postgresql, queue, 1, to=full(postgresql, "missing"))
+    with psycopg.connect(postgresql.url) as other:
+        other.execute("LOCK TABLE error IN ACCESS EXCLUSIVE MODE")
+        with streaming(postgresql, queue, errorQueue="error") as stream:
+            stream.trigger()
+            assert (ids_in(billing), queue.ids()) == (message_ids([0]), [row_id(1)])
+    with streaming(postgresql, queue, errorQueue="error") as stream:
+        stream.drain()
+    assert (ids_in(billing), ids_in(error)) == (message_ids([0]), message_ids([1]))
+
+
+def test_a_queue_that_has_had_its_time_leaves_the_others_theirs(postgresql, monkeypatch):
+    """What had no time in one was taken by others since; a neighbour holds a row in transit of the other."""
+    monkeypatch.setattr(in_transit, "_TOGETHER_SECONDS", 0.0)
+    both = Queues(postgresql, "a", "b")
+    a, b = both
+    for number in range(3):
+        postgresql.create_queue(f"to{number}")
+        send(postgresql, b, number, to=full(postgresql, f"to{number}"))
+    moves = []
+    move = Forwarder.move
+
+    def counted(*of):
+        moves.append(of[1].name)
+        return move(*of)
+
+    monkeypatch.setattr(Forwarder, "move", counted)
+    with streaming(postgresql, both, queues=both.listed, transactionMode=NO_TRANSACTION) as stream:
+        b.insert(1, start=50)
+        stream.trigger()
+        b.execute("DELETE FROM {table}")
+        send(postgresql, a, 9, to=full(postgresql, "to0"))
+        moves.clear()
+        with psycopg.connect(postgresql.url) as other:
+            other.execute("SELECT FROM a FOR UPDATE")
+            stream.trigger()
+    assert len(moves) == 1

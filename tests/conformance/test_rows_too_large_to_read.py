@@ -25,19 +25,18 @@ READERS = (
 )
 LIMIT = 20_000
 SMALL, LARGE = [row_id(number) for number in (0, 1, 3, 4, 6)], [row_id(2), row_id(5)]
-GOING = f'{HEADERS[:-1]},"{FORWARD_DESTINATION}":"billing"}}'
+GOING = f'{HEADERS[:-1]},"{FORWARD_DESTINATION}":"billing","Long":"{"x" * LIMIT}"}}'
 
 
 @pytest.fixture
 def filled(queue, monkeypatch):
-    """A queue with two rows that are too large, the second one on its way to another queue."""
+    """A queue with two rows that are too large: one by its body, one by its headers, on its way elsewhere."""
     for module in READERS:
         monkeypatch.setattr(f"sqlqueue_spark.{module}.LARGEST_ROW", LIMIT)
     claim._warn_once.cache_clear()
     for number in range(7):
-        large = row_id(number) in LARGE
-        text = GOING if number == 5 else HEADERS
-        queue.insert_row(id=row_id(number), headers=text, body=b"x" * (LIMIT if large else 1))
+        text, body = {2: (HEADERS, b"x" * LIMIT), 5: (GOING, None)}.get(number, (HEADERS, b"x"))
+        queue.insert_row(id=row_id(number), headers=text, body=body)
     return queue
 
 

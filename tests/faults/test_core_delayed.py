@@ -187,6 +187,26 @@ def test_many_locked_queues_hold_up_none_behind_them(postgresql, tables, monkeyp
     assert [postgresql.queue(name).count() for name in names] == [1] * len(names)
 
 
+def test_messages_that_cannot_even_fail_hold_up_none_of_their_moment(postgresql, tables, monkeypatch):
+    """The error queue is locked, and there is no time for all of their destinations."""
+    waiting, orders, _ = tables
+    monkeypatch.setattr(delayed_mover, "_TOGETHER_SECONDS", 0.0)
+    monkeypatch.setattr(delayed_mover, "_LOCKED_MS", 20)
+    for number in range(6):
+        put(
+            postgresql,
+            waiting,
+            f'{{"NServiceBus.SqlServer.ForwardDestination":"missing{number}"}}',
+            minutes=60,
+        )
+    postgresql.execute(f"UPDATE {waiting.quoted} SET due = (SELECT min(due) FROM {waiting.quoted})")
+    with psycopg.connect(postgresql.url) as other:
+        other.execute("LOCK TABLE error IN ACCESS EXCLUSIVE MODE")
+        move(postgresql, "Sales")
+        assert (orders.count(), waiting.count()) == (MANY - 1, 7)
+    assert move(postgresql, "Sales") == (0, 7)
+
+
 def test_a_server_that_bears_no_portion_ends_the_mover(engine, tables, monkeypatch):
     monkeypatch.setattr(DelayedTable, "lock_due", mock.Mock(side_effect=TooMuch("out of shared memory")))
     with pytest.raises(TooMuch):

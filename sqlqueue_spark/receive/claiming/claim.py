@@ -123,9 +123,10 @@ def _readable(queue: Queue, columns: ClaimedColumns) -> ClaimedColumns:
         return columns
     reads = [over or size <= LARGEST_ROW for over, size in zip(expired, sizes, strict=True)]
     kept, kept_expired, kept_sizes = ([*itertools.compress(each, reads)] for each in columns[:3])
-    for each in set(row_versions).difference(kept):
+    left = set(row_versions).difference(kept)
+    for each in left:
         _warn_once(queue.table.name, each)
-    return kept, [*map(bool, kept_expired)], kept_sizes, [each for each in maybe if each in set(kept)]
+    return kept, [*map(bool, kept_expired)], kept_sizes, [each for each in maybe if each not in left]
 
 
 @functools.cache

@@ -105,7 +105,7 @@ class Claims(BatchMaker):
                 making.stay.setdefault(queue.name, set()).update(stay)
             making.in_transit, making.locked = [], 0
             parts = turn()
-            if parts or not self.forwarder.goes_on:
+            if parts or not any(self.forwarder.goes_on(queue) for queue, _ in due):
                 break
         return without_keys_of_others(session, parts)
 

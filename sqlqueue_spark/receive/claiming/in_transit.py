@@ -66,14 +66,13 @@ class Forwarder:
             queue.connection.rollback()
             stay |= self.move(queue, claimed.in_transit)
             claimed = look(self.elsewhere_but(stay))
-            if claimed.rows or not self.goes_on:
+            if claimed.rows or not self.goes_on(queue):
                 break
         return claimed
 
-    @property
-    def goes_on(self) -> bool:
+    def goes_on(self, queue: Queue) -> bool:
         """Whether a move had no time for all rows. Those that it left go before the others the next time."""
-        return bool(self._next)
+        return queue.name in self._next
 
     def due(self, queue: Queue) -> bool:
         """Whether rows are moved on now; not while a destination is locked."""
@@ -119,13 +118,8 @@ class Forwarder:
 
     def _move(self, queue: Queue, row_versions: Sequence[int], until: float) -> tuple[set[int], int]:
         """The rows that stay, as :meth:`move`, and how many have moved."""
-        rows = queue.lock_in_transit(row_versions)
+        by_destination = self._locked(queue, row_versions)
         fail_points.step(fail_points.TRANSIT_LOCKED)
-        by_destination: dict[str, tuple[str, list[InTransit]]] = {}
-        for row in rows:
-            if (address := in_transit_to(parse_headers(row.headers))) is not None:
-                meant, _ = self._naming(queue).written(address)  # one table, however it is spelled
-                by_destination.setdefault(meant, (address, []))[1].append(row)
         moved: list[InTransit] = []
         stay: set[int] = set()
         tried = 0
@@ -139,10 +133,16 @@ class Forwarder:
             except LockTimeout as error:  # another session holds this destination; the others go on
                 self._wait(queue, error)
                 continue
+            left = set[int]()
             for part, why in refusals:
-                if why is None or not self._fail(queue, address, part, why):
-                    stay.update(row.row_version for row in part)
-            moved += [row for row in its if row.row_version not in stay]
+                numbers = [row.row_version for row in part]
+                try:
+                    if why is None or not self._fail(queue, address, part, why):
+                        stay.update(numbers)
+                except LockTimeout as error:  # another session holds the error queue
+                    self._wait(queue, error)
+                    left.update(numbers)
+            moved += [row for row in its if row.row_version not in stay | left]
         fail_points.step(fail_points.TRANSIT_INSERTED)
         if moved:
             numbers = sorted({row.row_version for row in moved})
@@ -154,6 +154,16 @@ class Forwarder:
             fail_points.step(fail_points.TRANSIT_DELETED)
             log.info("forwarded queue=%s rows=%d", queue.table.name, len(moved))
         return stay, len(moved)
+
+    def _locked(self, queue: Queue, row_versions: Sequence[int]) -> dict[str, tuple[str, list[InTransit]]]:
+        """Locked rows by the table that they go to: how the first one spells its address, and all of them."""
+        found: dict[str, tuple[str, list[InTransit]]] = {}
+        place = {row: number for number, row in enumerate(row_versions)}
+        for row in sorted(queue.lock_in_transit(row_versions), key=lambda row: place[row.row_version]):
+            if (address := in_transit_to(parse_headers(row.headers))) is not None:
+                meant, _ = self._naming(queue).written(address)
+                found.setdefault(meant, (address, []))[1].append(row)
+        return found
 
     def _deliver(
         self, queue: Queue, address: str, rows: Sequence[InTransit]

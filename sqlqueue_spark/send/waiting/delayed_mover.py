@@ -41,8 +41,9 @@ log = logger(__name__)
 _PORTION, _FIRST_PORTION = 4_000, 100
 #: After this time a portion tries no further destination: the next one does.
 _TOGETHER_SECONDS = 5.0
-#: How long a portion waits for a lock at a destination; its messages are then moved later.
-_LOCKED_MS = 500
+#: How long a portion waits for a lock at a destination; its messages are then moved later. And when one that
+#: was locked is tried again while portions have no time for all.
+_LOCKED_MS, _LOCKED_SECONDS = 500, 30.0
 #: The pause between looks where nothing is due, at most, and the one behind a portion that was not full.
 _QUIET_SECONDS, _BUSY_SECONDS = 1.0, 0.1
 #: The most ends of headers that are remembered, and the most characters of one.
@@ -91,8 +92,10 @@ class DelayedMover:
     _since: Due | None = None
     #: Whether the last portion had no time for all of its destinations.
     _goes_on: bool = False
-    #: The addresses of queues that were locked since the first portion. Their messages keep their order.
+    #: The addresses that were locked since the first portion, and for how long that is remembered. Their
+    #: messages keep their order.
     _locked: set[_To] = field(default_factory=set)
+    _forget_at: float = 0.0
 
     def run(self, pause: Callable[[float], bool], moved: Callable[[Sent], object] = lambda _: None) -> Sent:
         """Move what is due, until ``pause``, which waits for a number of seconds, returns True.
@@ -145,8 +148,10 @@ class DelayedMover:
         """
         table = self._opened()
         since, self._since = self._since, None
-        if since is None and not self._goes_on:
+        now = time.monotonic()
+        if since is None and not (self._goes_on and now < self._forget_at):
             self._locked.clear()
+            self._forget_at = now + _LOCKED_SECONDS
         self._goes_on = False
         first = [] if self._begun else [_FIRST_PORTION]
         most = min(_PORTION, self._bearable, table.connection.dialect.chunk, *first)
@@ -158,7 +163,7 @@ class DelayedMover:
                 if not due and not alike:
                     return _QUIET_SECONDS, Sent()
                 fail_points.step(fail_points.DUE_LOCKED)
-                sent, untried = self._sent(table, due)
+                sent, all_tried = self._sent(table, due)
                 done = Sent(sent=alike) + sent
                 fail_points.step(fail_points.DUE_SENT)
         except errors.RowsHeld as error:
@@ -175,8 +180,8 @@ class DelayedMover:
         self._begun, self._bearable = True, self._bearable + _FIRST_PORTION
         if done != Sent():
             log.info("delivered table=%s sent=%d failed=%d", table.table, done.sent, done.failed)
-        if untried is not None:
-            self._goes_on, self._since = True, None if done != Sent() else untried._replace(row="")
+        if not all_tried:
+            self._goes_on = True
             return 0.0, done
         if alike + len(due) < most:
             return _BUSY_SECONDS, done
@@ -219,14 +224,14 @@ class DelayedMover:
             self._usual = way, address
         return sent
 
-    def _sent(self, table: DelayedTable, due: Sequence[Due]) -> tuple[Sent, Due | None]:
-        """What became of them, and the first one for which there was no time."""
+    def _sent(self, table: DelayedTable, due: Sequence[Due]) -> tuple[Sent, bool]:
+        """What became of them, and whether there was time for all of their destinations."""
         done, until, tried = Sent(), time.monotonic() + _TOGETHER_SECONDS, 0
         for address, its in self._by_destination(due, self.options.naming(table.connection.dialect)).items():
             if address in self._locked:
                 continue
             if tried and time.monotonic() >= until:
-                return done, its[0].due
+                return done, False
             tried += 1
             try:
                 refusals = self._delivered(table, address, its)
@@ -238,8 +243,11 @@ class DelayedMover:
             if not refusals and 2 * len(its) > len(due):
                 self._remember_usual(address, its)
             for part, why in refusals:
-                done += self._failed_part(table, address, [each.due for each in part], why)
-        return done, None
+                failed = self._failed_part(table, address, [each.due for each in part], why)
+                if failed == Sent():  # the error queue is locked
+                    self._locked.add(address)
+                done += failed
+        return done, True
 
     def _remember_usual(self, address: _To, messages: Sequence[Forwarded]) -> None:
         """The next ones may end as most of these do: with the header that says where they go."""

@@ -91,11 +91,13 @@ LIMIT :count
 -- Returns the next rows of a queue without their bodies, and locks nothing.
 -- in: after which seq, up to which, how many
 -- out: seq, id, whether it has expired, headers, bytes of the body (NULL: it has none)
+-- Headers that no client can read count as bytes of the body.
 SELECT seq::bigint,
        id::text,
        expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC',
-       headers::text,
-       octet_length(body)::bigint
+       CASE WHEN octet_length(headers::text) <= {largest_row} THEN headers::text END,
+       CASE WHEN octet_length(headers::text) <= {largest_row} THEN octet_length(body)::bigint
+            ELSE octet_length(headers::text)::bigint + coalesce(octet_length(body), 0) END
 FROM ONLY {queue}
 WHERE seq > :after AND seq <= :up_to
 ORDER BY seq

@@ -95,8 +95,14 @@ WHERE current_database() = :database AND c.oid = :object_id::oid
 SELECT f.seq::bigint,
        f.id::text,
        f.bodyless,
-       q.headers::text,
-       (SELECT b.headers::text FROM ONLY {queue} AS b WHERE b.seq > f.seq ORDER BY b.seq LIMIT 1),
+       CASE WHEN octet_length(q.headers::text) <= 1000000 THEN q.headers::text END,
+       (
+           SELECT CASE WHEN octet_length(b.headers::text) <= 1000000 THEN b.headers::text END
+           FROM ONLY {queue} AS b
+           WHERE b.seq > f.seq
+           ORDER BY b.seq
+           LIMIT 1
+       ),
        statement_timestamp() AT TIME ZONE 'UTC'
 FROM (
     SELECT seq,

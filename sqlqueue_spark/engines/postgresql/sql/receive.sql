@@ -5,6 +5,9 @@
 -- out: seq; NULL when the queue is empty
 SELECT max(seq)::bigint FROM ONLY {queue}
 
+-- shared: row_bytes
+coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0)
+
 -- name: claim
 -- Locks the next rows in seq order.
 -- in: after which seq, up to which, how many
@@ -23,8 +26,9 @@ SELECT pg_catalog.array_agg(seq::bigint),
 FROM (
     SELECT seq,
            expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired,
-           coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0) AS bytes,
-           position('NServiceBus.SqlServer.ForwardDestination' IN headers) > 0 AS in_transit
+           {row_bytes} AS bytes,
+           CASE WHEN {row_bytes} <= {largest_row}
+               THEN position('NServiceBus.SqlServer.ForwardDestination' IN headers) > 0 END AS in_transit
     FROM ONLY {queue}
     WHERE seq > :after AND seq <= :up_to
     ORDER BY seq
@@ -138,8 +142,9 @@ SELECT pg_catalog.array_agg(seq::bigint),
        pg_catalog.array_agg(seq::bigint) FILTER (WHERE in_transit)
 FROM (
     SELECT seq,
-           coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0) AS bytes,
-           position('NServiceBus.SqlServer.ForwardDestination' IN headers) > 0 AS in_transit
+           {row_bytes} AS bytes,
+           CASE WHEN {row_bytes} <= {largest_row}
+               THEN position('NServiceBus.SqlServer.ForwardDestination' IN headers) > 0 END AS in_transit
     FROM ONLY {queue}
     WHERE seq > :after AND seq <= :up_to
     ORDER BY seq
@@ -164,7 +169,7 @@ CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
 SELECT id::text AS "Id", {message}
 FROM ONLY {queue}
 WHERE seq BETWEEN :first AND :last
-  AND (octet_length(headers::text) + octet_length(body) > {largest_row}) IS NOT TRUE
+  AND {row_bytes} <= {largest_row}
 ORDER BY seq
 
 -- name: read_unexpired
@@ -174,7 +179,7 @@ ORDER BY seq
 SELECT id::text AS "Id", {message}
 FROM ONLY {queue}
 WHERE seq BETWEEN :first AND :last AND (expires IS NULL OR expires > statement_timestamp() AT TIME ZONE 'UTC')
-  AND (octet_length(headers::text) + octet_length(body) > {largest_row}) IS NOT TRUE
+  AND {row_bytes} <= {largest_row}
 ORDER BY seq
 
 -- name: read_versions
@@ -194,7 +199,7 @@ WHERE ctid = ANY (ARRAY(
     SELECT ctid
     FROM ONLY {queue}
     WHERE seq BETWEEN :first AND :last
-      AND (octet_length(headers::text) + octet_length(body) > {largest_row}) IS NOT TRUE
+      AND {row_bytes} <= {largest_row}
       AND (coalesce(position('NServiceBus.SqlServer.ForwardDestination' IN headers), 0) = 0
           OR seq IN ({in_transit}))
     ORDER BY seq
@@ -262,7 +267,7 @@ CROSS JOIN LATERAL (
 SELECT q.seq::bigint, q.bytes
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) WITH ORDINALITY AS run (first, last, position)
 CROSS JOIN LATERAL (
-    SELECT seq, coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0) AS bytes
+    SELECT seq, {row_bytes} AS bytes
     FROM ONLY {queue}
     WHERE seq BETWEEN run.first AND run.last
     ORDER BY seq
