@@ -3,6 +3,7 @@
 import uuid
 import weakref
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
@@ -22,6 +23,9 @@ _OF_OUTCOMES = frozenset({
 })  # fmt: skip
 #: Where Spark keeps a query's id and the id of its run, on the thread that runs the query's batches.
 _QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
+#: What in a plan may answer otherwise when it runs again: subqueries, functions of the program, the time.
+#: https://github.com/apache/spark/blob/v4.2.0/sql/catalyst/src/main/scala/org/apache/spark/sql/catalyst/trees/TreePatterns.scala
+_MAY_CHANGE = ("PLAN_EXPRESSION", "PYTHON_UDF", "SCALA_UDF", "CURRENT_LIKE")
 #: Stands for the run's id where Spark does not tell it (Spark Connect).
 _PROCESS = str(uuid.uuid4())
 #: The last frame of outcomes of each query, and its batch.
@@ -79,11 +83,18 @@ def batch_of(df: DataFrame, number: int) -> Batch:
 def surely_same(one: DataFrame, other: DataFrame) -> bool:
     """Whether two frames of a batch have the same rows: they are one, or equal and made of the batch alone.
 
-    What is read from a table or from files may have changed meanwhile.
+    What is read from a table or from files may have changed meanwhile, also in a subquery or in a function of
+    the program, and so has the time.
     """
     if one is other or not hasattr(one, "_jdf"):  # Spark Connect does not show what a frame is made of
         return one is other
-    leaves = one._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001 -- as below
+    plan = one._jdf.queryExecution().analyzed()  # noqa: SLF001 -- as below
+    jvm: Any = one.sparkSession._jvm  # noqa: SLF001 -- likewise
+    patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    changes = any(plan.containsPattern(getattr(patterns, each)()) for each in _MAY_CHANGE)
+    if changes or not plan.deterministic():
+        return False
+    leaves = plan.collectLeaves()
     made_of = {leaves.apply(at).nodeName() for at in range(leaves.size())}
     # Frames whose columns have other names have the same semantics, too.
     return made_of == {"LogicalRDD"} and one.dtypes == other.dtypes and one.sameSemantics(other)

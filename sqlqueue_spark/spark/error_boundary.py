@@ -10,6 +10,7 @@ import functools
 import inspect
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ log = logger(__name__)
 #: With it a Python process of Spark hands over an error without stack traces, when it ends by it
 #: (``handle_worker_exception`` in pyspark/util.py).
 _HIDE = "SPARK_HIDE_TRACEBACK"
+#: What Spark's Java says of a thread that was interrupted.
+_STOPPED = re.compile(r"java\.(lang|io|nio\.channels)\.(Closed)?(ByInterrupt|Interrupted(IO)?)Exception")
 Kind = TypeVar("Kind", bound=type)
 
 
@@ -49,6 +52,16 @@ def shorten(error: Exception) -> None:
         ours = isinstance(error, SqlQueueError) or "sqlqueue_spark.errors." in str(error)
         sentence = SqlQueueError(why(error)) if ours else None
         error.__traceback__, error.__cause__, error.__suppress_context__ = None, sentence, True
+
+
+def end_if_stopped(error: Exception) -> None:
+    """Raise in short what Spark takes for ``query.stop()`` within a batch, if the error of the batch says so.
+
+    A long text makes Spark overflow its stack (``StreamExecution.isInterruptionException``).
+    """
+    if stopped := _STOPPED.search(str(error)):
+        said = "py4j.protocol.Py4JJavaError: An error occurred while calling save"
+        raise SqlQueueError(f"{said}: {stopped[0]}") from None
 
 
 def _said(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from sqlqueue_spark.send.deliver.stage_writer import Staged, seal
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases, database_came_back
 from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed, surely_same, warn_if_computed_again
-from sqlqueue_spark.spark.error_boundary import shorten
+from sqlqueue_spark.spark.error_boundary import end_if_stopped, shorten
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import SENT_COLUMNS, STAGED_COLUMNS, SendTask, counted, log_untyped
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
@@ -163,6 +163,7 @@ class SqlQueueSink:
             try:
                 self._send_batch(df, batch_id)
             except Exception as error:
+                end_if_stopped(error)
                 if self._rows_wait or not database_came_back(
                     self.places, batch_id, reached=bool(self._counts), stopped=self.stopped
                 ):

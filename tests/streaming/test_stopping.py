@@ -1,10 +1,12 @@
 """The gentle way to stop: while ``stopFile`` exists, what runs is finished and nothing more is claimed."""
 
 import signal
+import threading
 
+from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.pipeline.running.stop import asked_to_stop
 from tests.support.messages import row_ids
-from tests.support.streams import free, ids_in_delta, logged, running, stream, to_delta
+from tests.support.streams import free, ids_in_delta, java_says, logged, running, stream, to_delta
 from tests.support.waiting import eventually
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -35,6 +37,26 @@ def test_a_stop_file_settles_the_batch_and_holds_nothing(spark, postgresql, tmp_
     with running(to_delta(frame, tmp_path)):
         eventually(lambda: queue.count() == 0)
     assert ids_in_delta(spark, tmp_path) == [str(each) for each in row_ids(range(100))]
+
+
+def test_a_query_that_is_stopped_while_its_sink_sends_has_no_error(spark, postgresql, tmp_path):
+    queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
+    queue.insert(10)
+    reached = tmp_path / "reached"
+
+    def wait(batches):
+        reached.touch()
+        threading.Event().wait(60)
+        yield from batches
+
+    send = SqlQueueSink(url=postgresql.url, queue="billing", outbox="none")
+    frame = stream(spark, postgresql, queue)
+    writer = frame.mapInArrow(wait, frame.schema).select("Headers", "Body").writeStream.foreachBatch(send)
+    with java_says(spark) as said:
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        eventually(reached.exists)
+        query.stop()
+    assert (query.exception(), billing.count(), said) == (None, 0, [""])
 
 
 def test_behind_a_job_a_signal_does_what_it_did_before_it(spark):

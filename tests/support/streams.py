@@ -123,3 +123,16 @@ def free(queue: QueueTable) -> int:
 def logged(folder: Path, log: str) -> list[int]:
     """The batches in the ``offsets`` or ``commits`` log of ``folder/checkpoint``."""
     return sorted(int(file.name) for file in (folder / "checkpoint" / log).glob("[0-9]*"))
+
+
+@contextmanager
+def java_says(spark: SparkSession) -> Iterator[list[str]]:
+    """What Java writes to its stderr within the block, as of an error that ends a thread; there when it ends."""
+    jvm: Any = spark._jvm
+    before, kept, said = jvm.System.err, jvm.java.io.ByteArrayOutputStream(), list[str]()
+    jvm.System.setErr(jvm.java.io.PrintStream(kept, True))
+    try:
+        yield said
+    finally:
+        jvm.System.setErr(before)
+        said.append(kept.toString())

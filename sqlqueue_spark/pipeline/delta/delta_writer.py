@@ -18,7 +18,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.pipeline.delta.checkpoint import (
     Checkpoint,
     Recorded,
@@ -28,6 +27,7 @@ from sqlqueue_spark.pipeline.delta.checkpoint import (
     marked,
     put_back,
 )
+from sqlqueue_spark.spark.error_boundary import end_if_stopped
 
 #: The setting of the user's session for what Delta writes into each commit.
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -35,7 +35,6 @@ _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _CONFLICT = "ConcurrentTransactionException"
 #: Writes a frame into the table of a path; the mapping holds Delta's options that make it exactly once.
 Write = Callable[[DataFrame, str, Mapping[str, str]], None]
-_STOPPED = re.compile(r"java\.(lang|io|nio\.channels)\.(Closed)?(ByInterrupt|Interrupted(IO)?)Exception")
 
 
 def append(df: DataFrame, table: str, once: Mapping[str, str]) -> None:
@@ -81,11 +80,7 @@ class DeltaWriter:
         except Exception as error:
             if _CONFLICT in str(error):
                 return  # the caller now looks whose batch that was
-            if stopped := _STOPPED.search(str(error)):
-                # query.stop() came within the batch. Spark recognises it by this text. A long text makes
-                # Spark overflow its stack (``StreamExecution.isInterruptionException``).
-                said = "py4j.protocol.Py4JJavaError: An error occurred while calling save"
-                raise SqlQueueError(f"{said}: {stopped[0]}") from None
+            end_if_stopped(error)
             raise
 
     def _newest(self) -> int | None:
