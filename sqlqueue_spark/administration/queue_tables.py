@@ -112,6 +112,7 @@ def length(options: ConnectionOptions, queue: str) -> Length:
 
 
 def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
+    """Send a message; return its message id."""
     return send_bodies(options, queue, draft, [draft.body])[0]
 
 
