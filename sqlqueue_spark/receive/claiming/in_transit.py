@@ -114,6 +114,9 @@ class Forwarder:
                 fail_points.step(fail_points.TRANSIT_MOVED)
             except RowsHeld as error:
                 self._wait(queue, error)
+            except SqlQueueError:
+                self._next.pop(queue.name, None)  # what fails is not tried again at once
+                raise
         return stay
 
     def _move(self, queue: Queue, row_versions: Sequence[int], until: float) -> tuple[set[int], int]:
