@@ -7,7 +7,7 @@ appear. A row that was received before the follower saw it is not yielded.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from sqlqueue_spark.administration.queue_peek import Looked, QueueLook
 from sqlqueue_spark.administration.queue_tables import opened
@@ -162,15 +162,14 @@ class _Watch:
         for runs in RowSet.of(self._gaps.awaited()).chunks(queue.connection.dialect.chunk):
             with queue.connection.transaction():
                 there += queue.present(list(runs.rows()))
-        late = frozenset(there)
-        for span in RowSet.of(there).spans(_NEAR):
-            for page in look.pages(span.first - 1, span.last):
-                if own := [each for each in page.row_versions if each in late]:
-                    messages = (each for each in page.messages if each.row_version in late)
-                    for message in self._told.through(own, messages):
-                        self._gaps.appeared([message.row_version])
-                        yield message
-                    self._gaps.appeared(own)
+        late, spans = frozenset(there), RowSet.of(there).spans(_NEAR)
+        for page in chain.from_iterable(look.pages(span.first - 1, span.last) for span in spans):
+            if own := [each for each in page.row_versions if each in late]:
+                messages = filter(lambda each: each.row_version in late, page.messages)
+                for message in self._told.through(own, messages):
+                    self._gaps.appeared([message.row_version])
+                    yield message
+                self._gaps.appeared(own)
 
     def _advance(self, seen: Sequence[int], to: int) -> None:
         if to > self._top:

@@ -135,7 +135,7 @@ class SparkCommand(click.Command):
 
 @contextmanager
 def needing_spark(extra: str = "spark") -> Iterator[None]:
-    """Around an import that fails where Spark is missing or too old: the error says what to install."""
+    """In this block, an import that fails for want of Spark, or of a newer one, says what to install."""
     try:
         yield
     except ImportError as error:

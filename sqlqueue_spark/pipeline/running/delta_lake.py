@@ -147,7 +147,7 @@ def remember(package: str, jars: str) -> None:
 
 
 def _note(package: str) -> Path:
-    """The file in the user's cache folder; raises RuntimeError where he has none, for he has no home."""
+    """The file in the user's cache folder. Raises RuntimeError if the user has no home."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     cache = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
     return cache / "sqlqueue" / f"{package.replace(':', '-')}.jars"

@@ -125,12 +125,10 @@ class Forwarder:
         fail_points.step(fail_points.TRANSIT_LOCKED)
         moved: list[InTransit] = []
         stay: set[int] = set()
-        tried = 0
-        for address, its in by_destination.values():
+        for tried, (address, its) in enumerate(by_destination.values()):
             if tried and self._clock() >= until:
                 self._next[queue.name] = its[0].row_version
                 break
-            tried += 1
             try:
                 refusals = self._deliver(queue, address, its)
             except LockTimeout as error:  # another session holds this destination; the others go on
@@ -138,13 +136,13 @@ class Forwarder:
                 continue
             left = set[int]()
             for part, why in refusals:
-                numbers = [row.row_version for row in part]
+                refused_rows = [row.row_version for row in part]
                 try:
                     if why is None or not self._fail(queue, address, part, why):
-                        stay.update(numbers)
+                        stay.update(refused_rows)
                 except LockTimeout as error:  # another session holds the error queue
                     self._wait(queue, error)
-                    left.update(numbers)
+                    left.update(refused_rows)
             moved += [row for row in its if row.row_version not in stay | left]
         fail_points.step(fail_points.TRANSIT_INSERTED)
         if moved:

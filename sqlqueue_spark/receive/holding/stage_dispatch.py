@@ -89,11 +89,7 @@ class StageDispatch:
             moved = stage.move(_digest(end)) if self._opened == end or stage.exists() else None
         except Incomplete as error:
             if deleting:
-                why = (
-                    _NEVER_CALLED
-                    if isinstance(error, Unsealed)
-                    else "its database has lost what was committed."
-                )
+                why = _NEVER_CALLED if isinstance(error, Unsealed) else _LOST
                 raise ConfigurationError(
                     f"{error}, so the {deleting} rows of the last batch of {session.name} stay in the queue: "
                     f"{why} {_RUN_AGAIN}"
@@ -366,6 +362,7 @@ class StageDispatch:
         return mark.batch if mark is not None and mark.batch.query else None
 
 
+_LOST = "its database has lost what was committed."
 _NEVER_CALLED = (
     "the program has not called its sink for the batch (a guard such as isEmpty(), an error that it "
     "swallowed), the sink does not stage there, or its database has lost what was committed. Call the sink "
