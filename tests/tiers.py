@@ -1,12 +1,10 @@
 """The tier of a test: how often it runs. It follows from the test's folder, or from the marker ``tier``.
 
 Many tests of conformance, of faults and of the lock model ask one question of several modes, steps or inputs.
-These variants take half of the time. So the first variant of a test runs in its folder's tier, the next one
-in the tier above, and the others at night. What stands upon the core, one queue in one database, waits for
-``all``.
+These variants take half of the time. So the first variant of a test runs in its folder's tier, and the others
+at night. What stands upon the core, one queue in one database, waits for ``all``.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -45,8 +43,6 @@ UPON_THE_CORE = (
     "two_databases",
     "waiting_rows",
 )
-#: How many tiers the first variants of a test stand above their folder's. All others stand as the last.
-_ABOVE = (0, 1, 2)
 
 
 def tiers_of(items: Iterable[pytest.Item]) -> dict[pytest.Item, str]:
@@ -54,7 +50,7 @@ def tiers_of(items: Iterable[pytest.Item]) -> dict[pytest.Item, str]:
 
     :raises pytest.UsageError: its folder has no tier, or its marker names none.
     """
-    found, variants = {}, Counter[tuple[object, ...]]()
+    found, seen = {}, set[tuple[object, ...]]()
     for item in items:
         marker, folder = item.get_closest_marker("tier"), item.path.parent.name
         tier = FOLDERS.get(folder) if marker is None else marker.args[0]
@@ -64,11 +60,11 @@ def tiers_of(items: Iterable[pytest.Item]) -> dict[pytest.Item, str]:
             )
         if marker is None and folder in VARIED:
             name = (item.nodeid.partition("[")[0], *_engines(item))
-            above = _ABOVE[min(variants[name], len(_ABOVE) - 1)]
-            if any(each in item.path.stem for each in UPON_THE_CORE):
-                above = max(1, above)
-            tier = TIERS[TIERS.index(tier) + above]
-            variants[name] += 1
+            if name in seen:
+                tier = "nightly"
+            elif any(each in item.path.stem for each in UPON_THE_CORE):
+                tier = "all"
+            seen.add(name)
         found[item] = str(tier)
     return found
 

@@ -226,7 +226,10 @@ def at_every_statement(
 
 @pytest.mark.parametrize(
     "way",
-    [way for way in SENDING if way != "stage"] + [pytest.param("stage", marks=pytest.mark.tier("nightly"))],
+    [
+        pytest.param(way, marks=() if way in ("readCommitted", "delayed") else pytest.mark.tier("nightly"))
+        for way in SENDING
+    ],
 )
 def test_a_trigger_that_comes_before_any_of_our_statements_does_not_run(scene, way):
     came = list[bool]()
@@ -255,7 +258,13 @@ def assert_not(ran: bool) -> None:
     assert not ran
 
 
-@pytest.mark.parametrize("way", ["readCommitted", "in_transit", "delayed"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "readCommitted",
+        *(pytest.param(way, marks=pytest.mark.tier("nightly")) for way in ("in_transit", "delayed")),
+    ],
+)
 @pytest.mark.parametrize("owner", [ATTACKER, pytest.param(TEAM, marks=pytest.mark.tier("nightly"))])
 def test_a_schema_that_gets_the_name_of_another_one_leads_nowhere(scene, way, owner):
     """Its owner, and each login of that role, may rename it while we hold a lock on a table in it."""

@@ -110,8 +110,8 @@ class Bulk(Forward):
     "mode, steps",
     [
         ("optimistic", (*RECEIVING, fail_points.IDS_CHECKED, *SENDING)),
-        ("atomic", (*RECEIVING, *STAGING)),
-        ("none", (fail_points.ROWS_TAKEN,)),
+        pytest.param("atomic", (*RECEIVING, *STAGING), marks=pytest.mark.tier("nightly")),
+        pytest.param("none", (fail_points.ROWS_TAKEN,), marks=pytest.mark.tier("nightly")),
     ],
 )
 def test_one_poison_row_among_100_000_is_moved_once(postgresql, mode, steps):

@@ -449,6 +449,7 @@ def test_a_copy_goes_on_until_its_stop_file_comes(spark, archive_of, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.tier("nightly")
 @pytest.mark.timeout(300)
 def test_the_job_is_killed_stopped_and_started_again(archive_of, tmp_path, monkeypatch):
     """As spark-submit runs it: killed when it has merged and not noted it, then until a signal comes."""

@@ -54,7 +54,11 @@ def by_pyspark(program: Path) -> list[str]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "door", [by_python, by_spark_submit, pytest.param(by_pyspark, marks=pytest.mark.tier("nightly"))]
+    "door",
+    [
+        by_python,
+        *(pytest.param(each, marks=pytest.mark.tier("nightly")) for each in (by_spark_submit, by_pyspark)),
+    ],
 )
 def test_a_mistake_is_said_in_few_lines_before_a_query_starts(postgresql, guarded_url, tmp_path, door):
     """Our sentence stands at the end; for what is read Spark adds the line with its state."""

@@ -106,6 +106,7 @@ def read(desk, database_url, tmp_path):
     return read
 
 
+@pytest.mark.tier("nightly")
 def test_the_shell_keeps_its_variables_and_its_folder(read):
     assert (
         read("""
@@ -147,12 +148,14 @@ orders in d…a
         ("```sql\nSELECT 1 AS one, 2 AS two\n```\n```text\n1 | 3\n```\n", "It is not what was printed."),
     ],
 )
+@pytest.mark.tier("nightly")
 def test_what_does_not_work_as_printed_is_found(read, text, said):
     with pytest.raises(PageFailed) as failed:
         read(text)
     assert said in str(failed.value)
 
 
+@pytest.mark.tier("nightly")
 def test_a_page_is_done_as_by_its_reader(read):
     """Both terminals, a file, Ctrl-C, and what is printed are those of one reader."""
     assert read("""
@@ -211,6 +214,7 @@ SELECT count(*), 'x' FROM orders
 """).endswith("0 | x\n")
 
 
+@pytest.mark.tier("nightly")
 def test_each_question_is_answered_and_a_diagram_is_a_picture(read):
     shown = read("""
 ```mermaid

@@ -89,6 +89,7 @@ def test_a_plan_without_its_index_is_found_out(place):
     assert {name for name in wrong if wrong[name] is not right[name]} == by_number
 
 
+@pytest.mark.tier("nightly")
 def test_a_lock_too_many_is_found_out(place, monkeypatch):
     class Careless(SliceReader):
         def read(self, part):
