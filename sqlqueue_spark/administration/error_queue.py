@@ -90,7 +90,7 @@ class ErrorQueue:
         for batch in portions(wanted, lambda row: row.bytes, most, _BATCH_BYTES):
             if rate is not None:
                 time.sleep(max(0.0, began + count / rate - time.monotonic()))
-            with queue_tables.changing(self.options, self.admin, deleting=True):
+            with self.admin.changing(deleting=True):
                 found = self.admin.lock_in_transit([row.row_version for row in batch])
                 # The table may have been emptied and filled again since the look.
                 read = ((each, self.judged(each)) for each in found)

@@ -16,7 +16,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import Progress, untold
 from sqlqueue_spark.administration.error_discard import DISCARDED
 from sqlqueue_spark.administration.message_lines import NoMessage, StoredMessage, from_line, to_rows
-from sqlqueue_spark.administration.queue_tables import Draft, changing, check, filled, opened
+from sqlqueue_spark.administration.queue_tables import Draft, check, filled, opened
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, Duplicate, SqlQueueError
 from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.outgoing import uuid_text
@@ -114,7 +114,7 @@ def restore(
         sent.lines = given.skip
         try:
             for chunk in _chunks(_messages(given, read)):
-                with _told(chunk, given, sent, queue) as rows, changing(options, admin):
+                with _told(chunk, given, sent, queue) as rows, admin.changing():
                     rows += [*inserted([each.message for each in chunk])]  # all, or none
                     fail_points.step(fail_points.LINES_INSERTED)
                 sent.messages += len(chunk)

@@ -128,7 +128,7 @@ def send_bodies(
     check(draft, several=len(bodies) > 1)
     with opened(options, queue) as admin:
         messages = filled(options, admin, queue, draft, bodies)
-        with changing(options, admin):
+        with admin.changing():
             for rows, _ in messages:
                 insert(admin.connection, admin.table, rows)
     return [each for _, ids in messages for each in ids]
@@ -213,7 +213,7 @@ def send_load(
             some = min(rows, count - first)
             now = datetime.now(UTC)
             load = sample_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms)
-            with changing(options, admin):
+            with admin.changing():
                 insert(admin.connection, admin.table, load)
             progress(some)
         return timedelta(seconds=time.monotonic() - began)
@@ -232,7 +232,7 @@ def purge(
             up_to = admin.highest()
         after = LOWEST
         while after < up_to:
-            with changing(options, admin, deleting=True):
+            with admin.changing(deleting=True):
                 rows = admin.purge(after, up_to, expired=expired)
             deleted += len(rows)
             progress(len(rows))
@@ -249,13 +249,4 @@ def opened(
     with connect(target, again=again) as connection:
         with connection.transaction():
             found = queues.get(connection, queue, options.naming(target.dialect), shaped=shaped)
-        yield QueueAdmin(connection, found.table)
-
-
-@contextlib.contextmanager
-def changing(options: ConnectionOptions, admin: QueueAdmin, *, deleting: bool = False) -> Iterator[None]:
-    """A transaction that inserts into a queue, or deletes, where no code of strangers runs with it."""
-    allowed = AllowedDestinations(options)
-    guarded = allowed.into(admin.connection, admin.table, shaped=False, deleting=deleting)
-    with admin.connection.transaction(), guarded:
-        yield
+        yield QueueAdmin(connection, found.table, AllowedDestinations(options))

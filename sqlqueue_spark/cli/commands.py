@@ -51,7 +51,7 @@ for _name, _help in (
 
 @main.command()
 @parameters.queues
-@parameters.connected
+@parameters.connected_to_queues
 @parameters.option("--max-rows N", parameters.Number(0), "Exit code 1 when more than N messages wait.")
 @parameters.option(
     "--max-age DURATION",
@@ -142,7 +142,7 @@ def script(
 
 @main.command()
 @parameters.queues
-@parameters.connected
+@parameters.connected_to_queues
 @parameters.role
 @parameters.as_json
 def inspect(options: ConnectionOptions, queues: tuple[str, ...], role: str | None, json_: bool) -> bool:
@@ -179,7 +179,7 @@ def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bo
 
 @main.command()
 @parameters.queues
-@parameters.connected_to_follow
+@parameters.connected_to_queues
 @click.option("--expired", is_flag=True, help="Delete only messages whose time to be received is over.")
 @parameters.yes
 def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, yes: bool) -> None:

@@ -51,7 +51,7 @@ def length(options: ConnectionOptions, queue: str, json_: bool) -> None:
 
 @delayed.command()
 @parameters.queue
-@parameters.connected_to_follow
+@parameters.connected_to_queues
 @parameters.option(
     "--error-queue QUEUE",
     parameters.some_text,

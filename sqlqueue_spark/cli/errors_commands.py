@@ -71,7 +71,7 @@ def _selecting(command: parameters.Command) -> parameters.Command:
 
 @errors.command("list")
 @_queue
-@parameters.connected
+@parameters.connected_to_queues
 @_selecting
 @parameters.option(
     "--limit N",
@@ -117,7 +117,7 @@ def list_(
 
 @errors.command()
 @_queue
-@parameters.connected
+@parameters.connected_to_queues
 @parameters.option("--message-id ID", parameters.some_text, "The message of this id.")
 @parameters.option("--row-version N", parameters.Number(), "The row of this number.")
 @parameters.as_json
@@ -137,7 +137,7 @@ def show(
 
 @errors.command()
 @_queue
-@parameters.connected_to_follow
+@parameters.connected_to_queues
 @_selecting
 @parameters.option(
     "--to QUEUE",
@@ -186,7 +186,7 @@ def retry(
 
 @errors.command()
 @_queue
-@parameters.connected_to_follow
+@parameters.connected_to_queues
 @_selecting
 @click.option(
     "--to-file",

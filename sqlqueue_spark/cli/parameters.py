@@ -220,16 +220,16 @@ def _connected(names: Decorator, *, required: bool = True) -> Decorator:
 
 
 connected = _connected(naming)
-#: For commands that follow addresses out of messages.
-connected_to_follow = _connected(
-    together(
-        naming,
-        option(
-            "--allowed-destinations PATTERN,…",
-            some_text,
-            "Only to these tables may an address out of a message lead; +PATTERN: to these also.",
-        ),
-    )
+#: For commands that use queues, or follow addresses out of messages.
+_of_queues = together(
+    naming,
+    option(
+        "--allowed-destinations PATTERN,…",
+        some_text,
+        "Only to these tables may an address out of a message lead, whatever code they have; +PATTERN: to "
+        "these also.",
+    ),
 )
-perhaps_connected = _connected(naming, required=False)
+connected_to_queues = _connected(_of_queues)
+perhaps_connected = _connected(_of_queues, required=False)
 connected_to_outbox = _connected(schema)

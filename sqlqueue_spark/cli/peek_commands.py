@@ -26,7 +26,7 @@ _LAID_OUT, _LAID_OUT_BYTES = 100, 16 << 20
 
 @click.command()
 @parameters.queues
-@parameters.connected
+@parameters.connected_to_queues
 @parameters.option(
     "--count N",
     parameters.Number(1),

@@ -40,7 +40,7 @@ def _body(value: str) -> bytes:
 
 @click.command()
 @parameters.queues
-@parameters.connected_to_follow
+@parameters.connected_to_queues
 @parameters.option(
     "--type NAME",
     parameters.some_text,

@@ -38,6 +38,17 @@ class AllowedDestinations:
     options: ConnectionOptions
     trusted: tuple[QueueTable, ...] = ()
 
+    def names(self, connection: Connection, table: QueueTable) -> bool:
+        """Whether the option names a table, whose code may run then."""
+        naming = self.options.naming(connection.dialect)
+        return any(
+            _fits(connection, naming.table(each.removeprefix("+").strip()), table) for each in self._given
+        )
+
+    @property
+    def _given(self) -> list[str]:
+        return [each.strip() for each in (self.options.allowed_destinations or "").split(",") if each]
+
     @contextlib.contextmanager
     def entered(
         self,
@@ -56,10 +67,7 @@ class AllowedDestinations:
         :param locking: whether the block inserts; else nothing keeps code out, and nothing waits.
         :raises TryAgain: the database gave way; or where no lock keeps it out, code came during the block.
         """
-        given = [each.strip() for each in (self.options.allowed_destinations or "").split(",") if each]
-        naming = self.options.naming(connection.dialect)
-        only = any(not each.startswith("+") for each in given)
-        named = [naming.table(each.removeprefix("+").strip()) for each in given]
+        only = any(not each.startswith("+") for each in self._given)
         by_lock = bool(connection.dialect.statement("code_lock"))
         event = table_code.DELETE if deleting else table_code.INSERT
         trusted = [each.object_id for each in self.trusted]
@@ -67,7 +75,7 @@ class AllowedDestinations:
         barred: dict[str, SqlQueueError] = {}
         looked: dict[str, QueueTable] = {}
         for address, table in sorted({each.address: each for each in tables}.items()):
-            if any(_fits(connection, pattern, table) for pattern in named):
+            if self.names(connection, table):
                 continue
             if only:
                 barred[address] = _refused(table, "the option allowedDestinations names others")

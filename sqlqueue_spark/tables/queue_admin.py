@@ -1,16 +1,23 @@
 """Administers a queue table: tells how it is made, looks into it and empties it."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
+from sqlqueue_spark.engines.connection import Connection
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.header_json import time_sent
 from sqlqueue_spark.messages.message import since
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, bounded
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
+from sqlqueue_spark.tables.queue_table import QueueTable, left_alone
 from sqlqueue_spark.tables.queues import Queue
+from sqlqueue_spark.tables.table_code import LOOK
 
 #: Most bytes of rows whose headers are read together; a larger row is read alone.
 _PAGE_BYTES = 32 << 20
@@ -100,8 +107,40 @@ class Message:
     expired: bool
 
 
+class LeftAlone(QueueError):
+    """A look at the table would run code of a stranger as this login."""
+
+
 class QueueAdmin(Queue):
     """A queue table on an open connection, for administration and sending; it asks once how it is made."""
+
+    def __init__(
+        self, connection: Connection, table: QueueTable, allowed: AllowedDestinations | None = None
+    ) -> None:
+        """:param allowed: the tables whose code may run; None where this one is used as it is."""
+        super().__init__(connection, table)
+        self._allowed = allowed
+
+    @contextlib.contextmanager
+    def changing(self, *, deleting: bool = False) -> Iterator[None]:
+        """A transaction that inserts rows, or deletes some, where no code of strangers runs with it."""
+        with self.connection.transaction(), contextlib.ExitStack() as guarded:
+            if self._allowed is not None:
+                into = self._allowed.into(self.connection, self.table, shaped=False, deleting=deleting)
+                guarded.enter_context(into)
+                self._guarded_since = self.connection.freed
+            yield
+
+    def _guard(self) -> None:
+        if self._allowed is None or self._guarded_since == self.connection.freed:
+            return
+        named = self._allowed.names(self.connection, self.table)
+        if why := None if named else left_alone(self.connection, self.table.table, LOOK):
+            raise LeftAlone(
+                f"{self.name} is left alone: {why}; look at it as its owner, or name it in the option "
+                "allowedDestinations."
+            )
+        self._guarded_since = self.connection.freed
 
     @cached_property
     def indexes(self) -> list[Index]:

@@ -24,6 +24,8 @@ from sqlqueue_spark.tables.table_code import check_went_in
 NAME = "SubscriptionRouting"
 #: The most characters of each of its columns.
 LONGEST = 200
+#: What its statements do to rows, beside looking at them.
+_EVENTS = {"subscribe": (table_code.INSERT, table_code.UPDATE), "unsubscribe": (table_code.DELETE,)}
 
 
 class Subscription(NamedTuple):
@@ -61,9 +63,21 @@ class SubscriptionTable(BaseTable):
 
         :raises QueueError: it would.
         """
-        if why := left_alone(self.connection, self.table, table_code.LOOK):
-            raise QueueError(f"The table {self.table} is left alone: {why}; let an administrator own it.")
+        self._guard(table_code.LOOK)
         return super().execute(name, doing, **parameters)
+
+    def modify(self, name: str, doing: str = "", /, **parameters: object) -> int:
+        """Likewise."""
+        self._guard(*_EVENTS[name])
+        rows = super().modify(name, doing, **parameters)
+        if not self.connection.dialect.statement("code_lock"):
+            self._guard(*_EVENTS[name])  # no lock has kept code out meanwhile
+        return rows
+
+    def _guard(self, *events: int) -> None:
+        for event in events:
+            if why := left_alone(self.connection, self.table, event):
+                raise QueueError(f"The table {self.table} is left alone: {why}; let an administrator own it.")
 
     def subscribers(self, topics: Iterable[str]) -> dict[str, list[str]]:
         """What stands as the address of each subscriber to these types; types without any are left out.

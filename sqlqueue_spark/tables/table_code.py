@@ -16,7 +16,7 @@ from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 
 #: The events of the statements ``foreign_table`` and ``foreign_code``: what is about to happen to rows.
-LOOK, INSERT, DELETE = 0, 4, 8
+LOOK, INSERT, DELETE, UPDATE = 0, 4, 8, 16
 #: Its reasons, in words that end a sentence.
 _REASONS = {
     "kind": "it is no ordinary table",

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from psycopg import sql
 
 from sqlqueue_spark.administration import completion, database_overview
+from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inspection.doctor.database_checks import checks
@@ -300,6 +302,66 @@ def test_a_publisher_reads_no_table_of_subscriptions_with_code_of_strangers(logi
         publish()
     said = f"The table SubscriptionRouting@[public] is left alone: {why}; let an administrator own it."
     assert (str(caught.value), stranger.ran(), billing.count()) == (said, [], 1)
+
+
+#: Of the commands that use a queue: those that look at it, and those that change it.
+LOOKING = (
+    "length error", "length error --max-rows 0", "length error --max-age 1s", "peek error", "inspect error",
+    "doctor error", "errors list", "errors show --row-version 1", "errors retry --dry-run",
+)  # fmt: skip
+CHANGING = (
+    "send error --type X", "send error --count 2", "purge error --yes", "purge error --expired --yes",
+    "errors retry --yes", "errors discard --yes --to-file discarded",
+)  # fmt: skip
+
+
+def ran(engine, command):
+    """What a command says."""
+    return CliRunner(env={"SQLQUEUE_URL": engine.url}).invoke(main, command).output
+
+
+@pytest.mark.parametrize("who", ["superuser", "ordinary"])
+@pytest.mark.parametrize("code", [*LOOKED, *RECEIVED])
+def test_no_command_runs_code_of_strangers(logins, stranger, tmp_path, monkeypatch, who, code):
+    """Of a table that it names, or that it takes for the error queue."""
+    monkeypatch.chdir(tmp_path)
+    if not possible(logins["superuser"], [code]):
+        pytest.skip("this server has no statistics of expressions")
+    why = stranger.create("error", code)
+    stranger.insert("error")
+    logins["superuser"].execute("DELETE FROM notes")
+    for command in (*LOOKING, *CHANGING):
+        said = ran(logins[who], command)
+        assert (command, stranger.ran()) == (command, [])
+        looks = command in LOOKING or not command.startswith("send")
+        if code in LOOKED and looks and (code, who) != ("policy", "superuser"):  # he is subject to none
+            assert why in said, command
+
+
+def test_a_command_runs_the_code_of_a_table_that_is_allowed(logins, stranger):
+    stranger.create("theirs", "policy")
+    stranger.insert("theirs")
+    logins["superuser"].execute("DELETE FROM notes")
+    said = ran(logins["ordinary"], "length theirs --allowed-destinations +theirs --json")
+    assert (json.loads(said)["rows"], stranger.ran()) == (1, ["guarded"])
+
+
+@pytest.mark.parametrize("event", ["INSERT", "UPDATE", "DELETE"])
+@pytest.mark.parametrize("who", ["superuser", "ordinary"])
+def test_no_subscription_runs_code_of_strangers(logins, stranger, who, event):
+    logins["superuser"].create_queue()
+    stranger.execute(
+        'CREATE TABLE "SubscriptionRouting" (queueaddress text, endpoint text, topic text, '
+        'PRIMARY KEY (endpoint, topic)); GRANT ALL ON "SubscriptionRouting" TO public; '
+        """INSERT INTO "SubscriptionRouting" VALUES ('x', 'orders', 'Shop.Placed'); """
+        f'CREATE TRIGGER t BEFORE {event} ON "SubscriptionRouting" FOR EACH ROW EXECUTE FUNCTION note_row()'
+    )
+    refused = [
+        "left alone" in ran(logins[who], command)
+        for command in ("subscribe orders Shop.Placed", "unsubscribe orders Shop.Placed", "subscriptions")
+    ]
+    assert stranger.ran() == []
+    assert refused == [event != "DELETE", event == "DELETE", False]
 
 
 def receiving(engine, **more):

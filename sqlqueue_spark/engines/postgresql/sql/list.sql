@@ -112,7 +112,7 @@ WHERE NOT EXISTS (
 
 -- name: foreign_code
 -- Returns what code of others would run as this login in a table that no option names.
--- in: schema, table, the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE; 0: a look at rows),
+-- in: schema, table, the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE, 16: UPDATE; 0: a look),
 --     object ids of tables whose owners are trusted, the columns that it must have (each with a blank and
 --     each type that it may have)
 -- out: reason (none is key: an insert looks into a table of another one), what it is about, the table's owner
@@ -165,10 +165,10 @@ WHERE NOT EXISTS (
 SELECT 'rule', r.rulename::text, f.owner
 FROM found AS f
 JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = f.oid
-WHERE NOT f.own AND r.ev_type::text = CASE f.event WHEN 4 THEN '3' WHEN 8 THEN '4' END
+WHERE NOT f.own AND r.ev_type::text = CASE f.event WHEN 4 THEN '3' WHEN 8 THEN '4' WHEN 16 THEN '2' END
 UNION ALL
 SELECT CASE
-        WHEN f.event = 8 OR f.own OR c.relkind <> 'r' OR c.relhassubclass
+        WHEN f.event <> 4 OR f.own OR c.relkind <> 'r' OR c.relhassubclass
             OR current_setting('server_version_num')::int < 180000
             OR EXISTS (SELECT FROM pg_catalog.pg_statistic_ext AS s WHERE s.stxrelid = c.oid)
             OR EXISTS (SELECT FROM pg_catalog.pg_constraint AS x WHERE x.conrelid = c.oid AND x.contype = 'c')
@@ -181,7 +181,8 @@ SELECT CASE
         ELSE 'key'
     END, k.conname::text, f.owner
 FROM found AS f
-JOIN pg_catalog.pg_constraint AS k ON f.oid = CASE f.event WHEN 4 THEN k.conrelid WHEN 8 THEN k.confrelid END
+JOIN pg_catalog.pg_constraint AS k
+    ON f.oid = CASE f.event WHEN 4 THEN k.conrelid WHEN 8 THEN k.confrelid WHEN 16 THEN k.confrelid END
 JOIN pg_catalog.pg_class AS c ON c.oid IN (k.conrelid, k.confrelid) AND c.oid <> f.oid
 WHERE c.relowner NOT IN (SELECT t.oid FROM trusted AS t)
 UNION ALL

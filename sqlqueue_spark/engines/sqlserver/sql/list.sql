@@ -49,7 +49,7 @@ DECLARE @run nvarchar(300) = QUOTENAME(COALESCE(NULLIF(:catalog, N''), DB_NAME()
         @home sysname = DB_NAME(),
         @schema sysname = :schema,
         @name sysname = :name,
-        @event nvarchar(6) = CASE :event WHEN 4 THEN N'Insert' WHEN 8 THEN N'Delete' END,
+        @event nvarchar(6) = CHOOSE(:event / 4, N'Insert', N'Delete', NULL, N'Update'),
         @trusted nvarchar(max) = :trusted,
         @columns nvarchar(max) = :columns;
 EXEC @run N'
@@ -122,7 +122,7 @@ SELECT p.reason, '''', f.owner
 FROM found AS f
 CROSS JOIN (VALUES
     (''default'', ''Insert'', ''TableHasDefaultCnst''), (''check'', ''Insert'', ''TableHasCheckCnst''),
-    (''reference'', ''Delete'', ''TableHasForeignRef'')
+    (''reference'', ''Delete'', ''TableHasForeignRef''), (''reference'', ''Update'', ''TableHasForeignRef'')
 ) AS p (reason, event, property)
 WHERE f.own = 0 AND p.event = @event AND COALESCE(OBJECTPROPERTY(f.object_id, p.property), 1) = 1',
     N'@home sysname, @schema sysname, @name sysname, @event nvarchar(6), @trusted nvarchar(max),
