@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqlqueue_spark.engines.connection import Connection
-from sqlqueue_spark.errors import QueueError, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import NoRight, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.database_facts import same_database
 from sqlqueue_spark.tables.queue_table import QueueTable
 
+_CATALOGUE = (
+    "a login that sends where a message says looks first whose code would run, and reads the catalogue"
+)
 #: The tables that may not be reached, by address, and why.
 Barred = Mapping[str, SqlQueueError]
 
@@ -89,7 +92,13 @@ class AllowedDestinations:
                 raise
             except SqlQueueError as error:
                 barred[address] = error
-        found = {address: look(table.table) for address, table in looked.items()}
+        found: dict[str, table_code.Found] = {}
+        for address, table in looked.items():
+            try:
+                with connection.attempt():
+                    found[address] = look(table.table)
+            except NoRight as error:
+                barred[address] = error.needing(_CATALOGUE)
         barred |= {address: _refused(looked[address], *each) for address, each in found.items() if each.why}
         strangers = any(each.owner and not each.why for each in found.values())
         with connection.hurried() if strangers and locking else contextlib.nullcontext():

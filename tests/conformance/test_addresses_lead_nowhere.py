@@ -31,7 +31,7 @@ from tests.support.every_way import BESIDE, BILLING, WAYS, on_its_way
 from tests.support.forwarding import forwarding
 from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import frame, outcome, outgoing, sent_to, settled_all
-from tests.support.sending import batch, composed, options, sent_all, steps
+from tests.support.sending import batch, composed, options, send, sent_all, steps
 from tests.support.stored import drained, running, store
 from tests.support.strangers import (
     ARMS,
@@ -119,6 +119,40 @@ def test_no_way_leads_into_code_of_a_stranger(scene, way, name):
     scene.send(way, scene.stranger.address(name))
     assert sent_to(scene.queue("billing")) == [1, 3]
     assert_refused(scene, name)
+
+
+@pytest.mark.tier("all")
+@pytest.mark.parametrize("way", ["sink", "in_transit", "delayed"])
+def test_a_login_that_cannot_look_whose_code_runs_sends_no_message_there(scene, plain, way):
+    """It says what the login lacks. The other messages arrive."""
+    scene.admin.execute("REVOKE SELECT ON pg_catalog.pg_policy FROM public")
+    try:
+        scene.send(way, plain)
+    finally:
+        scene.admin.execute("GRANT SELECT ON pg_catalog.pg_policy TO public")
+    assert_refused(scene, "plain", reason="reads the catalogue")
+
+
+@pytest.mark.tier("all")
+@pytest.mark.parametrize(
+    "given, theirs, ours",
+    [
+        ("+*@[lair]", 1, 2),
+        ("+trigger*@[lair]", 1, 2),
+        ("+billing", 0, 2),
+        ("bil*", 0, 2),
+        ("billing,+*@[lair]", 1, 2),
+        ("*@[lair]", 1, 0),
+        ("trigger*", 0, 0),
+    ],
+)
+def test_an_option_widens_or_narrows_where_addresses_lead(scene, given, theirs, ours):
+    """With a plus it names tables that may be reached beside those that run no code, else the only ones."""
+    name = "trigger before each row"
+    rows = batch([1, 2, 3], Destination=[BILLING, scene.stranger.address(name), BILLING])
+    send(options(scene.job, errorQueue="error", allowedDestinations=given), rows)
+    arrived = scene.stranger.took(name), scene.queue("billing").count(), scene.queue("error").count()
+    assert (*arrived, scene.stranger.ran()) == (theirs, ours, 3 - theirs - ours, theirs == 1)
 
 
 @pytest.mark.tier("all")

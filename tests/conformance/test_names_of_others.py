@@ -173,6 +173,15 @@ def test_no_statement_calls_them(url, values):
     assert refused == []
 
 
+@pytest.mark.parametrize("name", sorted(FOR_PEOPLE & STATEMENTS.keys()))
+def test_what_people_run_names_its_functions_and_operators_whole(name):
+    """Their sessions find them by any path."""
+    text = re.sub(r"--.*|(SET|,)\s+\w+ =", "", str(STATEMENTS[name]))
+    text = re.sub(r"OPERATOR\(pg_catalog\.\S+\)", "", text)
+    called = {each for each in re.findall(r"([\w.]+) ?\(", text) if not each.startswith("pg_catalog.")}
+    assert (called - {"RESET", "UPDATE", "KEY", "coalesce"}, re.findall("[<>=~|+]+", text)) == (set(), [])
+
+
 def test_no_reader_calls_them(url, values):
     with contextlib.closing(open_reader(Target(url=url))) as reader:
         for name in ("read", "read_unexpired"):

@@ -320,6 +320,7 @@ def ran(engine, command):
     return CliRunner(env={"SQLQUEUE_URL": engine.url}).invoke(main, command).output
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("who", ["superuser", "ordinary"])
 @pytest.mark.parametrize("code", [*LOOKED, *RECEIVED])
 def test_no_command_runs_code_of_strangers(logins, stranger, tmp_path, monkeypatch, who, code):
@@ -346,6 +347,7 @@ def test_a_command_runs_the_code_of_a_table_that_is_allowed(logins, stranger):
     assert (json.loads(said)["rows"], stranger.ran()) == (1, ["guarded"])
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("event", ["INSERT", "UPDATE", "DELETE"])
 @pytest.mark.parametrize("who", ["superuser", "ordinary"])
 def test_no_subscription_runs_code_of_strangers(logins, stranger, who, event):
