@@ -8,6 +8,7 @@ with the statement of PostgreSQL: its ``seq`` is RowVersion elsewhere, and its a
 always a quoted identifier, or NULL for a column that a table does not have; ``{in_transit}`` is a list of
 numbers, or NULL.
 What several statements of an engine say alike stands below ``-- shared: message``, and in them ``{message}``.
+A statement that an engine has no use for is one line with the reason: ``-- none: announce · no statement …``.
 """
 
 import re
@@ -17,7 +18,7 @@ from importlib.resources.abc import Traversable
 from types import MappingProxyType
 from typing import Any, Self
 
-_HEAD = re.compile(r"^-- (name|shared): (\w+)\n", re.MULTILINE)
+_HEAD = re.compile(r"^-- (name|shared|none): (\w+)", re.MULTILINE)
 #: A parameter; ``::`` is a cast.
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 #: The values of a statement's parameters, by their names; other names are ignored.
@@ -104,24 +105,23 @@ def read(folder: Traversable) -> dict[str, Statement]:
 
     :raises ValueError: two statements have the same name.
     """
-    found: dict[str, dict[str, str]] = {"name": {}, "shared": {}}
+    texts: dict[str, str] = {}
+    shared: dict[str, str] = {}
     for file in sorted(folder.iterdir(), key=lambda each: each.name):
         if file.name.endswith(".sql"):
             for kind, name, sql in _parsed(file.read_text(encoding="utf-8")):
-                if name in found[kind]:
+                found = shared if kind == "shared" else texts
+                if name in found:
                     raise ValueError(f"The statement {name} stands twice in {folder}; take one out.")
-                found[kind][name] = sql
-    statements: dict[str, Statement] = {}
-    for name, sql in found["name"].items():
-        whole = sql
-        for shared, text in found["shared"].items():
-            whole = whole.replace(f"{{{shared}}}", text)
-        statements[name] = Statement.parse(whole, name)
-    return statements
+                found[name] = sql
+    for part, text in shared.items():
+        texts = {name: sql.replace(f"{{{part}}}", text) for name, sql in texts.items()}
+    return {name: Statement.parse(sql, name) for name, sql in texts.items()}
 
 
 def _parsed(text: str) -> Iterator[tuple[str, str, str]]:
     _, *parts = _HEAD.split(text)
     for kind, name, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-        sql = [line for line in body.strip().splitlines() if not line.lstrip().startswith("--")]
+        _, *lines = body.split("\n")  # the first one is the rest of the head
+        sql = [line for line in lines if not line.lstrip().startswith("--")]
         yield kind, name, "\n".join(sql).strip()

@@ -39,8 +39,7 @@ CREATE TABLE IF NOT EXISTS {queue} (
     seq bigserial UNIQUE
 )
 
--- name: create_heap
--- Nothing to do: queue tables have one shape here.
+-- none: create_heap · queue tables have one shape here.
 
 -- name: script_begin
 -- Begins a script that creates one table; create, stage_create or outbox_create follows.
@@ -84,8 +83,7 @@ WHERE seq > :after
 ORDER BY seq
 LIMIT :count
 
--- name: peek_by_scan
--- Nothing to do: peek needs no index.
+-- none: peek_by_scan · peek needs no index.
 
 -- name: peek_headers
 -- Returns the next rows of a queue without their bodies, and locks nothing.

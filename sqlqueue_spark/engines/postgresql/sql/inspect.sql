@@ -173,21 +173,15 @@ WHERE (p.pubupdate OR p.pubdelete) AND c.relreplident <> 'f'
 -- A remedy for people: lets the server free the room of deleted rows.
 ALTER TABLE {queue} RESET (autovacuum_enabled);
 
--- name: remedy_compatibility
--- No statement does it: the server must be upgraded.
-
--- name: remedy_durability
--- Nothing to do: every session of this package sets synchronous_commit for itself.
+-- none: remedy_compatibility · no statement does it: the server must be upgraded.
+-- none: remedy_durability · every session of this package sets synchronous_commit for itself.
 
 -- name: remedy_fsync
 -- A remedy for people: makes the server write to the disk what is committed, in every database of the server.
 ALTER SYSTEM SET fsync = on; SELECT pg_catalog.pg_reload_conf();
 
--- name: remedy_headers
--- Nothing to do: a database keeps every letter, or refuses it.
-
--- name: remedy_index_expires
--- Nothing to do: the classic table has no such index, and no statement goes by it.
+-- none: remedy_headers · a database keeps every letter, or refuses it.
+-- none: remedy_index_expires · the classic table has no such index, and no statement goes by it.
 
 -- name: remedy_index_row_version
 -- A remedy for people: creates the index that receiving goes by.
@@ -198,8 +192,7 @@ CREATE UNIQUE INDEX CONCURRENTLY {index} ON {queue} (seq);
 -- A remedy for people: gives a table a primary key, so that a publication may have it.
 ALTER TABLE {queue} ADD PRIMARY KEY ({key});
 
--- name: remedy_lock_escalation
--- Nothing to do: row locks lie in the rows and never escalate.
+-- none: remedy_lock_escalation · row locks lie in the rows and never escalate.
 
 -- name: remedy_numbers
 -- A remedy for people: gives numbers for the next centuries.

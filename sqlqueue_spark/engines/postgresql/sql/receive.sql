@@ -36,11 +36,8 @@ FROM (
     FOR UPDATE SKIP LOCKED
 ) AS locked
 
--- name: claim_runs
--- Nothing to do: a claim keeps nothing of a row that it has stepped over.
-
--- name: count_range
--- Nothing to ask: a claim keeps nothing of a row that it has stepped over.
+-- none: claim_runs · a claim keeps nothing of a row that it has stepped over.
+-- none: count_range · a claim keeps nothing of a row that it has stepped over.
 
 -- name: announce
 -- Tells the other streams of a queue that this session is a stream's, for as long as the session lives.
@@ -182,8 +179,7 @@ WHERE seq BETWEEN :first AND :last AND (expires IS NULL OR expires > statement_t
   AND {row_bytes} <= {largest_row}
 ORDER BY seq
 
--- name: read_versions
--- Nothing to do: read reads row versions.
+-- none: read_versions · read reads row versions.
 
 -- name: take
 -- Deletes the rows of a range and returns them.

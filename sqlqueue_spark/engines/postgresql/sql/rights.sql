@@ -54,8 +54,7 @@ JOIN pg_catalog.pg_class AS c ON c.oid = :object_id::oid
 WHERE r.rolname = current_user AND d.datname = current_database()
   AND (r.rolsuper OR d.datdba = r.oid OR c.relowner = r.oid)
 
--- name: grants_database
--- Nothing to do: a connection reaches one database, and names of another are refused.
+-- none: grants_database · a connection reaches one database, and names of another are refused.
 
 -- name: grants_receiver
 -- For people: gives all the rights that a receiver needs to its queue, one a line. SELECT … FOR UPDATE needs

@@ -99,8 +99,7 @@ SAVEPOINT {attempt}
 -- The check must come now: a commit that fails ends the transaction, and frees every lock.
 SET CONSTRAINTS ALL IMMEDIATE
 
--- name: attempt_state
--- Nothing to ask: an error behind a savepoint never ends the transaction.
+-- none: attempt_state · an error behind a savepoint never ends the transaction.
 
 -- name: attempt_undo
 -- Undoes an attempt that failed.

@@ -13,11 +13,8 @@ CREATE TABLE {delayed} (
 -- Creates the index that finds what is due.
 CREATE NONCLUSTERED INDEX Index_Due ON {delayed} (Due)
 
--- name: delayed_zone
--- Nothing to ask: the tables tell times in UTC here.
-
--- name: delayed_stored
--- Nothing to ask: the tables tell times in UTC here.
+-- none: delayed_zone · the tables tell times in UTC here.
+-- none: delayed_stored · the tables tell times in UTC here.
 
 -- name: delayed_insert
 -- Stores messages until they are due.
@@ -40,9 +37,8 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- taken counts, and the next look does not see it any more.
 SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed} WITH (READUNCOMMITTED)
 
--- name: delayed_forward
--- Nothing to say: what one statement deletes it cannot insert elsewhere in an order, so delayed_due and
--- delayed_send move all.
+-- none: delayed_forward · what one statement deletes it cannot insert elsewhere in an order, so delayed_due
+--     and delayed_send move all.
 
 -- shared: due_row
 SELECT CONCAT(d.RowVersion, ' ', CONVERT(varchar(23), d.Due, 126)),

@@ -59,8 +59,7 @@ CROSS APPLY (
 ) AS v (name, value)
 WHERE t.object_id = :object_id AND v.value IS NOT NULL
 
--- name: stopping_row
--- Nothing to do: a NULL body reads as an empty one here.
+-- none: stopping_row · a NULL body reads as an empty one here.
 
 -- name: open_transactions
 -- Returns the oldest transactions of this database that have been open for long.
@@ -82,11 +81,8 @@ WHERE s.database_id = DB_ID() AND s.session_id <> @@SPID AND s.is_user_process =
   AND s.last_request_start_time <= DATEADD(second, -CAST(:seconds AS int), GETDATE())
 ORDER BY s.last_request_start_time
 
--- name: unidentified
--- Nothing to ask: a publication takes only tables that have a primary key.
-
--- name: remedy_autovacuum
--- Nothing to do: the server cleans up by itself.
+-- none: unidentified · a publication takes only tables that have a primary key.
+-- none: remedy_autovacuum · the server cleans up by itself.
 
 -- name: remedy_compatibility
 -- A remedy for people: lets the database understand OPENJSON.
@@ -96,8 +92,7 @@ ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130;
 -- A remedy for people: makes the server answer a commit only when it is on the disk, as by default.
 ALTER DATABASE {catalog} SET DELAYED_DURABILITY = DISABLED;
 
--- name: remedy_fsync
--- Nothing to do: the server always writes the log through to the disk.
+-- none: remedy_fsync · the server always writes the log through to the disk.
 
 -- name: remedy_headers
 -- A remedy for people: makes headers keep every letter.
@@ -114,27 +109,23 @@ CREATE NONCLUSTERED INDEX {index} ON {queue} (Expires) INCLUDE (Id, RowVersion);
 -- wait while the server builds it.
 CREATE NONCLUSTERED INDEX {index} ON {queue} (RowVersion);
 
--- name: remedy_key
--- Nothing to do, as in unidentified.
+-- none: remedy_key · as in unidentified.
 
 -- name: remedy_lock_escalation
 -- A remedy for people: sets the default, with which large statements cost little memory.
 ALTER TABLE {queue} SET (LOCK_ESCALATION = TABLE);
 
--- name: remedy_numbers
--- Nothing to do: the numbers of a bigint identity do not end.
+-- none: remedy_numbers · the numbers of a bigint identity do not end.
 
 -- name: remedy_space
 -- A remedy for people: gives the empty pages of a heap back.
 -- All sessions wait while it runs. With WITH (ONLINE = ON), where the edition has it, they hardly wait.
 ALTER TABLE {queue} REBUILD;
 
--- name: remedy_stopping_row
--- Nothing to do, as in stopping_row.
+-- none: remedy_stopping_row · as in stopping_row.
 
 -- name: remedy_transaction
 -- A remedy for people: ends a session, and rolls its transaction back.
 KILL :session;
 
--- name: remedy_write_ahead_log
--- Nothing to do: what is committed is in the log.
+-- none: remedy_write_ahead_log · what is committed is in the log.

@@ -20,19 +20,12 @@ WHERE (CAST(:schema AS nvarchar(128)) = N'' OR s.name = CAST(:schema AS nvarchar
   )
 ORDER BY s.name, t.name, c.column_id
 
--- name: count_rows
--- Nothing to do: the catalogue counts.
-
--- name: code_lock
--- Nothing to say: with the right to insert alone there is no lock to take beforehand. So foreign_code is
--- asked once more behind an insert, and before each statement that receives. The locks of the insert, or of
--- the claim, keep new triggers out.
-
--- name: look_lock
--- Nothing to say, likewise.
-
--- name: foreign_table
--- Nothing to say: SQL Server keeps the plan of foreign_code, which is asked at once.
+-- none: count_rows · the catalogue counts.
+-- none: code_lock · with the right to insert alone there is no lock to take beforehand. So foreign_code is
+--     asked once more behind an insert, and before each statement that receives. The locks of the insert, or
+--     of the claim, keep new triggers out.
+-- none: look_lock · likewise.
+-- none: foreign_table · SQL Server keeps the plan of foreign_code, which is asked at once.
 
 -- name: foreign_code
 -- Returns what code of others would run as this user in a table that no option names.

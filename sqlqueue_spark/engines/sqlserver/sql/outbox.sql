@@ -32,8 +32,7 @@ CREATE TABLE {outbox} (
 -- Creates the index that the cleanup goes by.
 CREATE NONCLUSTERED INDEX Index_DispatchedAt ON {outbox} (DispatchedAt) WHERE Dispatched = 1
 
--- name: outbox_index_dispatched
--- Nothing to do: the index of outbox_index_dispatched_at knows which rows are dispatched.
+-- none: outbox_index_dispatched · the index of outbox_index_dispatched_at knows which rows are dispatched.
 
 -- name: outbox_seen
 -- Returns which of some message ids are there.

@@ -48,8 +48,7 @@ SELECT COUNT_BIG(*)
 FROM {queue} WITH (READUNCOMMITTED, FORCESEEK)
 WHERE RowVersion > :after AND RowVersion <= :up_to
 
--- name: announce
--- Nothing to do: no statement here tells whose lock a row has.
+-- none: announce · no statement here tells whose lock a row has.
 
 -- name: first_reader
 -- Tells whether this session is the first one that reads a queue for a program. It remains so until it ends.
@@ -93,8 +92,7 @@ FROM (
 ) AS s
 OPTION (MAXDOP 1)
 
--- name: clean_indexes
--- Nothing to do: the server removes the entries of deleted rows (ghosts) by itself, within seconds.
+-- none: clean_indexes · the server removes the entries of deleted rows (ghosts) by itself, within seconds.
 
 -- name: look
 -- Returns the next rows in RowVersion order, and locks each row only while it is read.

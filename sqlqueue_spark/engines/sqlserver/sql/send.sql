@@ -41,5 +41,4 @@ FROM (
 ORDER BY m.n
 OPTION (MAX_GRANT_PERCENT = 10)
 
--- name: insert_by_policy
--- Nothing to say: a security policy lets insert run, and refuses single rows.
+-- none: insert_by_policy · a security policy lets insert run, and refuses single rows.

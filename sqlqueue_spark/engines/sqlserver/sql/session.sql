@@ -23,11 +23,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- Sets how long a statement waits for a lock, until it is set again. The number as in session.
 SET LOCK_TIMEOUT :lock_timeout
 
--- name: statement_timeout
--- Nothing to say: the driver cuts statements off.
-
--- name: backend
--- Nothing to ask: no pooler lends a session to others from one transaction to the next.
+-- none: statement_timeout · the driver cuts statements off.
+-- none: backend · no pooler lends a session to others from one transaction to the next.
 
 -- name: attempt_begin
 -- Begins a part of the transaction that can be undone alone.

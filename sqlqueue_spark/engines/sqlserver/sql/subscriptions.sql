@@ -78,8 +78,7 @@ JOIN sys.schemas AS s ON s.name = CAST(a.value AS nvarchar(128)) COLLATE CATALOG
 JOIN sys.tables AS t ON t.schema_id = s.schema_id
     AND t.name = CAST(b.value AS nvarchar(776)) COLLATE CATALOG_DEFAULT
 
--- name: remedy_subscriptions
--- Nothing to do: a dot in an address has no meaning here.
+-- none: remedy_subscriptions · a dot in an address has no meaning here.
 
 -- name: remedy_subscription
 -- A remedy for people: ends the subscriptions of a queue that is not there.

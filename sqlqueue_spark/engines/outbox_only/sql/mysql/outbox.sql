@@ -27,11 +27,8 @@ CREATE TABLE IF NOT EXISTS {outbox} (
     INDEX Index_Dispatched (Dispatched)
 ) DEFAULT CHARSET = ascii
 
--- name: outbox_index_dispatched_at
--- Nothing to do: outbox_create makes the index.
-
--- name: outbox_index_dispatched
--- Nothing to do: outbox_create makes the index.
+-- none: outbox_index_dispatched_at · outbox_create makes the index.
+-- none: outbox_index_dispatched · outbox_create makes the index.
 
 -- name: outbox_seen
 -- Returns which of some message ids are there.
@@ -83,8 +80,7 @@ FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHA
 ORDER BY i.id
 ON DUPLICATE KEY UPDATE MessageId = MessageId
 
--- name: outbox_oldest
--- Nothing to do: no sink sends here, and what Outbox.process remembers has one form only.
+-- none: outbox_oldest · no sink sends here, and what Outbox.process remembers has one form only.
 
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.

@@ -41,11 +41,9 @@ BEGIN
     END;
 END;
 
--- name: outbox_index_dispatched_at
--- Nothing to do: outbox_create makes the index.
-
--- name: outbox_index_dispatched
--- Nothing to do: one index serves both the cleanup and the look for rows that are not dispatched.
+-- none: outbox_index_dispatched_at · outbox_create makes the index.
+-- none: outbox_index_dispatched · one index serves both the cleanup and the look for rows that are not
+--     dispatched.
 
 -- name: outbox_seen
 -- Returns which of some message ids are there.
@@ -82,8 +80,7 @@ SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), :version, TO_CLOB('[]')
 FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 ORDER BY j.id
 
--- name: outbox_oldest
--- Nothing to do: no sink sends here, and what Outbox.process remembers has one form only.
+-- none: outbox_oldest · no sink sends here, and what Outbox.process remembers has one form only.
 
 -- name: outbox_clean
 -- Forgets some message ids that are old enough.
