@@ -64,33 +64,25 @@ _EPOCH = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 #: answer. The first that fits counts. Words of the server: src/backend/libpq/auth.c,
 #: src/backend/utils/init/{miscinit,postinit}.c; of libpq: src/interfaces/libpq/fe-connect.c and
 #: fe-secure-openssl.c.
-_WORDS = (
-    ("the database system is ", Kind.NOT_READY),  # 57P03
-    ("Peer authentication failed", Kind.ONLY_LOCAL_USER),
-    ("Ident authentication failed", Kind.ONLY_LOCAL_USER),
-    ("authentication failed for user", Kind.LOGIN_REFUSED),
-    ("no password supplied", Kind.NO_PASSWORD),
-    ("no pg_hba.conf entry", Kind.NOT_ADMITTED),
-    ("pg_hba.conf rejects", Kind.NOT_ADMITTED),
-    ("requires a valid client certificate", Kind.NOT_ADMITTED),
-    ("server requested GSSAPI authentication", Kind.NO_TICKET),
-    ("server requested SSPI authentication", Kind.NO_TICKET),
-    ("is not permitted to log in", Kind.NO_LOGIN),
-    ("too many clients already", Kind.TOO_MANY),
-    ("too many connections for", Kind.TOO_MANY),
-    ("connection slots are reserved", Kind.TOO_MANY),
-    ("no more connections allowed", Kind.TOO_MANY),  # PgBouncer's
-    ("permission denied for database", Kind.NO_CONNECT),
-    ("is not currently accepting connections", Kind.NO_DATABASE),
-    ("invalid sslmode value", Kind.WRONG_URL),
-    ("invalid integer value", Kind.WRONG_URL),
-    ("does not support SSL", Kind.NO_ENCRYPTION),
-    ("certificate verify failed", Kind.NOT_TRUSTED),
-    ("server certificate for", Kind.NOT_TRUSTED),
-    ("root certificate file", Kind.NOT_TRUSTED),
-    ("invalid response to SSL negotiation", Kind.OTHER_SERVER),
-    ("expected authentication request from server", Kind.OTHER_SERVER),
-)
+_WORDS = {
+    Kind.NOT_READY: ("the database system is ",),  # 57P03
+    Kind.ONLY_LOCAL_USER: ("Peer authentication failed", "Ident authentication failed"),
+    Kind.LOGIN_REFUSED: ("authentication failed for user",),
+    Kind.NO_PASSWORD: ("no password supplied",),
+    Kind.NOT_ADMITTED: ("no pg_hba.conf entry", "pg_hba.conf rejects", "requires a valid client certificate"),
+    Kind.NO_TICKET: ("server requested GSSAPI authentication", "server requested SSPI authentication"),
+    Kind.NO_LOGIN: ("is not permitted to log in",),
+    Kind.TOO_MANY: (
+        *("too many clients already", "too many connections for", "connection slots are reserved"),
+        "no more connections allowed",  # PgBouncer's
+    ),
+    Kind.NO_CONNECT: ("permission denied for database",),
+    Kind.NO_DATABASE: ("is not currently accepting connections",),
+    Kind.WRONG_URL: ("invalid sslmode value", "invalid integer value"),
+    Kind.NO_ENCRYPTION: ("does not support SSL",),
+    Kind.NOT_TRUSTED: ("certificate verify failed", "server certificate for", "root certificate file"),
+    Kind.OTHER_SERVER: ("invalid response to SSL negotiation", "expected authentication request from server"),
+}
 #: What has the state of a refusal of all rows (42501, 0A000) and is none: others may go in, or these later.
 _SAYS_LITTLE = ("new row violates row-level security", "cached plan must not change result type")
 
@@ -180,8 +172,8 @@ class PostgreSQL(Dialect):
                 return Kind.NO_DATABASE
             if _is_missing("role", message):
                 return Kind.NO_USER
-            for words, kind in _WORDS:
-                if words in message:
+            for kind, words in _WORDS.items():
+                if any(each in message for each in words):
                     return kind
             if "ERROR:" in message:  # the server's, but ADBC does not pass the state of a failed commit on
                 gave_way = "could not serialize" in message or "deadlock detected" in message
@@ -191,7 +183,7 @@ class PostgreSQL(Dialect):
             return Kind.SHARED_SESSION
         if sqlstate.startswith("08"):
             return Kind.CONNECTION_LOST
-        if any(words in message for words in _SAYS_LITTLE):
+        if any(each in message for each in _SAYS_LITTLE):
             return Kind.OTHER
         return _KINDS.get(sqlstate, Kind.OTHER)
 
