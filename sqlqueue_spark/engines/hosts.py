@@ -46,14 +46,11 @@ def _of_postgresql(url: str) -> list[Host]:
     asked = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
     named = [_split(unquote(each)) for each in place.partition("/")[0].rpartition("@")[2].split(",")]
     ports = asked["port"].split(",") if "port" in asked else [port for _, port in named]
-    given = asked.get("hostaddr") or asked.get("host", ",".join(host for host, _ in named))
-    hosts_ = given.split(",")
-    found = []
-    for number, host in enumerate(hosts_):
-        port = ports[number] if len(ports) == len(hosts_) else ports[0]
-        if host and not host.startswith(("/", "@")):
-            found.append((host, int(port or 5432)))
-    return found
+    given = (asked.get("hostaddr") or asked.get("host", ",".join(host for host, _ in named))).split(",")
+    if len(ports) != len(given):  # one for all hosts
+        ports = ports[:1] * len(given)
+    by_tcp = ((host, port) for host, port in zip(given, ports, strict=True) if host[:1] not in ("", "/", "@"))
+    return [(host, int(port or 5432)) for host, port in by_tcp]
 
 
 def _split(text: str) -> tuple[str, str]:
