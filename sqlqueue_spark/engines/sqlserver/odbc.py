@@ -112,14 +112,8 @@ _MICROSOFTS = re.compile(r"ODBC Driver (1[78]) for SQL Server")
 #: The wheels that hold Microsoft's driver, and where in them it lies:
 #: libs/<system>/<distribution>/<processor>/lib.
 _WHEELS = ("mssql_python_odbc", "mssql_python")
-_DISTRIBUTIONS = {
-    "debian": "debian_ubuntu",
-    "ubuntu": "debian_ubuntu",
-    "rhel": "rhel",
-    "fedora": "rhel",
-    "suse": "suse",
-    "alpine": "alpine",
-}
+#: For all other distributions there is debian_ubuntu.
+_DISTRIBUTIONS = {"rhel": "rhel", "fedora": "rhel", "suse": "suse", "alpine": "alpine"}
 
 
 def find_driver(installed: Sequence[str]) -> Driver:
