@@ -84,14 +84,13 @@ class QueueLook:
                 after = page.rows[-1].row_version
             more = page.more
 
-    def messages(self, row_versions: Sequence[int], count: int | None = None) -> Iterator[Message]:
+    def _messages(self, row_versions: Sequence[int], count: int) -> Iterator[Message]:
         """Yield those of these rows that exist and are selected, in ascending order.
 
         :param count: how many rows there are from the first to the last of them, as far as is known.
         """
         wanted = set(row_versions)
         after, last = row_versions[0] - 1, row_versions[-1]
-        count = count or len(row_versions)
         while after < last:
             with self._admin.connection.transaction():
                 rows = self._admin.messages(after, count)
@@ -104,7 +103,7 @@ class QueueLook:
         count = self._admin.fitting(after, up_to, count)
         found = self._admin.envelopes(after, up_to, count)
         stretches = _stretches(found, [self._means(each) for each in found])
-        messages = chain.from_iterable(starmap(self.messages, stretches))
+        messages = chain.from_iterable(starmap(self._messages, stretches))
         return Page(found, messages, more=len(found) == count)
 
     def _by_scan(self, after: int, up_to: int, count: int) -> Page:
