@@ -24,11 +24,17 @@ _HELD = 100
 
 
 class Waiting(NamedTuple):
-    """What waits behind a row: at most how many rows, the oldest row's headers, the database's clock."""
+    """What waits behind a row: its ends in RowVersions, the oldest row's headers, the database's clock."""
 
-    rows: int
+    first: int
+    last: int
     headers: str | None
     now: datetime
+
+    @property
+    def rows(self) -> int:
+        """How many rows wait, at most."""
+        return min(self.last - self.first + 1, HIGHEST)
 
 
 class Oldest(NamedTuple):
@@ -287,19 +293,13 @@ class Queue:
         highest: int | None = self._execute("highest")[0][0]
         return LOWEST if highest is None else highest
 
-    def ends(self) -> tuple[int, int] | None:
-        """The lowest and the highest RowVersion that are there at one moment; None when nothing is."""
-        rows = self._execute("waiting", after=LOWEST)
-        return (rows[0][0], max(rows[0][0], rows[0][1] or LOWEST)) if rows else None
-
     def waiting(self, after: int) -> Waiting | None:
         """What waits above ``after``; None when nothing does."""
         if not (rows := self._execute("waiting", after=after)):
             return None
-        first, highest, headers, now = rows[0]
+        first, last, headers, now = rows[0]
         # When the first row is seen, the highest may be gone again, or may not be visible yet.
-        count = 1 if highest is None else max(1, highest - first + 1)
-        return Waiting(min(count, HIGHEST), headers, now.replace(tzinfo=UTC))
+        return Waiting(first, max(first, last or LOWEST), headers, now.replace(tzinfo=UTC))
 
     def present(self, row_versions: Sequence[int]) -> list[int]:
         """Those of these rows that are there, in RowVersion order."""

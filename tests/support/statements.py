@@ -305,7 +305,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "waiting": (
         lambda c: queue(c).waiting(5),
         [Answer("MAX(RowVersion)", "iiwt", [[6, 9, "{}", NOW]])],
-        queues.Waiting(4, "{}", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        queues.Waiting(6, 9, "{}", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
     ),
     "holders": (
         lambda c: [str(each) for each in queue(c).holders(RowSet([(5, 9)]))],

@@ -115,12 +115,11 @@ def plan_peek(options: SourceOptions) -> list[Task]:
 
 
 def _ranges(queue: Queue, options: SourceOptions) -> list[Task]:
-    if (ends := queue.ends()) is None:
+    if (there := queue.waiting(LOWEST)) is None:
         return []
-    lowest, highest = ends
-    width = max(1, highest - lowest + 1)
+    width = there.last - there.first + 1
     pieces = max(slice_count(width, options), -(-width // _WIDEST))
-    firsts = [lowest + width * piece // pieces for piece in range(pieces + 1)]
+    firsts = [there.first + width * piece // pieces for piece in range(pieces + 1)]
     statement = queues.read_statement(queue.connection.dialect, queue.table, "read_unexpired")
     address = shown(queue.connection, queue.table.table) if options.several else ""
     return [
