@@ -46,10 +46,10 @@ SELECT CONCAT(d.RowVersion, ' ', CONVERT(varchar(23), d.Due, 126)),
        SUBSTRING(h.text, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),
        CONVERT(varchar(23), d.Due, 126),
        o.id
-
--- shared: with_way
+FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 {with_origin}
 CROSS APPLY (SELECT CHARINDEX(N',"NServiceBus.SqlServer.ForwardDestination":', h.text) AS place) AS w
+WHERE d.Due <= GETUTCDATE()
 
 -- shared: with_origin
 -- The text of the headers, and the Id that the header of the origin names; NULL without one. BIN2 counts an
@@ -82,9 +82,6 @@ CROSS APPLY (
 -- What style 126 writes (with a T) is read alike whatever language and DATEFORMAT a login has. The headers as
 -- in the twin.
 {due_row}
-FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-{with_way}
-WHERE d.Due <= GETUTCDATE()
 ORDER BY d.Due
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
@@ -94,9 +91,7 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 -- No index tells messages of one Due apart, and a look would lock all of them. So the rest of that Due waits
 -- for the next look from the start. Two milliseconds later is the next datetime.
 {due_row}
-FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-{with_way}
-WHERE d.Due <= GETUTCDATE() AND d.Due >= DATEADD(millisecond, 2, CAST(:since AS datetime))
+  AND d.Due >= DATEADD(millisecond, 2, CAST(:since AS datetime))
 ORDER BY d.Due
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
