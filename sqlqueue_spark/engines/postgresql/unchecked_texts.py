@@ -27,10 +27,8 @@ class UncheckedBinaryText(UncheckedText):
 
 def readable(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     """A batch as it came from the server, in which every text is one."""
-    return pa.RecordBatch.from_arrays(
-        [_readable(each) if pa.types.is_string(each.type) else each for each in batch.columns],
-        names=batch.schema.names,
-    )
+    columns = [_readable(each) if pa.types.is_string(each.type) else each for each in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _readable(texts: "pa.Array") -> "pa.Array":
