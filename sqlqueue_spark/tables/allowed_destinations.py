@@ -70,28 +70,18 @@ class AllowedDestinations:
         :param locking: whether the block inserts; else nothing keeps code out, and nothing waits.
         :raises TryAgain: the database gave way; or where no lock keeps it out, code came during the block.
         """
-        only = any(not each.startswith("+") for each in self._given)
         by_lock = bool(connection.dialect.statement("code_lock"))
         event = table_code.DELETE if deleting else table_code.INSERT
         trusted = [each.object_id for each in self.trusted]
         look = partial(table_code.found, connection, event=event, shaped=shaped, trusted=trusted)
         barred: dict[str, SqlQueueError] = {}
-        looked: dict[str, QueueTable] = {}
-        for address, table in sorted({each.address: each for each in tables}.items()):
-            if self.names(connection, table):
-                continue
-            if only:
-                barred[address] = _refused(table, "the option allowedDestinations names others")
-                continue
-            try:
-                if locking and by_lock:
-                    with connection.attempt(hurried=True):
-                        table_code.keep_out(connection, table.table)
-                looked[address] = table
-            except TryAgain:
-                raise
-            except SqlQueueError as error:
-                barred[address] = error
+        unnamed = {each.address: each for each in tables if not self.names(connection, each)}
+        if any(not each.startswith("+") for each in self._given):
+            others = "the option allowedDestinations names others"
+            barred |= {address: _refused(table, others) for address, table in unnamed.items()}
+        elif locking and by_lock:
+            barred |= _locked(connection, unnamed)
+        looked = {address: table for address, table in unnamed.items() if address not in barred}
         found: dict[str, table_code.Found] = {}
         for address, table in looked.items():
             try:
@@ -122,6 +112,20 @@ class AllowedDestinations:
             for why in barred.values():
                 raise why
             yield
+
+
+def _locked(connection: Connection, tables: Mapping[str, QueueTable]) -> Barred:
+    """Keep new code out of these tables, in the order of their addresses; gives those where that fails."""
+    barred: dict[str, SqlQueueError] = {}
+    for address, table in sorted(tables.items()):
+        try:
+            with connection.attempt(hurried=True):
+                table_code.keep_out(connection, table.table)
+        except TryAgain:
+            raise
+        except SqlQueueError as error:
+            barred[address] = error
+    return barred
 
 
 def _fits(connection: Connection, pattern: Table, table: QueueTable) -> bool:
