@@ -25,8 +25,7 @@ _PAGE_BYTES = 32 << 20
 _ORDERED = ("clustered", "nonclustered", "btree")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Index:
+class Index(NamedTuple):
     """An index with its key columns in their order; ``filter`` is the condition of a partial index."""
 
     name: str
@@ -146,14 +145,8 @@ class QueueAdmin(Queue):
     def indexes(self) -> list[Index]:
         rows = self._execute("indexes")
         return [
-            Index(
-                name=name,
-                columns=tuple(column or "(expression)" for _, column, *_ in keys),
-                unique=bool(unique),
-                kind=kind,
-                filter=condition,
-            )
-            for (name, unique, kind, condition), keys in groupby(rows, lambda row: (row[0], *row[2:]))
+            Index(name, tuple(column or "(expression)" for _, column, *_ in keys), bool(unique), kind, where)
+            for (name, unique, kind, where), keys in groupby(rows, lambda row: (row[0], *row[2:]))
             if name is not None
         ]
 
