@@ -320,9 +320,9 @@ class Connection(ABC):
     @contextlib.contextmanager
     def rehearsal(self, milliseconds: int) -> Iterator[Connection]:
         """A :meth:`hasty` transaction that is rolled back in any case."""
-        with contextlib.suppress(_RehearsedError), self.hasty(milliseconds):
+        with self.hasty(milliseconds):
             yield self
-            raise _RehearsedError
+            self.rollback()
 
     def __enter__(self) -> Self:
         return self
@@ -386,7 +386,3 @@ def rows_awaited() -> Iterator[None]:
         yield
     except LockTimeout as error:
         raise RowsHeld(str(error)) from error.__cause__
-
-
-class _RehearsedError(Exception):
-    """Ends a transaction that is not to be committed."""
