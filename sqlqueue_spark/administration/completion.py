@@ -54,7 +54,6 @@ endpoint_names = partial(_beginning, endpoints=True)
 
 
 def _names(options: ConnectionOptions, *, endpoints: bool) -> list[str]:
-    """Return the addresses of the queues of a database, or its endpoints."""
     # Imported here, because completing the name of an option must not wait for the drivers.
     from sqlqueue_spark.engines.open_connection import Target, connect
     from sqlqueue_spark.tables import table_kinds

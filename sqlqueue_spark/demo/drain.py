@@ -52,7 +52,6 @@ def main(folder: Path, messages: int) -> None:
 
 
 def _conclude(said: str, left: int) -> None:
-    """Sum up what the job has said of itself."""
     drained, seconds, rate, steady = re.findall(
         r"^drained=(\d+) batches=\d+ seconds=([\d.]+) rate=(\d+)/s(?: steady=(\d+)/s)?", said, re.MULTILINE
     )[-1]

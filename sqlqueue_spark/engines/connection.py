@@ -274,7 +274,6 @@ class Connection(ABC):
         self._say("attempt_undo")
 
     def _say(self, name: str) -> list[Row]:
-        """Run a statement of the dialect without parameters."""
         statement = self.dialect.render(name, attempt=self.dialect.quote(f"attempt {self._attempts}"))
         return self.execute(statement, doing="settling")
 

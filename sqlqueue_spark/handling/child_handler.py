@@ -167,7 +167,6 @@ class _Run:
 
 
 def _parts(messages: pa.RecordBatch) -> Iterator[_Run]:
-    """Cut messages into parts that a child is given at once."""
     sizes = [
         pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
         for column in messages.columns

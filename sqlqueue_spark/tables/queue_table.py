@@ -152,7 +152,6 @@ def has_database(connection: Connection, table: Table) -> bool:
 
 
 def _database(connection: Connection, table: Table) -> tuple[str, bool, str | None]:
-    """What the statement ``database`` tells of an address."""
     asked = {"catalog": table.catalog if table.catalog and connection.holds(table.catalog) else ""}
     statement = connection.dialect.statement("database")
     return connection.execute(statement, asked, doing=f"looking for {table}")[0]

@@ -234,7 +234,6 @@ def _names(cursor: pyodbc.Cursor) -> list[str]:
 
 
 def _batch(names: Sequence[str], rows: Sequence[pyodbc.Row], schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of this schema out of rows whose columns have these names."""
     columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
     arrays = [pa.array(columns.get(field.name, ()), type=field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -172,7 +172,6 @@ class StageTable(BaseTable):
             check_went_in(took, 1, destination)
 
     def _which(self, destination: str, tasks: Sequence[str]) -> Parameters:
-        """The parameters that say which rows of the stage are meant."""
         return {"destination": destination, "tasks": self.connection.dialect.bind_texts(tasks)}
 
     def _next(self, which: Parameters, after: int) -> int | None:
