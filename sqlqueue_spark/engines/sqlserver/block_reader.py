@@ -125,7 +125,5 @@ class ColumnReader(Reader):
             said = _SAID.search(str(error))
             if said is None and not connecting:
                 raise _DoesNotFit(str(error)) from error
-            told = (
-                DriverError(said[1], int(said[2]), said[3]) if said else DriverError(None, None, str(error))
-            )
-            explain(error, told, self._target, doing, connecting=connecting)
+            told = (said[1], int(said[2]), said[3]) if said else (None, None, str(error))
+            explain(error, DriverError(*told), self._target, doing, connecting=connecting)
