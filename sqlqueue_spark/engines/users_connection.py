@@ -65,9 +65,8 @@ class UsersConnection:
             rows: list[tuple[Any, ...]] = []
             while True:
                 if cursor.description is not None:
-                    rows = [
-                        tuple(row.values() if isinstance(row, Mapping) else row) for row in cursor.fetchall()
-                    ]
+                    found = cursor.fetchall()
+                    rows = [tuple(each.values() if isinstance(each, Mapping) else each) for each in found]
                 if self.dialect.name != "sqlserver" or not cursor.nextset():
                     return rows
 
