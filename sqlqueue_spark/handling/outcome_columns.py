@@ -14,12 +14,8 @@ from sqlqueue_spark.handling.stack_trace import stack_trace
 from sqlqueue_spark.messages.failure_headers import Failure
 
 _TIME = pa.timestamp("us", tz="UTC")
-_MESSAGE = pa.schema(
-    [
-        (name, pa.binary() if name == "Body" else pa.string())
-        for name in ("Destination", "Headers", "Body", "MessageId", "ReplyToAddress", "EventType")
-    ]
-)
+_PARTS = ("Destination", "Headers", "Body", "MessageId", "ReplyToAddress", "EventType")
+_MESSAGE = pa.schema([(name, pa.binary() if name == "Body" else pa.string()) for name in _PARTS])
 _FAILURE = pa.struct(
     [
         ("ExceptionType", pa.string()),
