@@ -10,7 +10,7 @@ from sqlqueue_spark.messages.header_json import time_sent
 from sqlqueue_spark.messages.message import since
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import table_code, table_kinds
-from sqlqueue_spark.tables.queue_table import left_alone
+from sqlqueue_spark.tables.queue_table import passed_over
 from sqlqueue_spark.tables.table_kinds import FoundTable
 
 
@@ -54,7 +54,7 @@ def _overview_of(connection: Connection, found: FoundTable, *, exact: bool) -> T
     try:
         with connection.transaction():
             shaped = found.kind == table_kinds.QUEUE
-            why = found.stranger and left_alone(connection, found.table, table_code.LOOK, shaped=shaped)
+            why = found.stranger and passed_over(connection, found.table, table_code.LOOK, shaped=shaped)
             if why:
                 raise QueueError(f"not looked at: {why}")
             counted = table_kinds.rows(connection, found, exact=exact)

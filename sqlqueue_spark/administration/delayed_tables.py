@@ -84,7 +84,7 @@ def deliver(
     from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 
     named = _owner_at(options, owner)
-    mover = DelayedMover(options=options, owner=named, error_queue=error_queue, chosen=[named])
+    mover = DelayedMover(options=options, owner=named, error_queue=error_queue, chosen=[])
     with contextlib.closing(mover):
         return mover.move_due(moved) if pause is None else mover.run(pause, moved)
 

@@ -164,5 +164,5 @@ def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) 
     if found.address == own.address:
         raise ConfigurationError(f"They have failed for {found.name}, which is the error queue itself.")
     allowed = AllowedDestinations(error_queue.options, (own,))
-    with contextlib.nullcontext() if chosen else allowed.into(connection, found):
+    with allowed.into(connection, found, shaped=not chosen):
         yield found

@@ -224,6 +224,8 @@ class Connection(ABC):
                     self._limit(0)
                 yield
                 self._say("attempt_check")
+            if not hurried and self._attempts == 1:
+                self._limit(self.target.timeouts[1])
         finally:
             self._attempts -= 1
 

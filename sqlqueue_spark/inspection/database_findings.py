@@ -9,7 +9,7 @@ from sqlqueue_spark.inspection.queue_findings import Finding, told
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.tables import database_facts, subscriptions, table_code, table_kinds
-from sqlqueue_spark.tables.queue_table import left_alone
+from sqlqueue_spark.tables.queue_table import passed_over
 from sqlqueue_spark.tables.queues import Holder
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable
 
@@ -24,7 +24,7 @@ def of_database(connection: Connection) -> Iterator[Finding]:
     yield from _open_transactions(connection)
     yield from _published(connection)
     for table in subscriptions.readable_tables(connection):
-        if why := left_alone(connection, table, table_code.LOOK):
+        if why := passed_over(connection, table, table_code.LOOK):
             log.warning("not_looked_at table=%s: %s", table, why)
             continue
         yield from _lost_subscriptions(connection, table)

@@ -7,9 +7,10 @@ code out until the commit. The option ``allowedDestinations`` widens or narrows 
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 from sqlqueue_spark.engines.connection import Connection
 from sqlqueue_spark.errors import NoRight, QueueError, SqlQueueError, TryAgain
@@ -40,6 +41,11 @@ class AllowedDestinations:
 
     options: ConnectionOptions
     trusted: tuple[QueueTable, ...] = ()
+
+    def widened(self) -> Self:
+        """As if each pattern had a plus: a table that is used may be named by no option, but by a person."""
+        patterns = ",".join(f"+{each.removeprefix('+').strip()}" for each in self._given)
+        return replace(self, options=replace(self.options, allowed_destinations=patterns or None))
 
     def names(self, connection: Connection, table: QueueTable) -> bool:
         """Whether the option names a table, whose code may run then."""
@@ -82,13 +88,8 @@ class AllowedDestinations:
         elif locking and by_lock:
             barred |= _locked(connection, unnamed)
         looked = {address: table for address, table in unnamed.items() if address not in barred}
-        found: dict[str, table_code.Found] = {}
-        for address, table in looked.items():
-            try:
-                with connection.attempt():
-                    found[address] = look(table.table)
-            except NoRight as error:
-                barred[address] = error.needing(_CATALOGUE)
+        found, unseen = _found(connection, looked, look)
+        barred |= unseen
         barred |= {address: _refused(looked[address], *each) for address, each in found.items() if each.why}
         strangers = any(each.owner and not each.why for each in found.values())
         with connection.hurried() if strangers and locking else contextlib.nullcontext():
@@ -126,6 +127,22 @@ def _locked(connection: Connection, tables: Mapping[str, QueueTable]) -> Barred:
         except SqlQueueError as error:
             barred[address] = error
     return barred
+
+
+def _found(
+    connection: Connection, tables: Mapping[str, QueueTable], look: Callable[[Table], table_code.Found]
+) -> tuple[Mapping[str, table_code.Found], Barred]:
+    """What would run in each of these tables; and those of which this login cannot find it out."""
+    try:
+        with connection.attempt(hurried=True) if tables else contextlib.nullcontext():
+            return {address: look(table.table) for address, table in tables.items()}, {}
+    except NoRight as error:
+        if len(tables) == 1:
+            return {}, dict.fromkeys(tables, error.needing(_CATALOGUE))
+    alone = [_found(connection, {address: table}, look) for address, table in tables.items()]
+    return {k: v for found, _ in alone for k, v in found.items()}, {
+        k: v for _, no in alone for k, v in no.items()
+    }
 
 
 def _fits(connection: Connection, pattern: Table, table: QueueTable) -> bool:

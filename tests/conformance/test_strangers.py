@@ -4,6 +4,7 @@ A stranger may create tables, functions and types, and lets everyone use his tab
 """
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 
 import psycopg
@@ -26,9 +27,10 @@ from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.tables import table_code
+from sqlqueue_spark.tables import queue_table, table_code
 from sqlqueue_spark.tables.queue_table import left_alone
 from sqlqueue_spark.tables.table_code import DELETE, INSERT, LOOK
+from tests.support.delayed import DelayedRows
 from tests.support.driver import streaming
 from tests.support.postgresql import PostgresEngine
 from tests.support.sending import batch, composed
@@ -311,7 +313,7 @@ LOOKING = (
 )  # fmt: skip
 CHANGING = (
     "send error --type X", "send error --count 2", "purge error --yes", "purge error --expired --yes",
-    "errors retry --yes", "errors discard --yes --to-file discarded",
+    "errors retry --yes", "errors discard --yes --to-file discarded", "delayed run orders --once",
 )  # fmt: skip
 
 
@@ -334,9 +336,80 @@ def test_no_command_runs_code_of_strangers(logins, stranger, tmp_path, monkeypat
     for command in (*LOOKING, *CHANGING):
         said = ran(logins[who], command)
         assert (command, stranger.ran()) == (command, [])
-        looks = command in LOOKING or not command.startswith("send")
+        looks = not command.startswith(("send", "inspect", "delayed"))
         if code in LOOKED and looks and (code, who) != ("policy", "superuser"):  # he is subject to none
             assert why in said, command
+
+
+@pytest.mark.parametrize(
+    "command", ["errors retry --to theirs --yes", "delayed run theirs --once", "delayed run orders --once"]
+)
+def test_no_command_writes_into_code_of_strangers(logins, stranger, command):
+    """A failed message is put into a queue that a person names; a due one into its queue, or where it says."""
+    owner = logins["superuser"]
+    failed, orders = owner.create_queue("error"), owner.create_queue()
+    stranger.create("theirs")
+    stranger.execute('CREATE TRIGGER t BEFORE INSERT ON "theirs" FOR EACH ROW EXECUTE FUNCTION note_row()')
+    failed.insert(1)
+    for name in ("theirs", "orders"):
+        headers = json.dumps({FORWARD_DESTINATION: "theirs"} if name == "orders" else {})
+        owner.execute(
+            f"INSERT INTO {DelayedRows(owner, name).create().quoted} (headers, body, due) "
+            f"VALUES ('{headers}', '', timestamp '2020-01-01')"
+        )
+    owner.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO guarded; "
+                  "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO guarded; DELETE FROM notes")  # fmt: skip
+    ran(logins["ordinary"], command)
+    assert (stranger.ran(), owner.queue("theirs").count(), orders.count()) == ([], 0, 0)
+
+
+def test_a_table_of_a_stranger_that_he_has_locked_holds_up_no_look_and_no_job(logins, stranger, caplog):
+    """The list, the doctor and a job over a pattern pass over it."""
+    owner = logins["superuser"]
+    owner.create_queue().insert(2)
+    stranger.create("theirs")
+    stranger.execute('CREATE TABLE elsewhere (queueaddress text, endpoint text, topic text); '
+                     'CREATE TABLE "theirs.Delayed" (headers text, body bytea, due timestamptz, id bigserial); '
+                     'GRANT ALL ON elsewhere, "theirs.Delayed" TO public')  # fmt: skip
+    given = {"url": owner.url, "lockTimeout": "60s"}
+    with psycopg.connect(owner.url) as holding:
+        holding.execute('LOCK TABLE theirs, "theirs.Delayed", elsewhere')
+        began = time.monotonic()
+        listed = {each.table.partition("@")[0]: each.problem for each in database_overview.overview(
+            ConnectionOptions.parse(given))}  # fmt: skip
+        said = {each.name: each.state.name for each in checks(ConnectionOptions.parse(given), "orders", None)}
+        source = SourceOptions.parse({**given, "queuePattern": ".*"})
+        with connect(Target.of(source)) as connection, connection.transaction():
+            owners = delayed_delivery._received(connection, source)
+        took = time.monotonic() - began
+    assert (listed["orders"], listed["theirs"]) == (None, "not looked at: another session has locked it")
+    assert (said["database"], said["queue"], owners, took < 20) == ("FINE", "FINE", [], True)
+
+
+def test_a_look_at_a_table_of_ours_waits_for_no_index(logins):
+    owner = logins["superuser"]
+    owner.create_queue().insert(2)
+    with psycopg.connect(owner.url) as holding:
+        holding.execute("LOCK TABLE orders IN SHARE MODE")  # as CREATE INDEX does
+        for command in (
+            "length orders",
+            "peek orders",
+            "inspect orders",
+            "doctor orders",
+            "errors list orders",
+        ):
+            assert "locked" not in ran(owner, command), command
+
+
+def test_what_only_the_catalogue_tells_of_a_table_of_a_stranger_is_told(logins, stranger):
+    """Its rights too, which the one who asks lacks; a finding says that its rows were not looked at."""
+    why = stranger.create("theirs", "policy")
+    found = json.loads(ran(logins["ordinary"], "inspect theirs --role receiver --json"))
+    assert [each["message"] for each in found["findings"] if "left alone" in each["message"]] == [
+        f"{name_of(logins['ordinary'], 'theirs')} is left alone: {why}; look at it as its owner, or name it in "
+        "the option allowedDestinations."
+    ]
+    assert stranger.ran() == []
 
 
 def test_a_command_runs_the_code_of_a_table_that_is_allowed(logins, stranger):
@@ -588,7 +661,7 @@ def test_a_peek_by_a_pattern_takes_no_right_but_select(logins, stranger):
 
 
 def test_a_table_that_a_stranger_locks_stops_no_listing(logins, stranger, monkeypatch):
-    monkeypatch.setattr(queue_list, "LOCKED_MS", 20)
+    monkeypatch.setattr(queue_table, "LOCKED_MS", 20)
     stranger.create()
     logins["superuser"].create_queue().insert(2)
     with psycopg.connect(logins["superuser"].url) as connection:

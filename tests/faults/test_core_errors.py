@@ -19,7 +19,7 @@ from sqlqueue_spark.errors import (
     SqlQueueError,
     TryAgain,
 )
-from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options import ConnectionOptions, SourceOptions
 from sqlqueue_spark.receive import Receiver, Slice, SliceReader
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.readers import StreamReaderBeforeSpark42
@@ -344,3 +344,23 @@ def test_a_stream_begins_without_the_right_to_inspect(postgresql, guarded_url, c
     (said,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert said.startswith(f"not_inspected queue={queue.address}")
     assert said_of_it in said
+
+
+def test_an_attempt_leaves_the_longest_time_of_a_statement_as_it_was(postgresql):
+    """Within it a statement may take as long as it needs."""
+
+    def longest():
+        return connection.execute("SHOW statement_timeout")[0][0]
+
+    given = ConnectionOptions.parse({"url": postgresql.url, "commandTimeout": "7s"})
+    with connect(Target.of(given)) as connection, connection.transaction():
+        times = [longest()]
+        with connection.attempt():
+            times.append(longest())
+            with connection.attempt():
+                pass
+            times.append(longest())
+        times.append(longest())
+        with connection.attempt(hurried=True):
+            times.append(longest())
+    assert times == ["7s", "0", "0", "7s", "7s"]

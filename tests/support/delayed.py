@@ -62,8 +62,10 @@ def options(engine: Engine, **more: str) -> ConnectionOptions:
 
 
 def mover(engine: Engine, name: str, error_queue: str = "error", **more: str) -> DelayedMover:
-    owner = Table(table=name, schema=engine.default_schema)
-    return DelayedMover(options=options(engine, **more), owner=owner, error_queue=error_queue, chosen=[owner])
+    owner, ends = (Table(table=each, schema=engine.default_schema) for each in (name, error_queue))
+    return DelayedMover(
+        options=options(engine, **more), owner=owner, error_queue=error_queue, chosen=[owner, ends]
+    )
 
 
 def move(engine: Engine, name: str, error_queue: str = "error", **more: str) -> tuple[int, int]:

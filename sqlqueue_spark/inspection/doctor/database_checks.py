@@ -79,7 +79,7 @@ def _queue(connection: Connection, options: ConnectionOptions, address: str) -> 
     except QueueError as error:
         hidden = f" {dialect.title} hides a table from a login without any right to it."
         raise Wrong(f"{error}{hidden if dialect.hides_tables else ''}") from error
-    admin = QueueAdmin(connection, found.table, AllowedDestinations(options))
+    admin = QueueAdmin(connection, found.table, AllowedDestinations(options).widened())
     try:
         wrong = [*of_table(admin), *of_rows(admin, rights.held(connection, found.table))]
     except LeftAlone as error:
@@ -113,7 +113,7 @@ def _rights(connection: Connection, options: ConnectionOptions, address: str, ro
 def _lent(queue: Queue) -> str:
     """Say what code of others a login lends its power to, and how much power that is."""
     power = rights.power(queue.connection, queue.table)
-    code = queue_table.left_alone(queue.connection, queue.table.table)
+    code = queue_table.passed_over(queue.connection, queue.table.table)
     said = f"; it {power}, as no job's login should (docs/rights.md)" if power else ""
     return f"{said}; note of {queue.name}: {code}" if code else said
 

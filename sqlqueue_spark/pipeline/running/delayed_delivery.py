@@ -15,7 +15,7 @@ from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 from sqlqueue_spark.tables import delayed
-from sqlqueue_spark.tables.queue_table import left_alone
+from sqlqueue_spark.tables.queue_table import passed_over
 
 log = logger(__name__)
 
@@ -144,7 +144,7 @@ def _received(connection: Connection, source: SourceOptions) -> list[Table]:
     owners = [each for each in tables_of(connection, source) if delayed.find(connection, each)]
     if source.queue_pattern is None:
         return owners
-    alone = {each: left_alone(connection, delayed.table_of(each)) for each in owners}
+    alone = {each: passed_over(connection, delayed.table_of(each)) for each in owners}
     for owner, why in alone.items():
         if why is not None:
             log.warning("delayed_left_alone table=%s: %s", delayed.table_of(owner), why)

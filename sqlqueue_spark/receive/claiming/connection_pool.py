@@ -10,7 +10,7 @@ from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
-from sqlqueue_spark.receive.claiming.queue_list import LOCKED_MS, opened, shown
+from sqlqueue_spark.receive.claiming.queue_list import opened, shown
 from sqlqueue_spark.tables import queue_table, queues
 from sqlqueue_spark.tables.queues import Queue
 
@@ -77,7 +77,7 @@ class QueueSession:
     def hurry(self) -> None:
         """With several queues, let no statement of this transaction wait long for a lock."""
         if self.several:
-            self.connection.hurry(LOCKED_MS)
+            self.connection.hurry(queue_table.LOCKED_MS)
 
     def patient(self) -> None:
         """Let statements wait for locks again as long as the options say."""

@@ -22,9 +22,6 @@ from sqlqueue_spark.tables.table_kinds import FoundTable
 
 log = logger(__name__)
 
-#: How long a look at one of several queues waits for a lock, in milliseconds.
-LOCKED_MS = 500
-
 #: The program that matches names, and the seconds that it gets.
 _MATCH = (
     "import json, re, sys; pattern, names = json.load(sys.stdin); "
@@ -121,13 +118,12 @@ def _left_alone(
 ) -> str | None:
     if options.transaction_mode == NO_TRANSACTION and not looking:
         return f"it belongs to {found.stranger!r}, and no lock keeps new code out while workers take its rows"
-    connection.hurry(LOCKED_MS)
+    if looking:
+        return queue_table.passed_over(connection, found.table, table_code.LOOK, shaped=True)
+    connection.hurry(queue_table.LOCKED_MS)
     why = None
     with contextlib.suppress(LockTimeout):  # its queue looks again before it is received from
-        if looking:
-            why = queue_table.left_alone(connection, found.table, table_code.LOOK, shaped=True)
-        else:
-            why = queues.not_received(connection, found.table)
+        why = queues.not_received(connection, found.table)
     connection.hurry(None)
     return why
 

@@ -67,7 +67,7 @@ class DelayedMover:
     :param owner: the queue of that name; its messages without a header that says where they go are delivered
         there.
     :param error_queue: where a message goes that cannot be delivered.
-    :param chosen: the queues that an option or a person names, and so no message alone.
+    :param chosen: the queues that an option names: they are used as they are, and their owners are trusted.
     """
 
     options: ConnectionOptions
@@ -276,7 +276,9 @@ class DelayedMover:
             messages.append(Forwarded(each, 0, headers))
         try:
             with connection.attempt():
-                _move(table, self._destination(connection, self.error_queue), messages, anew=True)
+                to = self._destination(connection, self.error_queue)
+                with self._into(table, to):
+                    _move(table, to, messages, anew=True)
         except LockTimeout as held:
             log.warning("moving_waits table=%s error_queue=%s: %s", table.table, self.error_queue, held)
             return Sent()
@@ -351,14 +353,15 @@ class DelayedMover:
             try:
                 with connection.transaction():
                     found = delayed.get(connection, self.owner)
-                    trusted = self._destination(connection, self.error_queue)
+                    self._destination(connection, self.error_queue)
                     there = (queue_table.find(connection, each) for each in self.chosen)
-                    self._chosen = {each.address for each in there if each is not None}
+                    trusted = tuple(each for each in there if each is not None)
+                    self._chosen = {each.address for each in trusted}
             except BaseException:
                 connection.close()
                 raise
             self._table = DelayedTable(connection, found.table)
-            self._allowed = AllowedDestinations(self.options, (trusted,))
+            self._allowed = AllowedDestinations(self.options, trusted)
         return self._table
 
     def _failed(self, error: TryAgain) -> None:
