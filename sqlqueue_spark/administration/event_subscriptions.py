@@ -12,7 +12,6 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables import ddl, queues
 from sqlqueue_spark.tables.database_facts import database, same_database
-from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable, table_of
 
 
@@ -97,12 +96,6 @@ def subscriptions(
     with _opened(options, create=create) as table, table.connection.transaction():
         table.check()
         return [each for each in table.all() if wanted in (None, each.topic)]
-
-
-def create(options: ConnectionOptions) -> Created:
-    """Create the table of subscriptions in the default schema, unless it exists."""
-    with _opened(options) as table:
-        return ddl.create(table)
 
 
 @contextmanager

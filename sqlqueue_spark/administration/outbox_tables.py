@@ -27,7 +27,7 @@ class Report:
 def create(options: ConnectionOptions, endpoint: str) -> Created:
     """Create an endpoint's outbox table as :func:`create_if_missing` does."""
     with _opened(options, endpoint) as outbox:
-        return Created(outbox.name, ddl.create_if_missing(outbox))
+        return ddl.create(outbox)
 
 
 def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> str:

@@ -19,6 +19,8 @@ class BaseTable:
     called: ClassVar[str] = "the table"
     #: What it is called after, of which one chooses another where something else has its name.
     called_after: ClassVar[str] = "name"
+    #: What a line calls it that says that it was created.
+    kind: ClassVar[str] = "table"
     word: ClassVar[str]
     doing: ClassVar[str] = ""
     creating: ClassVar[Sequence[str]]
@@ -61,6 +63,11 @@ class BaseTable:
         if found is not None and not found.spelled.keys() >= self.own_columns:
             raise QueueError(f"{self.table} is no table of {self.mistaken}")
         return found is not None
+
+    def known_as(self) -> str:
+        """Its name, as the database has it."""
+        found = queue_table.find(self.connection, self.table)
+        return found.name if found else self.name
 
     def needed(self, *, writing: bool) -> str:  # noqa: ARG002 -- for kinds that tell reading from writing
         """Which rights a statement needs; empty where they are those of a queue."""

@@ -41,22 +41,22 @@ class Beside(TypedDict, total=False):
     subscriptions: bool
 
 
-class _Queue(BaseTable):
+class QueueItself(BaseTable):
     called = "the queue"
-    word = "queue"
+    word = kind = "queue"
     creating = ("create",)
 
     def exists(self) -> bool:
         return queue_table.find_queue(self.connection, self.table) is not None
 
 
-class _Heap(_Queue):
+class _Heap(QueueItself):
     creating = ("create_heap",)
 
 
 #: The shapes of a new queue table. Only one with a clustered index gives back the room of deleted rows.
 CLASSIC, HEAP = "classic", "heap"
-SHAPES = {CLASSIC: _Queue, HEAP: _Heap}
+SHAPES = {CLASSIC: QueueItself, HEAP: _Heap}
 
 
 def wanted(
@@ -101,17 +101,34 @@ def create(new: BaseTable) -> Created:
     """As :func:`create_if_missing`; the table has the name that the database has for it."""
     is_new = create_if_missing(new)
     with new.connection.transaction():
-        found = queue_table.find(new.connection, new.table)
-    return Created(found.name if found else str(new.table), is_new)
+        return Created(new.known_as(), is_new)
+
+
+def is_missing(new: BaseTable) -> bool:
+    """Whether a table is not there and may be created, as far as a look in the open transaction tells.
+
+    :raises ConfigurationError: its name is too long, or its schema is not there.
+    :raises QueueError: a table of another kind has its name.
+    """
+    connection, table = new.connection, new.table
+    check_name(connection.dialect, table)
+    if new.exists():
+        return False
+    if not schema_exists(connection, table, database(connection)):
+        remedy = connection.dialect.render("create_schema", schema=connection.dialect.quote(table.schema))
+        raise ConfigurationError(
+            f"There is no schema {table.schema!r} for {new.called} {new.name}; create it with: {remedy}, or "
+            "correct the schema."
+        )
+    return True
 
 
 def create_if_missing(new: BaseTable) -> bool:
-    """Create a table in a transaction of its own; True if it was not there.
+    """Create a table in a transaction of its own; True if it was not there. Errors as :func:`is_missing`.
 
     It is safe in a race: all who create the same table wait for one another, and "already there" is no error.
 
-    :raises ConfigurationError: its name is too long, or its schema is not there.
-    :raises QueueError: a table of another kind has its name, or something else than a table.
+    :raises QueueError: also where something else than a table has its name.
     """
     connection, table, called = new.connection, new.table, f"{new.called} {new.name}"
     dialect = connection.dialect
@@ -119,17 +136,10 @@ def create_if_missing(new: BaseTable) -> bool:
         f"Something else than a table is called {new.name} (a view, say), so {new.called} was not created; "
         f"choose another {new.called_after}."
     )
-    check_name(dialect, table)
     try:
         with connection.transaction():
-            if new.exists():
+            if not is_missing(new):
                 return False
-            if not schema_exists(connection, table, database(connection)):
-                remedy = dialect.render("create_schema", schema=dialect.quote(table.schema))
-                raise ConfigurationError(
-                    f"There is no schema {table.schema!r} for {called}; create it with: {remedy}, or correct "
-                    "the schema."
-                )
             lock_creation(connection, table)
             if new.exists():
                 return False

@@ -106,6 +106,11 @@ class DelayedTable(BaseTable):
     own_columns = frozenset({"due"})
     mistaken = "delayed messages: it has no column due; choose another name."
 
+    def exists(self) -> bool:
+        if there := super().exists():
+            get(self.connection, replace(self.table, table=self.table.table.removesuffix(SUFFIX)))
+        return there
+
     @property
     def zone(self) -> str:
         """Asked for anew for each statement: it may change while a mover runs."""

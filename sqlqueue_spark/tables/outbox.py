@@ -54,7 +54,7 @@ class OutboxTable(BaseTable):
     An id that is no text of 1 to 200 characters raises a :class:`ConfigurationError`.
     """
 
-    called, called_after = "the outbox table", "endpoint"
+    called, called_after, kind = "the outbox table", "endpoint", "outbox"
     doing = "looking at"
     creating = ("outbox_create", "outbox_index_dispatched_at", "outbox_index_dispatched")
 
@@ -64,7 +64,7 @@ class OutboxTable(BaseTable):
         """:raises ConfigurationError: the engine has no table of this name."""
         database: Database = connection.dialect
         super().__init__(cast("Connection", connection), database.outbox_table(endpoint, schema))
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         as_named = self.table.table.startswith(endpoint)
         #: Tells endpoints of one table apart; empty for the one whose name is as in the table's.
         self._mark = "" if as_named else sha256(endpoint.encode()).hexdigest()[:6]
@@ -78,6 +78,9 @@ class OutboxTable(BaseTable):
     def of_sink(cls, connection: Connection, options: SinkOptions) -> Self:
         """The outbox of a sink with these options in the connection's database. Errors as above."""
         return cls(connection, options.sender or "", options.default_schema)
+
+    def known_as(self) -> str:
+        return self.name
 
     def exists(self) -> bool:
         return self.keeps_ids_once() is not None
@@ -200,7 +203,7 @@ class OutboxTable(BaseTable):
     def needed(self, *, writing: bool) -> str:  # noqa: ARG002 -- who uses an outbox does both
         return (
             "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its "
-            f"table; {remedy_command(self.connection.dialect, SENDER, '--endpoint', self._endpoint)} writes "
+            f"table; {remedy_command(self.connection.dialect, SENDER, '--endpoint', self.endpoint)} writes "
             "the statements."
         )
 
@@ -214,7 +217,7 @@ class OutboxTable(BaseTable):
                 lines = str(error.__cause__ or error).strip().splitlines() or ["no reason given"]
                 raise QueueError(
                     f"The outbox table {self.name} cannot be used ({lines[0].rstrip('.')}); if it is not "
-                    f"there, create it with: sqlqueue outbox create {for_shell(self._endpoint)}."
+                    f"there, create it with: sqlqueue outbox create {for_shell(self.endpoint)}."
                 ) from error
 
 

@@ -197,7 +197,7 @@ def test_an_option_that_no_table_can_have_is_said(database):
 
 def test_events_of_a_type_that_has_foreign_letters_have_no_subscribers(database):
     given = ConnectionOptions.parse({"url": database.url})
-    event_subscriptions.create(given)
+    event_subscriptions.subscriptions(given, create=True)
     event_subscriptions.subscribe(given, "billing", [f"Shop.{LATIN}"], endpoint="Billing")
     sink = SinkOptions.parse({"url": database.url, "endpoint": "Sales"})
     rows = batch(range(2), EventType=[f"Shop.{FOREIGN}", f"Shop.{LATIN}"])
@@ -207,7 +207,7 @@ def test_events_of_a_type_that_has_foreign_letters_have_no_subscribers(database)
 
 def test_a_subscription_that_the_database_cannot_hold_is_refused(latin):
     given = ConnectionOptions.parse({"url": latin.url})
-    event_subscriptions.create(given)
+    event_subscriptions.subscriptions(given, create=True)
     with pytest.raises(
         ConfigurationError, match=r"^The database keeps texts in LATIN1, which has no way to write "
     ):

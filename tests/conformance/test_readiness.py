@@ -300,6 +300,7 @@ TABLES = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
 CREATE = ("--endpoint", "E", "--error-queue", "error", "--checkpoint", "c", "--create")
 HANDLER = ("--handler", "json:loads")
 NOWHERE = "postgresql://me@127.0.0.1:1/shop"
+LONG = "Shop.Of.A.Name.Too.Long.Ends"
 NOT_THERE = "There is no such database at 127.0.0.1:"
 ATOMIC = ("--stream", "S", "--transaction-mode", "sendsAtomicWithReceive")
 
@@ -355,12 +356,25 @@ ATOMIC = ("--stream", "S", "--transaction-mode", "sendsAtomicWithReceive")
             1,
             NOT_THERE,
         ),
+        (
+            "handle",
+            (*HANDLER, "--endpoint", LONG),
+            1,
+            f"The endpoint {LONG!r} gives its outbox table the prefix",
+        ),
+        (
+            "handle",
+            (*HANDLER, "--set", f"sink.delayedEndpoint={LONG * 2}"),
+            1,
+            f"The queue name '{LONG * 2}.Delayed' is 64 bytes long, but ",
+        ),
+        ("forward", ("--to", "A@elsewhere"), 1, "There is no schema 'elsewhere' for the queue A@[elsewhere]"),
     ],
 )
 def test_a_job_that_is_refused_has_created_nothing(
     postgresql, tmp_path, monkeypatch, job, arguments, code, sentence
 ):
-    """It looks before at its options, its handler and its folders, and whether each database answers."""
+    """It looks before at its options, names, handler and folders, and whether each database answers."""
     monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
     file = tmp_path / "file"
     file.touch()
@@ -372,6 +386,56 @@ def test_a_job_that_is_refused_has_created_nothing(
     result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(getattr(jobs, job), command)
     assert (result.exit_code, result.stdout, postgresql.fetch(TABLES)) == (code, "", [(0,)])
     assert result.stderr.startswith(f"Error: {sentence.replace('{file}', str(file))}")
+
+
+@pytest.mark.parametrize(
+    "job,arguments,misshapen,sentence",
+    [
+        ("handle", ("--error-queue", "bad"), "bad", "{}@[public]@[{}] has no column id (uuid)"),
+        ("handle", ("--audit-queue", "bad"), "bad", "{}@[public]@[{}] has no column id (uuid)"),
+        ("forward", ("--to", "bad"), "bad", "{}@[public]@[{}] has no column id (uuid)"),
+        (
+            "handle",
+            (),
+            "orders.Delayed",
+            "{}@[public] is no table of delayed messages: it has no column due; choose another name.",
+        ),
+        (
+            "handle",
+            (),
+            "E_OutboxData",
+            'The outbox table "public"."{}" has no unique index whose only key is',
+        ),
+        (
+            "handle",
+            ("--subscribe", "A.B"),
+            "SubscriptionRouting",
+            "{}@[public] is no table of subscriptions: it lacks one of the columns",
+        ),
+    ],
+)
+def test_a_job_one_of_whose_tables_is_misshapen_has_created_nothing(
+    postgresql, monkeypatch, job, arguments, misshapen, sentence
+):
+    monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
+    postgresql.execute(f'CREATE TABLE "{misshapen}" (x int)')
+    command = ["orders", *CREATE, *(HANDLER if job == "handle" else ()), *arguments]
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(getattr(jobs, job), command)
+    assert (result.exit_code, result.stdout, postgresql.fetch(TABLES)) == (1, "", [(1,)])
+    assert result.stderr.startswith(f"Error: {sentence.format(misshapen, postgresql.url.rpartition('/')[2])}")
+
+
+def test_what_was_created_before_an_error_is_said(postgresql, monkeypatch):
+    """Here a view has the name of the second table."""
+    postgresql.execute("CREATE VIEW error AS SELECT 1")
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(
+        jobs.handle, ["orders", *CREATE, *HANDLER]
+    )
+    database = postgresql.url.rpartition("/")[2]
+    assert (result.exit_code, result.stdout) == (1, f"created queue=orders@[public]@[{database}]\n")
+    assert result.stderr.startswith(
+        "Error: Something else than a table is called error@[public] (a view, say)"
+    )
 
 
 def test_events_for_several_queues_are_refused_before_anything_is_created(postgresql):

@@ -247,7 +247,7 @@ def test_a_message_in_transit_that_is_dropped_fails_alone(postgresql, orders, bi
 
 def test_a_subscription_that_is_dropped_is_an_error(postgresql, orders):
     given = parsed(postgresql)
-    event_subscriptions.create(given)
+    event_subscriptions.subscriptions(given, create=True)
     swallow(postgresql, "SubscriptionRouting")
     with pytest.raises(QueueError) as caught:
         event_subscriptions.subscribe(given, "orders", ["Shop.Paid"], endpoint="Sales")

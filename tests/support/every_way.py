@@ -129,7 +129,7 @@ def furnished(server: EmbeddedServer, name: str) -> Iterator[EveryWay]:
         for queue in WAITING:
             DelayedRows(admin, queue).create()
             admin.execute(f'ALTER TABLE "{queue}.Delayed" OWNER TO {OWNER}')
-        event_subscriptions.create(said)
+        event_subscriptions.subscriptions(said, create=True)
         for part in 2 * scripts.create("postgresql", [], stream=NAME).split("\nGO\n"):
             if part.strip():
                 admin.execute(part)

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
-from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.engine_of_url import dialect_of
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import address, option, said
@@ -22,14 +21,11 @@ from sqlqueue_spark.pipeline.declared.handle import HandleOptions, handled
 from sqlqueue_spark.pipeline.declared.pipeline_options import check_ends, sides
 from sqlqueue_spark.pipeline.declared.transform import load_function
 from sqlqueue_spark.pipeline.running.batch_report import Totals
-from sqlqueue_spark.pipeline.running.readiness import check_logins, make_ready, tell
+from sqlqueue_spark.pipeline.running.readiness import check_logins, make_ready
 from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
-from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.spark.sink import SqlQueueSink
-
-log = logger(__name__)
 
 #: Options without which the sink cannot work: what each is, and how to give it.
 _NEEDED = {
@@ -91,18 +87,11 @@ class StoreAndForward:
             return queue if queue and places.beside(queue).target == places.at_home else None
 
         home = replace(home, error_queue=here(home.error_queue), audit_queue=here(home.audit_queue))
-        at_home, events = Places(home, home), options.subscribe
+        at_home, others = Places(home, home), map(places.at, places.everywhere()[1:])
+        events, folder = options.subscribe, options.checkpoint
         make_ready(
-            self.own, at_home, create=create, retries=True, events=events, checkpoint=options.checkpoint
+            self.own, at_home, create=create, retries=True, events=events, outboxes=others, checkpoint=folder
         )
-        for target in places.everywhere()[1:] if create else ():
-            try:
-                made = outbox_tables.create(places.at(target), places.away.sender or "")
-            except ConnectionLost as error:
-                log.warning("not_created outbox=%s: %s", places.away.sender, error)
-            else:
-                if made.new:
-                    tell([f"created outbox={made.table}"])
         self.remote.look()
 
     def sink(self) -> SqlQueueSink:

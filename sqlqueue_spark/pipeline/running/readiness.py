@@ -8,35 +8,41 @@ import json
 import os
 import pwd
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from sqlqueue_spark.administration import delayed_tables, event_subscriptions, outbox_tables, queue_tables
+from sqlqueue_spark.administration import event_subscriptions
 from sqlqueue_spark.engines.open_connection import Connected, Connection, Target, connect, one_each
-from sqlqueue_spark.errors import ConfigurationError, QueueError, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.inspection.queue_findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.running.delta_lake import fetches_delta
 from sqlqueue_spark.pipeline.running.session import is_ours, missing_settings, runs
 from sqlqueue_spark.pipeline.running.spark_defaults import settings_in, users_folder
-from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.plain_text import logger, plain
 from sqlqueue_spark.receive.claiming.checkpoint_owner import check_belongs
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.claiming.queue_list import opened, shown, tables_of
+from sqlqueue_spark.receive.claiming.queue_list import opened, tables_of
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.peek import check_visible
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.destination_tables import Destinations, check_one_database
 from sqlqueue_spark.send.deliver.outbox_lookups import try_outbox
-from sqlqueue_spark.tables import delayed, queues, rights
-from sqlqueue_spark.tables.ddl import Created
+from sqlqueue_spark.tables import ddl, delayed, queues, rights
+from sqlqueue_spark.tables.base_table import BaseTable
+from sqlqueue_spark.tables.ddl import QueueItself
+from sqlqueue_spark.tables.delayed import DelayedTable
+from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
+from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
+
+log = logger(__name__)
 
 
 def make_ready(
@@ -46,25 +52,27 @@ def make_ready(
     create: bool,
     retries: bool = False,
     events: Sequence[str] = (),
+    outboxes: Iterable[SinkOptions] = (),
     checkpoint: str | None,
 ) -> None:
     """Check that what a job needs is in its databases. Errors and ``retries`` as for :func:`check_ready`.
 
-    :param create: create what is missing first, and print a line for each.
+    :param create: create what is missing first, with ``outboxes`` as below, and print a line for each.
     :param events: types of events to which the queue is then subscribed; a line is printed for each.
     :param checkpoint: the folder of the job's stream; None where the job only looks at the queue.
     """
     if create:
         with contextlib.suppress(QueueError):  # a queue that is missing is about to be created
             check_checkpoint(source, checkpoint)
-        tell(create_missing(source, sink, retries=retries))
+        create_missing(source, sink, retries=retries, events=events, outboxes=outboxes, told=tell)
     if checkpoint is None:
         check_visible(source)
     else:
         check_ready(source, sink, retries=retries)
         check_checkpoint(source, checkpoint)
     if sink is not None:
-        tell(subscribe(source, sink.home, events, create=create))
+        for line in subscribe(source, sink.home, events, create=create):
+            tell(line)
 
 
 def check_subscriber(source: SourceOptions, events: Sequence[str]) -> None:
@@ -89,9 +97,8 @@ def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *
     ]
 
 
-def tell(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(plain(line))
+def tell(line: str) -> None:
+    click.echo(plain(line))
 
 
 def check_checkpoint(source: SourceOptions, folder: str | None) -> None:
@@ -149,19 +156,52 @@ def check_ready(
 
 
 def create_missing(
-    source: SourceOptions, sink: SinkOptions | Places | None = None, *, retries: bool = False
+    source: SourceOptions,
+    sink: SinkOptions | Places | None = None,
+    *,
+    retries: bool = False,
+    events: Sequence[str] = (),
+    outboxes: Iterable[SinkOptions] = (),
+    told: Callable[[str], object] = id,
 ) -> list[str]:
-    """Create the missing tables of the options; returns a line for each. ``retries`` as above."""
+    """Create the missing tables of the options; returns a line for each. ``retries`` and ``events`` as above.
+
+    It begins when each database has answered, and no name and no table that is there was found wrong.
+
+    :param outboxes: sinks of other databases that are to have an outbox, unless their database is down.
+    :param told: is called with each line when its table is there.
+    """
     sink = _places(sink)
-    with one_each() as connected:  # each database answers, before anything is created in one
+    with one_each() as connected:
         connected(Target.of(source))
         if sink is not None:
             _check_reach(sink)
             for target in (Target.of(sink.away), *(place.target for _, place in sink.named)):
                 connected(target)
             check_logins(sink)
-    made = [*_created(source, retries=retries), *(() if sink is None else _created_for(sink))]
-    return [f"created {kind}={each.table}" for kind, each in made if each.new]
+        reached = []
+        for each in outboxes:
+            try:
+                reached.append(OutboxTable.of_sink(connected(Target.of(each)), each))
+            except ConnectionLost as error:
+                log.warning("not_created outbox=%s: %s", each.sender, error)
+
+        def wanted() -> Iterator[BaseTable]:
+            yield from _received(source, connected, retries=retries, events=events)
+            yield from () if sink is None else _sent(sink, connected)
+            yield from reached
+
+        for new in wanted():
+            with new.connection.transaction():
+                there = not ddl.is_missing(new)
+            if there and isinstance(new, OutboxTable):
+                try_outbox(new)
+        lines = []
+        for new in wanted():  # a pattern may match what was just created
+            if (made := ddl.create(new)).new:
+                lines.append(f"created {new.kind}={made.table}")
+                told(lines[-1])
+    return lines
 
 
 def check_logins(sink: Places) -> None:
@@ -171,30 +211,39 @@ def check_logins(sink: Places) -> None:
             pass
 
 
-def _created(source: SourceOptions, *, retries: bool) -> Iterator[tuple[str, Created]]:
+def _received(
+    source: SourceOptions, connected: Connected, *, retries: bool, events: Sequence[str]
+) -> Iterator[BaseTable]:
+    """The tables that receiving needs."""
+    own = connected(Target.of(source))
+    naming = source.naming(own.dialect)
     # A pattern names no queue that could be missing.
-    received = source.queues if source.queue is None else (source.queue,)
-    for table in queue_tables.create(source, [*filter(None, (*received, source.error_queue))]):
-        yield "queue", table
+    named = source.queues if source.queue is None else (source.queue,)
+    for address in filter(None, (*named, source.error_queue)):
+        yield QueueItself(own, naming.table(address))
     if retries:
-        with connect(Target.of(source)) as connection, connection.transaction():
-            owners = [shown(connection, each) for each in tables_of(connection, source)]
+        with own.transaction():
+            owners = tables_of(own, source)
         for owner in owners:
-            yield "table", delayed_tables.create(source, owner)
+            yield DelayedTable(own, delayed.table_of(owner))
+    if events:
+        yield SubscriptionTable(own, table_of(naming.default_schema))
 
 
-def _created_for(sink: Places) -> Iterator[tuple[str, Created]]:
+def _sent(sink: Places, connected: Connected) -> Iterator[BaseTable]:
+    """The tables that sending needs."""
     if sink.home.delayed_endpoint is not None:
-        yield "table", delayed_tables.create(sink.home, sink.home.delayed_endpoint)
+        later = sink.sends_later(sink.at_home)
+        yield DelayedTable(connected(later.target), delayed.table_of(later.table))
     if sink.away.publish:
-        yield "table", event_subscriptions.create(sink.away)
-    for address, place in sink.named:
-        for table in queue_tables.create(sink.at(place.target), [address]):
-            yield "queue", table
+        there = Target.of(sink.away)
+        yield SubscriptionTable(connected(there), table_of(sink.away.naming(there.dialect).default_schema))
+    for _, place in sink.named:
+        yield QueueItself(connected(place.target), place.table)
     if sink.home.uses_outbox:
         # What fails, waits or is owed is known at home.
         for target in dict.fromkeys([sink.at_home, *(place.target for _, place in sink.named)]):
-            yield "outbox", outbox_tables.create(sink.at(target), sink.home.sender or "")
+            yield OutboxTable.of_sink(connected(target), sink.at(target))
 
 
 def _places(sink: SinkOptions | Places | None) -> Places | None:
@@ -216,7 +265,7 @@ def _check_sink(sink: Places, connected: Connected) -> None:
     if sink.away.publish:
         destinations.check_subscriptions(connected)
     for target in targets if sink.home.uses_outbox else ():
-        try_outbox(sink.at(target), connected(target))
+        try_outbox(OutboxTable.of_sink(connected(target), sink.at(target)))
 
 
 def _check_reach(sink: Places) -> Destinations:

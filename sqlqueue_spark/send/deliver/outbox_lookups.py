@@ -42,15 +42,14 @@ def has_sent(destinations: Destinations, connection: Connection) -> bool:
     return destinations.is_known(HAS_IDS, connection, look)
 
 
-def check_outbox(options: SinkOptions, connection: Connection) -> None:
-    """Look whether the sink's outbox is in the connection's database, and keeps each id once.
+def check_outbox(outbox: OutboxTable) -> None:
+    """Look whether an outbox is in the connection's database, and keeps each id once.
 
     :raises QueueError: it is not, or does not; the text says what to do.
     """
-    with connection.transaction():
-        outbox = OutboxTable.of_sink(connection, options)
+    with outbox.connection.transaction():
         if (once := outbox.keeps_ids_once()) is None:
-            there = to_create(connection, f"outbox create {for_shell(options.sender or '')}")
+            there = to_create(outbox.connection, f"outbox create {for_shell(outbox.endpoint)}")
             raise QueueError(f"There is no outbox table {outbox.name} {there}, or set outbox to none.")
         if not once:
             raise QueueError(
@@ -61,14 +60,14 @@ def check_outbox(options: SinkOptions, connection: Connection) -> None:
             )
 
 
-def try_outbox(options: SinkOptions, connection: Connection) -> None:
+def try_outbox(outbox: OutboxTable) -> None:
     """As :func:`check_outbox`, and add an id to it, which is rolled back.
 
     :raises RowsHeld: others have locked it for a second.
     """
-    check_outbox(options, connection)
-    with connection.rehearsal(_TRIAL_MS):
-        OutboxTable.of_sink(connection, options).add_new([str(uuid.uuid4())])
+    check_outbox(outbox)
+    with outbox.connection.rehearsal(_TRIAL_MS):
+        outbox.add_new([str(uuid.uuid4())])
 
 
 @cache

@@ -11,6 +11,7 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.deliver.destination_tables import Destinations, check_one_database, nothing_passes_on
 from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, has_sent, look_for_versions
+from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_mark import NO_BATCH, Batch
 from sqlqueue_spark.tables.stages.stage_name import table_of
@@ -50,7 +51,7 @@ def prepare(
 
     def check(opened: Connection) -> None:
         its = destinations.places.at(opened.target)
-        check_outbox(its, opened)
+        check_outbox(OutboxTable.of_sink(opened, its))
         look_for_versions(its, destinations, opened)
 
     remembers: Callable[[Connection], object] = check if options.uses_outbox else id

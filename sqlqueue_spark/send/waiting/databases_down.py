@@ -21,6 +21,7 @@ from sqlqueue_spark.send.deliver.tables_of_chunk import TAKES_NOTHING
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.waiting_rows import awaited, put_back
 from sqlqueue_spark.tables import queue_table, queues
+from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logger(__name__)
 
@@ -39,7 +40,7 @@ def why_down(target: Target, options: SinkOptions, *, reached: bool) -> SqlQueue
     try:
         with connect(target, again=reached) as connection:
             if options.uses_outbox:
-                try_outbox(options, connection)
+                try_outbox(OutboxTable.of_sink(connection, options))
     except (*TAKES_NOTHING, QueueError) as error:
         if isinstance(error, QueueError) and not reached:
             raise
