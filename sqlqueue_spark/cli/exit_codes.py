@@ -79,6 +79,14 @@ class CommandGroup(click.Group):
             if ctx.meta.get(DEBUG):
                 raise
             raise click.ClickException(str(error)) from error
+        except ImportError as error:
+            *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+            package = (error.name or frame.f_globals["__name__"]).partition(".")[0]
+            if ctx.meta.get(DEBUG) or package == "sqlqueue_spark":
+                raise
+            raise click.ClickException(
+                f"The package {package} cannot be loaded ({error}); sqlqueue doctor says what to install."
+            ) from error
         except click.ClickException as error:  # some of click's own texts repeat an argument as it is
             said = "\n".join(plain(each.expandtabs()) for each in error.message.split("\n"))
             error.message = said  # type: ignore[misc] # click calls it final, and shows it later

@@ -143,15 +143,21 @@ def test_workers_that_would_not_run_are_found(monkeypatch, tmp_path, says, compl
     )
 
 
-def test_a_package_that_workers_cannot_import_is_no_format_that_spark_finds(monkeypatch, tmp_path):
-    says = "{} {}\nwhy: ImportError cannot import name 'New'\nand a warning".format(*sys.version_info[:2])
+@pytest.mark.parametrize(
+    "package,remedy", [("pyspark", f"run {OF_SPARK}"), ("pyarrow", "install its pyarrow anew")]
+)
+def test_a_package_that_workers_cannot_import_is_no_format_that_spark_finds(
+    monkeypatch, tmp_path, package, remedy
+):
+    version = "{} {}".format(*sys.version_info[:2])
+    says = f"{version}\nwhy: {package} ImportError cannot import name 'New'\nand a warning"
     other = program(tmp_path, f'cat <<"END"\n{says}\nEND')
     monkeypatch.setenv("PYSPARK_PYTHON", str(other))
     assert checked("workers", machine_checks.workers) == Check(
         name="workers",
         state=State.WRONG,
         said=f"Spark starts its workers with {other}, which cannot import this package (ImportError cannot "
-        f"import name 'New'); run {OF_SPARK}.",
+        f"import name 'New'); {remedy}.",
     )
 
 
@@ -167,7 +173,7 @@ def test_a_python_says_why_it_cannot_import_the_package(tmp_path):
         check=True,
     )
     version = "{} {}".format(*sys.version_info[:2])
-    assert asked.stdout == f"{version}\nwhy: RuntimeError a broken Spark\n"
+    assert asked.stdout == f"{version}\nwhy: pyspark RuntimeError a broken Spark\n"
 
 
 def test_this_python_can_run_the_workers(monkeypatch):

@@ -5,6 +5,8 @@ import logging
 import os
 import pkgutil
 import runpy
+import subprocess
+import sys
 from datetime import timedelta
 from unittest import mock
 
@@ -321,6 +323,23 @@ def test_a_job_without_the_right_spark_says_what_to_install(monkeypatch, error, 
         1,
         f"Error: Spark {said} ({error}); install it with: {OF_SPARK}.\n",
     )
+
+
+@pytest.mark.parametrize(
+    "raised", ["ImportError('no libarrow.so')", "ImportError('no libarrow.so', name='pyarrow.lib')"]
+)
+def test_a_package_that_cannot_be_loaded_is_named(tmp_path, raised):
+    (tmp_path / "pyarrow").mkdir()
+    (tmp_path / "pyarrow" / "__init__.py").write_text(f"raise {raised}")
+    ran = subprocess.run(
+        [sys.executable, "-m", "sqlqueue_spark", "drain", "orders", "--into", "x"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = "The package pyarrow cannot be loaded (no libarrow.so); sqlqueue doctor says what to install."
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"Error: {said}\n")
 
 
 def test_the_queue_is_an_argument_too(refused):

@@ -25,18 +25,20 @@ _OLDEST_SPARK = [4, 0]
 _SPARKS = ("pyspark", "pyspark-client", "databricks-connect")
 _SECONDS = 30
 #: Prints the version of a worker's Python, the packages that it lacks, and in a line of its own why the data
-#: source cannot be imported. Its working folder does not count.
+#: source cannot be imported: first the package that fails. Its working folder does not count.
 _ASKED = """
 import sys
 sys.path[:] = [each for each in sys.path if each]
-import importlib.util
+import importlib.util, traceback
 packages = ("sqlqueue_spark", "pyarrow")
 lacking = [each for each in packages if importlib.util.find_spec(each) is None]
 print(*sys.version_info[:2], *lacking)
 try:
     import sqlqueue_spark.spark.datasource
 except Exception as error:
-    print("why:", type(error).__name__, *str(error).split())
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    name = getattr(error, "name", None) or frame.f_globals["__name__"]
+    print("why:", name.partition(".")[0], type(error).__name__, *str(error).split())
 """
 
 
@@ -107,8 +109,10 @@ def workers() -> str:
             wrong = f"is Python {version}"
         elif lacking:
             wrong = f"lacks {' and '.join(lacking)}"
-        elif why := re.search("^why: (.*)", said, re.MULTILINE):
-            wrong, remedy = f"cannot import this package ({why[1]})", f"run {pip_install('spark')}"
+        elif why := re.search("^why: (.*?) (.*)", said, re.MULTILINE):
+            wrong, remedy = f"cannot import this package ({why[2]})", f"install its {why[1]} anew"
+            if why[1] in ("pyspark", "py4j"):
+                remedy = f"run {pip_install('spark')}"
     if wrong:
         raise Wrong(f"Spark starts its workers with {program}, which {wrong}; {remedy}.")
     return f"Python {version} ({shutil.which(program)})"
