@@ -7,10 +7,13 @@ import pytest
 from pyspark.errors import PySparkException
 
 from sqlqueue_spark import why
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.pipeline import read_queue
 from sqlqueue_spark.pipeline.running.delta_lake import knows
 from sqlqueue_spark.pipeline.running.readiness import check_checkpoint
+from sqlqueue_spark.tables import scripts
+from sqlqueue_spark.tables.rights import RECEIVER
 from tests.conftest import GUARDED_PASSWORD, GUARDED_ROLE
 from tests.support.streams import drain, stream, to_delta, to_each
 
@@ -89,12 +92,28 @@ def test_a_login_without_rights_is_refused(spark, postgresql, guarded_url, tmp_p
     assert said.startswith(f"User 'guarded' lacks a right at {where} while looking at orders@")
 
 
+def test_a_login_that_may_only_look_is_told_what_it_lacks_to_receive(spark, postgresql, guarded_url):
+    postgresql.create_queue()
+    postgresql.execute(f"GRANT SELECT ON orders TO {GUARDED_ROLE}")
+    given = {"url": guarded_url, "queue": "orders"}
+    with pytest.raises(QueueError) as caught:
+        read_queue(spark, given)
+    assert str(caught.value) == (
+        f"The user 'guarded' may not receive from orders@[public]@[{postgresql.url.rpartition('/')[2]}], for it lacks "
+        "UPDATE, DELETE; have a receiver's rights granted. "
+        + " ".join(scripts.grants("postgresql", GUARDED_ROLE, RECEIVER, ["orders"]).split())
+    )
+    postgresql.execute(f"GRANT UPDATE, DELETE ON orders TO {GUARDED_ROLE}")
+    assert read_queue(spark, given).isStreaming
+
+
 def test_a_database_that_is_down_is_no_error_of_a_frame(spark, postgresql, tmp_path):
     """The first batch asks it: the stream may be one that a program starts while the database starts."""
     queue = postgresql.create_queue()
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         port = server.getsockname()[1]
     frame = stream(spark, postgresql, queue, url=f"postgresql://me@127.0.0.1:{port}/shop")
+    assert read_queue(spark, {"url": f"postgresql://me@127.0.0.1:{port}/shop", "queue": "orders"}).isStreaming
     assert refusal(lambda: drain(to_delta(frame, tmp_path))).startswith(
         f"No database answers at 127.0.0.1:{port}/shop "
     )

@@ -10,7 +10,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlqueue_spark import functions
 from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import said
+from sqlqueue_spark.pipeline.running.readiness import check_may_receive
 from sqlqueue_spark.spark.allowed_code import these
 from sqlqueue_spark.spark.datasource import allow
 
@@ -28,6 +30,8 @@ def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     (a token provider, for example), and what a driver takes from it. On one machine (``local[…]``) a batch
     has at most as many slices as there are cores, unless the options say ``maxConcurrency``: a slice has a
     fixed cost.
+
+    :raises QueueError: the login may not receive; through Spark Connect the query says so.
     """
     parsed = SourceOptions.parse(options)
     context = getattr(spark, "sparkContext", None)  # None through Spark Connect
@@ -35,7 +39,10 @@ def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
         cores = min(context.defaultParallelism, SourceOptions.max_concurrency)
         options = {**options, "maxConcurrency": str(cores)}
     allow(spark, [these(parsed)], also=True)
-    return spark.readStream.format("sqlqueue").options(**options).load()
+    messages = spark.readStream.format("sqlqueue").options(**options).load()
+    if context is not None:
+        check_may_receive(SourceOptions.parse(with_password(options)))
+    return messages
 
 
 def keeps_state(frame: DataFrame) -> bool:

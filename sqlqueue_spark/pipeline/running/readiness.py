@@ -39,6 +39,7 @@ from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
 
@@ -142,9 +143,7 @@ def check_ready(
         own = connected(Target.of(source))
         naming = source.naming(own.dialect)
         with own.transaction():
-            received = opened(own, source)
-            for queue in received:
-                _check_rights(own, queue.table, RECEIVER)
+            received = _received_from(own, source)
             if source.error_queue is not None:
                 _check_rights(own, queues.get(own, source.error_queue, naming).table, SENDER)
             for queue in received if retries else ():
@@ -153,6 +152,16 @@ def check_ready(
                 delayed.get(own, sink.sends_later(sink.at_home).table)
         if sink is not None:
             _check_sink(sink, connected)
+
+
+def check_may_receive(source: SourceOptions) -> None:
+    """Refuse a login that may not receive, before a query starts. A database that is down is no error yet.
+
+    :raises QueueError: the login lacks a right; the text says which, and who grants it.
+    """
+    target = replace(Target.of(source), hasty=True)
+    with contextlib.suppress(TryAgain), connect(target) as own, own.transaction():
+        _received_from(own, source)
 
 
 def create_missing(
@@ -202,6 +211,14 @@ def create_missing(
                 lines.append(f"created {new.kind}={made.table}")
                 told(lines[-1])
     return lines
+
+
+def _received_from(own: Connection, source: SourceOptions) -> list[Queue]:
+    """The queues of a source, from all of which the login may receive, in the open transaction."""
+    found = opened(own, source)
+    for queue in found:
+        _check_rights(own, queue.table, RECEIVER)
+    return found
 
 
 def check_logins(sink: Places) -> None:
