@@ -195,6 +195,8 @@ def fail(
     error = _ERRORS.get(kind, errors.ConfigurationError)(sentence)
     if isinstance(error, errors.ConfigurationError):
         error.may_pass = kind in _MAY_PASS
+    if isinstance(error, errors.NoRight):
+        error.user = user
     clean = _masked(str(cause), secrets)
     raise error from cause if clean == str(cause) else RuntimeError(f"{type(cause).__name__}: {clean}")
 

@@ -10,6 +10,8 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.options.fields import said
+from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
@@ -79,9 +81,10 @@ class SqlQueueWriter(_Writer, DataSourceArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
+            queue = said(options, "queue")
             raise ConfigurationError(
                 "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it "
-                "with: sqlqueue purge QUEUE."
+                f"with: sqlqueue purge {for_shell(queue) if queue else 'QUEUE'}."
             )
         destinations = Destinations(SinkOptions.parse(options))
         if destinations.options.transaction_mode == ATOMIC:

@@ -168,9 +168,10 @@ def find_queue(connection: Connection, table: Table) -> QueueTable | None:
     """
     if (found := find(connection, table)) is not None:
         if found.due:
+            owner = replace(found.table, table=found.table.table.removesuffix(".Delayed"))
             raise QueueError(
                 f"{found.name} is a table of delayed messages; name its queue, or look at it with: sqlqueue "
-                "delayed length QUEUE."
+                f"delayed length {for_shell(str(owner))}."
             )
         check_shape(found, connection.dialect.queue_columns)
     return found

@@ -198,13 +198,13 @@ def test_a_table_of_delayed_messages_whose_body_is_text_is_refused(postgresql):
 
 def test_a_table_of_delayed_messages_is_no_queue(engine):
     """And no other table is to be made of it."""
-    engine.create_queue()
+    owner = engine.create_queue().address
     made = delayed_tables.create(options(engine), "orders")
     with pytest.raises(QueueError) as caught:
         queue_tables.length(options(engine), "orders.Delayed")
     assert str(caught.value) == (
         f"{made.table} is a table of delayed messages; name its queue, or look at it with: sqlqueue delayed "
-        "length QUEUE."
+        f"length '{owner}'."
     )
 
 

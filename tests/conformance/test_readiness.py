@@ -167,7 +167,7 @@ def test_a_login_that_may_not_receive_or_send_is_told_which_rights_it_lacks(post
     postgresql.execute(f'GRANT SELECT ON "Forward_OutboxData" TO {GUARDED_ROLE}')
     assert refusal(lambda: check_ready(mine, theirs)).endswith(
         "(permission denied for table Forward_OutboxData); an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to "
-        "lock rows) on its table; sqlqueue script QUEUE --engine postgresql --grants USER --role sender --endpoint 'Forward' writes the statements."
+        "lock rows) on its table; sqlqueue script QUEUE --engine postgresql --grants 'guarded' --role sender --endpoint 'Forward' writes the statements."
     )
     postgresql.execute(f'GRANT INSERT ON "Forward_OutboxData" TO {GUARDED_ROLE}')
     check_ready(mine, theirs)

@@ -27,7 +27,7 @@ def refusal(act):
     return needed
 
 
-SCRIPT = "sqlqueue script --engine postgresql --grants USER --role installer"
+SCRIPT = "sqlqueue script --engine postgresql --grants 'guarded' --role installer"
 
 
 def test_whoever_creates_a_queue_is_told_an_installers_rights(postgresql, limited):
@@ -71,5 +71,5 @@ def test_whoever_uses_an_outbox_is_told_its_rights(postgresql, guarded_url, act)
     }
     assert refusal(acts[act]) == (
         "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its table; sqlqueue script "
-        "QUEUE --engine postgresql --grants USER --role sender --endpoint 'Sales' writes the statements."
+        "QUEUE --engine postgresql --grants 'guarded' --role sender --endpoint 'Sales' writes the statements."
     )

@@ -62,7 +62,7 @@ def test_a_missing_right_to_the_stage_is_said_with_the_rights_that_a_stage_needs
         Stage(connection, table_named("Forward", "public")).mark()
     assert str(caught.value).endswith(
         "(permission denied for table Forward.Outgoing); a stage needs SELECT, INSERT and UPDATE on its table, and TRUNCATE (on "
-        "SQL Server ALTER) to be emptied; sqlqueue script QUEUE --engine postgresql --grants USER --role receiver --stream 'Forward' writes the "
+        "SQL Server ALTER) to be emptied; sqlqueue script QUEUE --engine postgresql --grants 'guarded' --role receiver --stream 'Forward' writes the "
         "statements."
     )
 
