@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pyspark
 
-#: Where the Spark is that is installed.
-INSTALLED = Path(pyspark.__file__).parent
+#: Where the Spark is that is installed. A link to it may be of a worktree that goes before the folder does.
+INSTALLED = Path(pyspark.__file__).resolve().parent
 _ZIPS = Path("python", "lib")
 
 
