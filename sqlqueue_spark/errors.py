@@ -7,7 +7,7 @@ here opens, reads or logs anything.
 
 import re
 
-from sqlqueue_spark.plain_text import plain, shell_word
+from sqlqueue_spark.plain_text import plain
 
 
 class SqlQueueError(Exception):
@@ -32,17 +32,13 @@ class NoPassword(ConfigurationError):
 class NoRight(ConfigurationError):
     """The login lacks a right. The text says behind its last semicolon which rights the work needs."""
 
-    #: The login, where the url or an option names it.
-    user = ""
+    #: The login as a word of a shell, where the url or an option names it.
+    user = "USER"
 
     def needing(self, rights: str) -> "NoRight":
-        """The same error, where the work needs other rights than a receiver's or a sender's.
-
-        In a command among them the login takes the place of ``USER``.
-        """
-        if self.user:
-            rights = rights.replace("--grants USER ", f"--grants {shell_word(self.user)} ")
-        needed = NoRight(f"{str(self).rpartition('; ')[0]}; {rights}")
+        """The same error, where this login needs other rights than a receiver's or a sender's."""
+        known = rights.replace("--grants USER ", f"--grants {self.user} ")
+        needed = NoRight(f"{str(self).rpartition('; ')[0]}; {known}")
         needed.user = self.user
         return needed
 

@@ -265,10 +265,9 @@ def demo(name: str, folder: Path | None, messages: int | None, stop: bool, yes: 
     orders to another database and answers back, although that database is down for a while. --stop asks
     first where processes are connected, for they would be cut off.
     """
-    with exit_codes.needing_spark("demo"):
-        from sqlqueue_spark.demo.common_parts import connected, stop_servers
+    from sqlqueue_spark.demo.common_parts import connected, stop_servers
 
-        show: Any = importlib.import_module(_DEMOS[name])
+    show: Any = importlib.import_module(_DEMOS[name])
     where = folder or show.DEFAULT_FOLDER
     if not stop:
         show.main(where, messages or show.DEFAULT_MESSAGES)

@@ -1,4 +1,4 @@
-"""How commands begin and end: shell completion, errors as one sentence, exit codes, and a missing Spark."""
+"""How commands begin and end: shell completion, errors as one sentence, exit codes, and what is missing."""
 
 import contextlib
 import errno
@@ -84,9 +84,12 @@ class CommandGroup(click.Group):
             package = (error.name or frame.f_globals["__name__"]).partition(".")[0]
             if ctx.meta.get(DEBUG) or package == "sqlqueue_spark":
                 raise
-            raise click.ClickException(
-                f"The package {package} cannot be loaded ({error}); sqlqueue doctor says what to install."
-            ) from error
+            what, remedy = f"The package {package} cannot be loaded", "sqlqueue doctor says what to install"
+            if error.name is not None and package in _SPARK:
+                wrong = "not installed" if error.name in _SPARK else "another one than this package needs"
+                extra = "demo" if ctx.invoked_subcommand == "demo" else "spark"
+                what, remedy = f"Spark is {wrong}", f"install it with: {pip_install(extra)}"
+            raise click.ClickException(f"{what} ({error}); {remedy}.") from error
         except click.ClickException as error:  # some of click's own texts repeat an argument as it is
             said = "\n".join(plain(each.expandtabs()) for each in error.message.split("\n"))
             error.message = said  # type: ignore[misc] # click calls it final, and shows it later
@@ -136,23 +139,8 @@ class SparkCommand(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        with needing_spark():
-            command: click.Command = pkgutil.resolve_name(self._where)
+        command: click.Command = pkgutil.resolve_name(self._where)
         return command.make_context(info_name, args, parent, **extra)
-
-
-@contextmanager
-def needing_spark(extra: str = "spark") -> Iterator[None]:
-    """In this block, an import that fails for want of Spark, or of a newer one, says what to install."""
-    try:
-        yield
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] not in _SPARK:
-            raise
-        wrong = "is not installed" if error.name in _SPARK else "is another one than this package needs"
-        raise click.ClickException(
-            f"Spark {wrong} ({error}); install it with: {pip_install(extra)}."
-        ) from error
 
 
 def _say_trace(_type: object, error: BaseException, _trace: object) -> None:

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple, NoReturn, Self
 
 from sqlqueue_spark import errors
-from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.plain_text import for_shell, shell_word
 
 
 class DriverError(NamedTuple):
@@ -195,8 +195,8 @@ def fail(
     error = _ERRORS.get(kind, errors.ConfigurationError)(sentence)
     if isinstance(error, errors.ConfigurationError):
         error.may_pass = kind in _MAY_PASS
-    if isinstance(error, errors.NoRight):
-        error.user = user
+    if isinstance(error, errors.NoRight) and user:
+        error.user = shell_word(user)
     clean = _masked(str(cause), secrets)
     raise error from cause if clean == str(cause) else RuntimeError(f"{type(cause).__name__}: {clean}")
 

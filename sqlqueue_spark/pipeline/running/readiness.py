@@ -182,11 +182,9 @@ def create_missing(
     """
     sink = _places(sink)
     with one_each() as connected:
-        connected(Target.of(source))
         if sink is not None:
             _check_reach(sink)
-            for target in (Target.of(sink.away), *(place.target for _, place in sink.named)):
-                connected(target)
+            connected(Target.of(sink.away))  # to the others lead the tables that are wanted there
             check_logins(sink)
         reached = []
         for each in outboxes:
@@ -196,8 +194,8 @@ def create_missing(
                 log.warning("not_created outbox=%s: %s", each.sender, error)
 
         def wanted() -> Iterator[BaseTable]:
-            yield from _received(source, connected, retries=retries, events=events)
-            yield from () if sink is None else _sent(sink, connected)
+            yield from _tables_to_receive(source, connected, retries=retries, events=events)
+            yield from () if sink is None else _tables_to_send(sink, connected)
             yield from reached
 
         for new in wanted():
@@ -228,10 +226,9 @@ def check_logins(sink: Places) -> None:
             pass
 
 
-def _received(
+def _tables_to_receive(
     source: SourceOptions, connected: Connected, *, retries: bool, events: Sequence[str]
 ) -> Iterator[BaseTable]:
-    """The tables that receiving needs."""
     own = connected(Target.of(source))
     naming = source.naming(own.dialect)
     # A pattern names no queue that could be missing.
@@ -247,8 +244,7 @@ def _received(
         yield SubscriptionTable(own, table_of(naming.default_schema))
 
 
-def _sent(sink: Places, connected: Connected) -> Iterator[BaseTable]:
-    """The tables that sending needs."""
+def _tables_to_send(sink: Places, connected: Connected) -> Iterator[BaseTable]:
     if sink.home.delayed_endpoint is not None:
         later = sink.sends_later(sink.at_home)
         yield DelayedTable(connected(later.target), delayed.table_of(later.table))
