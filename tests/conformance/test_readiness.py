@@ -425,6 +425,38 @@ def test_a_job_one_of_whose_tables_is_misshapen_has_created_nothing(
     assert result.stderr.startswith(f"Error: {sentence.format(misshapen, postgresql.url.rpartition('/')[2])}")
 
 
+def test_a_store_and_forward_job_looks_at_both_databases_before_it_creates_anything(engine, elsewhere):
+    elsewhere.execute('CREATE TABLE "Forward_OutboxData" (x int)')
+    job = store_and_forward.StoreAndForward(
+        {"url": engine.url, "queue": "outgoing"},
+        {"url": elsewhere.url, "endpoint": "Forward", "errorQueue": "error"},
+        store_and_forward.StoreAndForwardOptions.parse({"checkpoint": "none"}),
+    )
+    assert "has no unique index whose only key is MessageId" in refusal(lambda: job.make_ready(create=True))
+    for queue in ("outgoing", "error"):
+        assert refusal(lambda queue=queue: check_ready(source(engine, queue=queue))).startswith(
+            f"There is no queue table {full(engine, queue)} in this database"
+        )
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_store_and_forward_job_creates_its_tables_while_the_other_database_is_read_only(
+    engine, elsewhere, capsys
+):
+    """Rows for it wait, as for one that is down."""
+    outbox_tables.create(ConnectionOptions.parse({"url": elsewhere.url}), "Forward")
+    name = elsewhere.url.rpartition("/")[2]
+    elsewhere.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    job = store_and_forward.StoreAndForward(
+        {"url": engine.url, "queue": "outgoing"},
+        {"url": elsewhere.url, "endpoint": "Forward", "errorQueue": "error"},
+        store_and_forward.StoreAndForwardOptions.parse({"checkpoint": "none"}),
+    )
+    job.make_ready(create=True)
+    made = re.findall(r"^created \w+=([^@\n]+)", capsys.readouterr().out, re.MULTILINE)
+    assert made == ["outgoing", "outgoing.Delayed", "error", '"public"."Forward_OutboxData"']
+
+
 def test_what_was_created_before_an_error_is_said(postgresql, monkeypatch):
     """Here a view has the name of the second table."""
     postgresql.execute("CREATE VIEW error AS SELECT 1")

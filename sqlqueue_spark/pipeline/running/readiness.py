@@ -31,7 +31,7 @@ from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.peek import check_visible
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.destination_tables import Destinations, check_one_database
-from sqlqueue_spark.send.deliver.outbox_lookups import try_outbox
+from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, try_outbox
 from sqlqueue_spark.tables import ddl, delayed, queues, rights
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.ddl import QueueItself
@@ -202,7 +202,7 @@ def create_missing(
             with new.connection.transaction():
                 there = not ddl.is_missing(new)
             if there and isinstance(new, OutboxTable):
-                try_outbox(new)
+                check_outbox(new)  # to write into it is not tried: another database may be down in that sense
         lines = []
         for new in wanted():  # a pattern may match what was just created
             if (made := ddl.create(new)).new:
