@@ -6,7 +6,7 @@ from functools import cache, partial
 
 from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError, QueueError
-from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
+from sqlqueue_spark.options import ATOMIC, NO_OUTBOX
 from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.send.deliver.destination_tables import HAS_IDS, Destinations
 from sqlqueue_spark.send.deliver.sends_once import SendsOnce
@@ -78,17 +78,16 @@ def _warn_of_sharing(outbox: str, endpoint: str) -> None:
                 "for the other; give one of them another name", outbox, endpoint)  # fmt: skip
 
 
-def look_for_versions(options: SinkOptions, destinations: Destinations, connection: Connection) -> None:
+def look_for_versions(outbox: OutboxTable, destinations: Destinations) -> None:
     """Find out, for all tasks, which earlier versions may have written into an outbox, and who shares it."""
-    outbox = OutboxTable.of_sink(connection, options)
-    if destinations.is_known("shared", connection, outbox.is_shared):
-        _warn_of_sharing(outbox.name, options.sender or "")
+    if destinations.is_known("shared", outbox.connection, outbox.is_shared):
+        _warn_of_sharing(outbox.name, outbox.endpoint)
     for version in (VERSION_0_1, VERSION_0_2):
-        _may_hold(destinations, connection, outbox, version)
+        _may_hold(destinations, outbox, version)
 
 
-def _may_hold(destinations: Destinations, connection: Connection, outbox: OutboxTable, version: str) -> bool:
-    return destinations.is_known(version, connection, partial(outbox.may_hold, version))
+def _may_hold(destinations: Destinations, outbox: OutboxTable, version: str) -> bool:
+    return destinations.is_known(version, outbox.connection, partial(outbox.may_hold, version))
 
 
 class Lookup:
@@ -98,7 +97,7 @@ class Lookup:
         self.outbox = OutboxTable.of_sink(connection, work.routes.places.at(connection.target))
         #: By version, the keys by which it may know the work, each with the present key.
         self._earlier: dict[str, Mapping[str, str]] = {}
-        may_hold = partial(_may_hold, work.routes.destinations, connection, self.outbox)
+        may_hold = partial(_may_hold, work.routes.destinations, self.outbox)
         if may_hold(VERSION_0_2):
             self._earlier[VERSION_0_2] = work.earlier_origins()
         if may_hold(VERSION_0_1) and work.keys:

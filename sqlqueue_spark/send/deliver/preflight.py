@@ -50,9 +50,9 @@ def prepare(
     run = StageRun(batch=batch)
 
     def check(opened: Connection) -> None:
-        its = destinations.places.at(opened.target)
-        check_outbox(OutboxTable.of_sink(opened, its))
-        look_for_versions(its, destinations, opened)
+        outbox = OutboxTable.of_sink(opened, destinations.places.at(opened.target))
+        check_outbox(outbox)
+        look_for_versions(outbox, destinations)
 
     remembers: Callable[[Connection], object] = check if options.uses_outbox else id
     with one_each(again=last is not None, opened=remembers) as connected:
