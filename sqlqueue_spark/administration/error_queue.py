@@ -16,6 +16,7 @@ from sqlqueue_spark.administration.queue_peek import QueueLook
 from sqlqueue_spark.errors import QueueError, TryAgain
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet, portions
 from sqlqueue_spark.tables import database_facts
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
@@ -40,6 +41,10 @@ class ErrorQueue:
     count: int
     looked: Progress
 
+    @property
+    def listing(self) -> str:
+        return f"sqlqueue errors list {for_shell(self.admin.name)}"
+
     def rows(self, ids: Iterable[str] = ()) -> Iterator[ErrorRow]:
         """Yield the selected rows in RowVersion order; then raise QueueError if none has one of these ids."""
         missing, left = set(ids), self.count
@@ -53,7 +58,7 @@ class ErrorQueue:
         if missing:
             raise QueueError(
                 f"No message in {self.admin.name} has the id {' or '.join(map(repr, sorted(missing)))}, or "
-                "another session is taking it; see which are there with: sqlqueue errors list."
+                f"another session is taking it; see which are there with: {self.listing}."
             )
 
     def judged(self, row: Envelope | InTransit | Message) -> ErrorRow:
@@ -153,5 +158,5 @@ def show(
         if not found:
             raise QueueError(
                 f"There is no such message in {error_queue.admin.name}, or another session is taking it; "
-                "see which are there with: sqlqueue errors list."
+                f"see which are there with: {error_queue.listing}."
             )

@@ -147,7 +147,7 @@ def _destination(error_queue: ErrorQueue, address: str | None, *, chosen: bool) 
     if address is None:
         raise QueueError(
             "They say in no header NServiceBus.FailedQ for which queue they have failed; name one with --to "
-            "QUEUE, or look at them with: sqlqueue errors list."
+            f"QUEUE, or look at them with: {error_queue.listing}."
         )
     connection, own = error_queue.admin.connection, error_queue.admin.table
     table = error_queue.options.naming(connection.dialect).table(address)

@@ -88,7 +88,7 @@ def list_(
     messages that ServiceControl had retried. All headers of the queue are read, but no bodies. Nothing is
     locked. With --json each line is a row, and the last lines are the counts.
     """
-    summary = failed_output.Summary()
+    summary = failed_output.Summary(queue)
 
     def counted(rows: Iterable[ErrorRow]) -> Iterator[ErrorRow]:
         for row in rows:

@@ -12,7 +12,7 @@ from sqlqueue_spark.cli.text_table import TextTable
 from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
 from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Ingestion, Verdict
-from sqlqueue_spark.plain_text import moment
+from sqlqueue_spark.plain_text import for_shell, moment
 from sqlqueue_spark.tables.queue_admin import Message
 
 #: Shown in place of a failed queue or an exception's type that the row does not tell.
@@ -30,7 +30,8 @@ _MARKS = {Verdict.STOPS: "stops ServiceControl: ", Verdict.REFUSED: "refused by 
 class Summary:
     """Counts rows by failed queue and exception."""
 
-    def __init__(self) -> None:
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
         self.groups: Counter[tuple[str | None, str | None]] = Counter()
         self.others: Counter[str] = Counter()
         self.stopping = 0
@@ -59,7 +60,7 @@ class Summary:
             stop, them = ("stops", "it") if self.stopping == 1 else ("stop", "them")
             yield (
                 f"{counted(self.stopping, 'row')} {stop} ServiceControl; to take {them} out, type: "
-                "sqlqueue errors discard --stopping --to-file FILE"
+                f"sqlqueue errors discard --stopping --to-file FILE {for_shell(self.queue)}"
             )
 
 

@@ -60,7 +60,10 @@ def test_a_list_is_a_table_and_counts(postgresql, error):
         r'1      "public"."billing"  shop.Late\x1b',
         "1      -                   -",
         "1 acknowledgement is no failure: neither retry nor discard takes them",
-        "1 row stops ServiceControl; to take it out, type: sqlqueue errors discard --stopping --to-file FILE",
+        (
+            "1 row stops ServiceControl; to take it out, type: "
+            "sqlqueue errors discard --stopping --to-file FILE 'error'"
+        ),
     ]
 
 
@@ -178,7 +181,7 @@ def test_an_id_that_no_message_has_is_named_and_exit_code_1(postgresql, error, c
     assert (missing.exit_code, missing.stdout) == (1, "")
     assert missing.stderr == (
         f"Error: No message in {where(postgresql)} has the id 'not a guid', or another session is taking it; "
-        "see which are there with: sqlqueue errors list.\n"
+        f"see which are there with: sqlqueue errors list '{where(postgresql)}'.\n"
     )
 
 
@@ -195,7 +198,7 @@ def test_a_number_that_no_row_has_is_exit_code_1(postgresql, error):
     assert missing.exit_code == 1
     assert missing.stderr == (
         f"Error: There is no such message in {where(postgresql)}, or another session is taking it; see which are there with: "
-        "sqlqueue errors list.\n"
+        f"sqlqueue errors list '{where(postgresql)}'.\n"
     )
 
 

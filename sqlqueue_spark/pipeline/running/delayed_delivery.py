@@ -56,8 +56,9 @@ class DelayedDelivery:
             if self._error_queue is None:
                 log.warning(
                     "not_delivering table=%s: this job delivers what is due with the option errorQueue "
-                    "alone; else see that the endpoint of that name runs, or: sqlqueue delayed run",
+                    "alone; else see that the endpoint of that name runs, or: sqlqueue delayed run %s",
                     delayed.table_of(each.table),
+                    for_shell(str(each.table)),
                 )
             else:
                 thread.start()
