@@ -405,10 +405,11 @@ def test_what_only_the_catalogue_tells_of_a_table_of_a_stranger_is_told(logins, 
     """Its rights too, which the one who asks lacks; a finding says that its rows were not looked at."""
     why = stranger.create("theirs", "policy")
     found = json.loads(ran(logins["ordinary"], "inspect theirs --role receiver --json"))
-    assert [each["message"] for each in found["findings"] if "left alone" in each["message"]] == [
-        f"{name_of(logins['ordinary'], 'theirs')} is left alone: {why}; look at it as its owner, or name it in "
-        "the option allowedDestinations."
-    ]
+    (said,) = [each["message"] for each in found["findings"] if "left alone" in each["message"]]
+    name = name_of(logins["ordinary"], "theirs")
+    assert said == (
+        f"{name} is left alone: {why}; look at it as its owner, or name it in the option allowedDestinations."
+    )
     assert stranger.ran() == []
 
 
