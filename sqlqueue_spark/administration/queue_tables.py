@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from sqlqueue_spark.administration import Progress, sample_messages, untold
 from sqlqueue_spark.engines.open_connection import Target, connect
@@ -38,6 +38,9 @@ from sqlqueue_spark.tables.insert import CHUNK, insert
 from sqlqueue_spark.tables.queue_admin import Index, LeftAlone, Length, QueueAdmin
 from sqlqueue_spark.tables.queue_table import Column
 from sqlqueue_spark.tables.rights import Rights
+
+if TYPE_CHECKING:
+    from sqlqueue_spark.send.compose.chunk import Composed
 
 #: Default size of the messages of a load, as measured in the field.
 MESSAGE_BYTES = 700
@@ -156,25 +159,31 @@ def check(draft: Draft, *, several: bool) -> None:
 def filled(
     options: ConnectionOptions, admin: QueueAdmin, queue: str, draft: Draft, bodies: Sequence[bytes | None]
 ) -> list[tuple[pa.RecordBatch, Sequence[str]]]:
-    """Return the rows (:data:`OUTGOING`) of messages, completed as by a sink, in parts, with their ids."""
-    from sqlqueue_spark.send.compose.database_of_address import Places
-    from sqlqueue_spark.send.compose.frame_columns import FrameColumns
-    from sqlqueue_spark.send.compose.message_builder import MessageBuilder
-
-    headers = dict(draft.headers)
-    headers |= {
-        name: _full_address(options, admin, headers[name]) for name in _ADDRESSES if headers.get(name)
-    }
-    given = {"Headers": [format_headers(headers)] * len(bodies), "Body": pa.array(bodies, pa.binary())}
-    sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
-    columns = FrameColumns(names={name: name for name in given})
-    builder = MessageBuilder(columns=columns, options=sink, places=Places(sink, sink), kept=ONE_HOP)
-    made = (each.sends for each in builder.compose([pa.RecordBatch.from_pydict(given)]))
+    """Return the rows (:data:`OUTGOING`) of messages, in parts, with their ids."""
+    headers = draft.headers
+    full = {name: _full_address(options, admin, headers[name]) for name in _ADDRESSES if headers.get(name)}
+    made = completed(options, queue, replace(draft, headers={**headers, **full}), bodies)
     ttl_ms = milliseconds(draft.ttl)
     return [
         (replaced(each.rows(range(len(each))), ttl_ms=pa.array([ttl_ms] * len(each), pa.int64())), each.ids)
         for each in made
     ]
+
+
+def completed(
+    options: ConnectionOptions, queue: str, draft: Draft, bodies: Sequence[bytes | None]
+) -> Iterator[Composed]:
+    """Yield messages with the standard headers, completed as a sink does it, in parts."""
+    from sqlqueue_spark.send.compose.database_of_address import Places
+    from sqlqueue_spark.send.compose.frame_columns import FrameColumns
+    from sqlqueue_spark.send.compose.message_builder import MessageBuilder
+
+    sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
+    headers = [format_headers(draft.headers)] * len(bodies)
+    given = {"Headers": headers, "Body": pa.array(bodies, pa.binary())}
+    columns = FrameColumns(names={name: name for name in given})
+    builder = MessageBuilder(columns=columns, options=sink, places=Places(sink, sink), kept=ONE_HOP)
+    return (each.sends for each in builder.compose([pa.RecordBatch.from_pydict(given)]))
 
 
 def _full_address(options: ConnectionOptions, admin: QueueAdmin, address: str) -> str:
