@@ -127,9 +127,9 @@ class Traffic:
             while not self._over.wait(_LOOK_EVERY):
                 sent = len(self._sent)
                 with connection.transaction():
-                    ends = queue.ends()
+                    there = queue.waiting(LOWEST)
                 now = time.perf_counter()
-                left = sent if ends is None else min(sent, ends[0] - 1)  # rows are numbered from 1
+                left = sent if there is None else min(sent, there.first - 1)  # rows are numbered from 1
                 self._gone.extend([now] * (left - len(self._gone)))
 
 

@@ -118,4 +118,4 @@ def test_what_is_discarded_is_deleted_as_it_was_locked(recorded, tmp_path):
         "headers": FAILED,
         "bodyBase64": "Ym9keQ==",
     }
-    assert (done.discarded, said(recorder)) == (1, ["look", "lock", "delete"])
+    assert (done.discarded, said(recorder)) == (1, ["look", "savepoint", "lock", "delete"])
