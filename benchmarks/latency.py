@@ -25,6 +25,7 @@ from servers import QUEUE, Server
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, read_queue, run_until_stopped, stoppable
+from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import queues
 
 #: A stream's first batches start its workers.

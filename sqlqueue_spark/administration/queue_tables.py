@@ -35,7 +35,7 @@ from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.ddl import CLASSIC, Beside, Created
 from sqlqueue_spark.tables.insert import CHUNK, insert
-from sqlqueue_spark.tables.queue_admin import Index, LeftAlone, Length, QueueAdmin
+from sqlqueue_spark.tables.queue_admin import Index, Length, QueueAdmin
 from sqlqueue_spark.tables.queue_table import Column
 from sqlqueue_spark.tables.rights import Rights
 
@@ -98,19 +98,11 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
             settings=[*facts(admin, held)],
             findings=[
                 *of_table(admin),
-                *_of_rows(admin, held),
+                *of_rows(admin, held),
                 *of_rights(admin, held, role),
                 *of_database(admin.connection),
             ],
         )
-
-
-def _of_rows(admin: QueueAdmin, held: Rights) -> list[Finding]:
-    """What is wrong with rows; that these are not looked at is a finding, too."""
-    try:
-        return [*of_rows(admin, held)]
-    except LeftAlone as error:
-        return [Finding(message=str(error))]
 
 
 def length(options: ConnectionOptions, queue: str) -> Length:

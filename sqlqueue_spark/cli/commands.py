@@ -16,7 +16,7 @@ from sqlqueue_spark.cli.outbox_commands import outbox
 from sqlqueue_spark.cli.peek_commands import peek
 from sqlqueue_spark.cli.progress import counting, interruptible
 from sqlqueue_spark.cli.send_commands import send
-from sqlqueue_spark.cli.server_commands import confirm_stop, server
+from sqlqueue_spark.cli.server_commands import server
 from sqlqueue_spark.cli.subscription_commands import subscribe, subscriptions, unsubscribe
 from sqlqueue_spark.engines.engine_of_url import DIALECTS
 from sqlqueue_spark.inspection.doctor import State, examine
@@ -257,23 +257,19 @@ _DEMOS = {"drain": "sqlqueue_spark.demo.drain", "store-and-forward": "sqlqueue_s
     "How many messages to send; default 300,000, and 300 for store-and-forward.",
 )
 @click.option("--stop", is_flag=True, help="Stop the demo's servers; their data stay.")
-@parameters.yes
-def demo(name: str, folder: Path | None, messages: int | None, stop: bool, yes: bool) -> None:
+def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> None:
     """Show what the package does, with a real server and real Spark on this machine.
 
     drain (the default) sends messages to a queue table and drains them into Delta. store-and-forward sends
-    orders to another database and answers back, although that database is down for a while. --stop asks
-    first where processes are connected, for they would be cut off.
+    orders to another database and answers back, although that database is down for a while.
     """
-    from sqlqueue_spark.demo.common_parts import connected, stop_servers
+    from sqlqueue_spark.demo.common_parts import stop_servers
 
     show: Any = importlib.import_module(_DEMOS[name])
     where = folder or show.DEFAULT_FOLDER
     if not stop:
         show.main(where, messages or show.DEFAULT_MESSAGES)
         return
-    for each, clients in {} if yes else connected(where, show.SERVERS).items():
-        confirm_stop(each, clients)
     ran = stop_servers(where, show.SERVERS)
     output.lines(f"The server in {each} is stopped; its data stay." for each in ran)
     if not ran:

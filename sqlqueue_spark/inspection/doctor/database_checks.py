@@ -17,7 +17,7 @@ from sqlqueue_spark.plain_text import for_shell, shell_word
 from sqlqueue_spark.tables import queue_table, queues, rights
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.database_facts import server
-from sqlqueue_spark.tables.queue_admin import LeftAlone, QueueAdmin
+from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
@@ -80,11 +80,7 @@ def _queue(connection: Connection, options: ConnectionOptions, address: str) -> 
         hidden = f" {dialect.title} hides a table from a login without any right to it."
         raise Wrong(f"{error}{hidden if dialect.hides_tables else ''}") from error
     admin = QueueAdmin(connection, found.table, AllowedDestinations(options).widened())
-    try:
-        wrong = [*of_table(admin), *of_rows(admin, rights.held(connection, found.table))]
-    except LeftAlone as error:
-        raise Open(f"not looked at: {error}") from error
-    if wrong:
+    if wrong := [*of_table(admin), *of_rows(admin, rights.held(connection, found.table))]:
         command = f"sqlqueue inspect {for_shell(address)}"
         raise Wrong(f"{wrong[0].message} See what to run with: {command}")
     return found.table.name
