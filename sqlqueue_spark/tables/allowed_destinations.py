@@ -7,6 +7,7 @@ code out until the commit. The option ``allowedDestinations`` widens or narrows 
 
 import contextlib
 import re
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -131,7 +132,7 @@ def _locked(connection: Connection, tables: Mapping[str, QueueTable]) -> Barred:
 
 def _found(
     connection: Connection, tables: Mapping[str, QueueTable], look: Callable[[Table], table_code.Found]
-) -> tuple[Mapping[str, table_code.Found], Barred]:
+) -> tuple[dict[str, table_code.Found], dict[str, SqlQueueError]]:
     """What would run in each of these tables; and those of which this login cannot find it out."""
     try:
         with connection.attempt(hurried=True) if tables else contextlib.nullcontext():
@@ -139,10 +140,8 @@ def _found(
     except NoRight as error:
         if len(tables) == 1:
             return {}, dict.fromkeys(tables, error.needing(_CATALOGUE))
-    alone = [_found(connection, {address: table}, look) for address, table in tables.items()]
-    return {k: v for found, _ in alone for k, v in found.items()}, {
-        k: v for _, no in alone for k, v in no.items()
-    }
+    each = [_found(connection, {address: table}, look) for address, table in tables.items()]
+    return dict(ChainMap(*(found for found, _ in each))), dict(ChainMap(*(unseen for _, unseen in each)))
 
 
 def _fits(connection: Connection, pattern: Table, table: QueueTable) -> bool:

@@ -14,10 +14,10 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.header_json import time_sent
 from sqlqueue_spark.messages.message import since
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, bounded
+from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.queue_table import QueueTable, left_alone
 from sqlqueue_spark.tables.queues import Queue
-from sqlqueue_spark.tables.table_code import LOOK
 
 #: Most bytes of rows whose headers are read together; a larger row is read alone.
 _PAGE_BYTES = 32 << 20
@@ -133,8 +133,11 @@ class QueueAdmin(Queue):
     def _guard(self) -> None:
         if self._allowed is None or self._guarded_since == self.connection.freed:
             return
-        named = self._allowed.names(self.connection, self.table)
-        if why := None if named else left_alone(self.connection, self.table.table, LOOK):
+        table, look = self.table.table, table_code.LOOK
+        # From a trusted owner's table nothing is to be kept out. So no lock holds up who alters it.
+        stranger = table_code.found(self.connection, table, look).owner
+        used = stranger is None or self._allowed.names(self.connection, self.table)
+        if not used and (why := left_alone(self.connection, table, look)):
             raise LeftAlone(
                 f"{self.name} is left alone: {why}; look at it as its owner, or name it in the option "
                 "allowedDestinations."

@@ -214,14 +214,12 @@ def left_alone(
     """Why a table that no option names is left alone: what of a stranger would run as this login.
 
     None where nothing would, until the transaction ends. On PostgreSQL a lock keeps new code out; a login
-    that may only look cannot keep out indexes. A look at a trusted owner's table takes no lock.
+    that may only look cannot keep out indexes.
 
     :param event: what happens to rows, as for :func:`table_code.found`.
     :param shaped: as for :func:`table_code.found`: with columns of another type, an operator may be his.
     """
     if connection.dialect.statement("code_lock"):
-        if event == table_code.LOOK and table_code.found(connection, table, event).owner is None:
-            return None
         for look_alone in (False, True):
             with contextlib.suppress(NoRight), connection.attempt(hurried=True):
                 table_code.keep_out(connection, table, looking=look_alone)
