@@ -11,9 +11,10 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, TryAgain
-from sqlqueue_spark.receive.claiming import connection_pool, set_aside, stream_scanner
+from sqlqueue_spark.receive.claiming import set_aside, stream_scanner
 from sqlqueue_spark.receive.receiver import Receiver
 from sqlqueue_spark.spark.readers import _look_round
+from sqlqueue_spark.tables import queue_table
 from tests.support import death_steps, tampering
 from tests.support.clock import Clock
 from tests.support.driver import STEPS, Crash, Reader, at_step, crash, streaming
@@ -39,7 +40,7 @@ def queues(engine):
 def soon(monkeypatch):
     """A queue that was set aside is tried again soon."""
     monkeypatch.setattr(set_aside, "LATER_SECONDS", 0.05)
-    monkeypatch.setattr(connection_pool, "LOCKED_MS", 100)
+    monkeypatch.setattr(queue_table, "LOCKED_MS", 100)
 
 
 def fill(queues, count=60):

@@ -32,13 +32,14 @@ from sqlqueue_spark.receive import (
     SliceReader,
     Task,
 )
-from sqlqueue_spark.receive.claiming import claim_ahead, connection_pool, set_aside
+from sqlqueue_spark.receive.claiming import claim_ahead, set_aside
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.receive.reading import slice_reader
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.deliver.stage_writer import seal, stage
+from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.stages.stage import StageRun
 from sqlqueue_spark.tables.stages.stage_mark import Batch
 from tests.machine.world import (
@@ -973,7 +974,7 @@ def protocol() -> Iterator[None]:
         mock.patch.object(
             claim_ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)
         ),
-        mock.patch.object(connection_pool, "LOCKED_MS", 20),
+        mock.patch.object(queue_table, "LOCKED_MS", 20),
         mock.patch.object(set_aside, "LATER_SECONDS", 1.0),
         mock.patch.object(slice_reader, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
         stamina.set_testing(True, attempts=2),
