@@ -32,7 +32,6 @@ from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import ddl, queues, rights
-from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.ddl import CLASSIC, Beside, Created
 from sqlqueue_spark.tables.insert import CHUNK, insert
 from sqlqueue_spark.tables.queue_admin import Index, Length, QueueAdmin
@@ -249,4 +248,4 @@ def opened(
     with connect(target, again=again) as connection:
         with connection.transaction():
             found = queues.get(connection, queue, options.naming(target.dialect), shaped=shaped)
-        yield QueueAdmin(connection, found.table, AllowedDestinations(options).widened())
+        yield QueueAdmin(connection, found.table, options)

@@ -21,9 +21,7 @@ from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.database_facts import same_database
 from sqlqueue_spark.tables.queue_table import QueueTable
 
-_CATALOGUE = (
-    "a login that sends where a message says looks first whose code would run, and reads the catalogue"
-)
+_CATALOGUE = "a login that sends where a message says reads the catalogue, to see whose code would run"
 #: The tables that may not be reached, by address, and why.
 Barred = Mapping[str, SqlQueueError]
 
@@ -48,12 +46,11 @@ class AllowedDestinations:
         patterns = ",".join(f"+{each.removeprefix('+').strip()}" for each in self._given)
         return replace(self, options=replace(self.options, allowed_destinations=patterns or None))
 
-    def names(self, connection: Connection, table: QueueTable) -> bool:
-        """Whether the option names a table, whose code may run then."""
+    def named(self, connection: Connection, tables: Iterable[QueueTable]) -> set[str]:
+        """The addresses of those of these tables that the option names, so that their code may run."""
         naming = self.options.naming(connection.dialect)
-        return any(
-            _fits(connection, naming.table(each.removeprefix("+").strip()), table) for each in self._given
-        )
+        patterns = [naming.table(each.removeprefix("+").strip()) for each in self._given]
+        return {each.address for each in tables for pattern in patterns if _fits(connection, pattern, each)}
 
     @property
     def _given(self) -> list[str]:
@@ -82,7 +79,9 @@ class AllowedDestinations:
         trusted = [each.object_id for each in self.trusted]
         look = partial(table_code.found, connection, event=event, shaped=shaped, trusted=trusted)
         barred: dict[str, SqlQueueError] = {}
-        unnamed = {each.address: each for each in tables if not self.names(connection, each)}
+        given = {each.address: each for each in tables}
+        named = self.named(connection, given.values())
+        unnamed = {address: table for address, table in given.items() if address not in named}
         if any(not each.startswith("+") for each in self._given):
             others = "the option allowedDestinations names others"
             barred |= {address: _refused(table, others) for address, table in unnamed.items()}

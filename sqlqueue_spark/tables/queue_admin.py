@@ -13,6 +13,7 @@ from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.header_json import time_sent
 from sqlqueue_spark.messages.message import since
+from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, bounded
 from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
@@ -114,11 +115,11 @@ class QueueAdmin(Queue):
     """A queue table on an open connection, for administration and sending; it asks once how it is made."""
 
     def __init__(
-        self, connection: Connection, table: QueueTable, allowed: AllowedDestinations | None = None
+        self, connection: Connection, table: QueueTable, options: ConnectionOptions | None = None
     ) -> None:
-        """:param allowed: the tables whose code may run; None where this one is used as it is."""
+        """:param options: say which strangers' code may run; None where the table is used as it is."""
         super().__init__(connection, table)
-        self._allowed = allowed
+        self._allowed = None if options is None else AllowedDestinations(options).widened()
 
     @contextlib.contextmanager
     def changing(self, *, deleting: bool = False) -> Iterator[None]:
@@ -136,7 +137,7 @@ class QueueAdmin(Queue):
         table, look = self.table.table, table_code.LOOK
         # From a trusted owner's table nothing is to be kept out. So no lock holds up who alters it.
         stranger = table_code.found(self.connection, table, look).owner
-        used = stranger is None or self._allowed.names(self.connection, self.table)
+        used = stranger is None or self._allowed.named(self.connection, [self.table])
         if not used and (why := left_alone(self.connection, table, look)):
             raise LeftAlone(
                 f"{self.name} is left alone: {why}; look at it as its owner, or name it in the option "

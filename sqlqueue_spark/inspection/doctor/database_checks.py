@@ -15,7 +15,6 @@ from sqlqueue_spark.inspection.queue_findings import of_rows, of_table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell, shell_word
 from sqlqueue_spark.tables import queue_table, queues, rights
-from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.database_facts import server
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
@@ -79,7 +78,7 @@ def _queue(connection: Connection, options: ConnectionOptions, address: str) -> 
     except QueueError as error:
         hidden = f" {dialect.title} hides a table from a login without any right to it."
         raise Wrong(f"{error}{hidden if dialect.hides_tables else ''}") from error
-    admin = QueueAdmin(connection, found.table, AllowedDestinations(options).widened())
+    admin = QueueAdmin(connection, found.table, options)
     if wrong := [*of_table(admin), *of_rows(admin, rights.held(connection, found.table))]:
         command = f"sqlqueue inspect {for_shell(address)}"
         raise Wrong(f"{wrong[0].message} See what to run with: {command}")

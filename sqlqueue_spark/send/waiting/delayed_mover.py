@@ -196,7 +196,9 @@ class DelayedMover:
         :raises QueueError: there is some.
         """
         if self.owner not in self.chosen and (why := left_alone(table.connection, table.table)):
-            raise QueueError(f"{table.table} is left alone: {why}; mend it, or name its queue in queues.")
+            raise QueueError(
+                f"{table.table} is left alone: {why}; mend it, or name its queue in a job's option queues."
+            )
 
     def _sent_alike(self, table: DelayedTable, most: int) -> int:
         """Send those of the next due messages that go where most of the last ones went, by one statement.
