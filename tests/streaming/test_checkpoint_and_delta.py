@@ -256,6 +256,7 @@ def test_an_original_ends_when_a_copy_has_its_batch(drain):
 
 
 @pytest.mark.slow
+@pytest.mark.tier("nightly")
 def test_one_of_two_streams_on_copies_of_a_checkpoint_ends(drain):
     """Nothing is lost. Another process writes its batch 1 while the original is in the middle of its own."""
     drain.queue.insert(10)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.quick_java import quick
 from tests.support.spark_home import spark_home
 
 #: How many lines a mistake may take.
@@ -66,7 +67,7 @@ def test_a_mistake_is_said_in_few_lines_before_a_query_starts(postgresql, guarde
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.format(url=postgresql.url, guarded=guarded_url))
     run = subprocess.run(
-        door(program), env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        door(program), env=os.environ | quick() | {"PYSPARK_PYTHON": sys.executable},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     where = postgresql.url.rpartition("@")[2]
