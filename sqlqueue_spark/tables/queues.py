@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.connection import Connection, Row, rows_awaited
 from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect
 from sqlqueue_spark.engines.driver_errors import Doing
-from sqlqueue_spark.engines.statements import Parameters, Statement
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.body import LARGEST_ROW
@@ -247,9 +247,8 @@ class Queue:
         :raises RowsHeld: another session held one of them for too long.
         """
         for chunk in runs.chunks(self.connection.dialect.chunk):
-            statement, bound = self._of_runs("lock", chunk)
             with rows_awaited():
-                found = self._execute(statement, "locking rows again in", **bound)
+                found = self._execute("lock", "locking rows again in", **self.connection.dialect.bind(chunk))
             for row_version, size, *_ in sorted(found, key=_ROW_VERSION):
                 yield row_version, size
 
@@ -259,7 +258,9 @@ class Queue:
         doing = Doing("deleting from", self.name)
         deleted = 0
         for chunk in runs.chunks(self.connection.dialect.chunk):
-            statement, bound = self._of_runs("delete", chunk)
+            statement, bound = "delete", self.connection.dialect.bind(chunk)
+            if len(chunk) == chunk.last - chunk.first + 1:  # the usual claim, which goes twice as fast
+                statement, bound = "delete_range", {"first": chunk.first, "last": chunk.last}
             deleted += self.connection.modify(self._render(statement), bound, doing=doing)
         return deleted
 
@@ -314,12 +315,6 @@ class Queue:
         """Who holds locks on rows between the ends of these runs; on SQL Server on any row of the table."""
         rows = self._execute("holders", "looking who holds rows of", first=runs.first, last=runs.last)
         return [Holder(*row) for row in rows]
-
-    def _of_runs(self, statement: str, runs: RowSet) -> tuple[str, Parameters]:
-        """The statement for these runs, and its parameters. A single run has a statement of its own."""
-        if len(runs) == runs.last - runs.first + 1:
-            return f"{statement}_range", {"first": runs.first, "last": runs.last}
-        return statement, self.connection.dialect.bind(runs)
 
     def _guard(self) -> None:
         """Look, once while locks are kept, whether code of a stranger would run.

@@ -102,7 +102,6 @@ def test_no_statement_reads_more_than_its_rows(postgresql, statistics):
     asked = {
         "claim": {"after": LOWEST, "up_to": HIGHEST, "count": 4000},
         "lock": scattered,
-        "lock_range": {"first": 100, "last": 200},
         "delete": scattered,
         "ids": scattered,
         "read": {"first": 100, "last": 200},

@@ -37,7 +37,6 @@ ASSUMED = {
     "read_versions": Assumed(hints=SEEK, options=("FAST 1",)),
     "peek": Assumed(hints=(*READING, *SEEK), options=("FAST 1",)),
     "lock": Assumed(hints=("UPDLOCK", "ROWLOCK", *SEEK), options=("FAST 1", "MAXDOP 1", *SMALL)),
-    "lock_range": Assumed(hints=("UPDLOCK", "ROWLOCK", *SEEK), options=("FAST 1", "MAXDOP 1", *SMALL)),
     "delete": Assumed(hints=("ROWLOCK", *SEEK), options=("MAXDOP 1", *SMALL)),
     "delete_range": Assumed(hints=("ROWLOCK", *SEEK), options=("MAXDOP 1", *SMALL)),
     "purge_expired": Assumed(hints=(*CLAIMING, *SEEK), options=("MAXDOP 1",), loses_deadlocks=True),

@@ -251,11 +251,6 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("q.Expires", "iit", [[9, 800, NOW], [5, 700, None]])],
         [(5, 700), (9, 800)],
     ),
-    "lock_range": (
-        lambda c: list(queue(c).lock(RowSet([(5, 6)]))),
-        [Answer("q.Expires", "iit", [[5, 700, None], [6, 800, NOW]])],
-        [(5, 700), (6, 800)],
-    ),
     "delete": (lambda c: queue(c).delete(RowSet([(5, 6), (9, 9)])), [Answer("DELETE q", changed=3)], 3),
     "delete_range": (lambda c: queue(c).delete(RowSet([(5, 8)])), [Answer("DELETE q", changed=4)], 4),
     "ids": (

@@ -271,15 +271,6 @@ CROSS JOIN LATERAL (
 ) AS q
 ORDER BY run.position, q.seq
 
--- name: lock_range
--- Locks again what is left of one run of a claim, and waits for rows that others hold.
--- in: first seq, last seq     out: seq, bytes
-SELECT q.seq::bigint, coalesce(octet_length(q.headers::text), 0) + coalesce(octet_length(q.body), 0)
-FROM ONLY {queue} AS q
-WHERE q.seq BETWEEN :first AND :last
-ORDER BY q.seq
-FOR UPDATE
-
 -- name: holders
 -- Returns who holds locks on rows of a range.
 -- in: object id of the table, first seq, last seq, database     out: session, login, host, program

@@ -253,15 +253,6 @@ FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$')
 INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
--- name: lock_range
--- Locks again what is left of one run of a claim, and waits for rows that others hold.
--- The index has its order, so that nothing is sorted.
-SELECT q.RowVersion, COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes, q.Expires
-FROM {queue} AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK)
-WHERE q.RowVersion BETWEEN :first AND :last
-ORDER BY q.RowVersion
-OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
-
 -- name: holders
 -- Returns who holds locks on rows of a table.
 -- The server names locks by hashes, so the statement cannot tell on which rows they lie. It needs VIEW SERVER
