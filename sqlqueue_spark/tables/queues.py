@@ -1,6 +1,6 @@
 """The statements that receivers run on one queue table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -223,10 +223,10 @@ class Queue:
             looking=looking,
         )
 
-    def headers_of(self, row_versions: Sequence[int]) -> dict[int, str | None]:
-        """The headers of those of these rows that are there."""
-        runs = RowSet.of(row_versions)
-        return dict(self._execute("headers_of", **self.connection.dialect.bind(runs)))
+    def headers_of(self, row_versions: Iterable[int]) -> dict[int, tuple[str, str | None]]:
+        """The Id and the headers of those of these rows that are there."""
+        found = self._execute("headers_of", **self.connection.dialect.bind(RowSet.of(row_versions)))
+        return {row_version: (row_id or "", headers) for row_version, row_id, headers in found}
 
     def lock_in_transit(self, row_versions: Sequence[int]) -> list[InTransit]:
         """Lock those of these rows that are free, and read them whole, in RowVersion order."""
@@ -279,13 +279,6 @@ class Queue:
                     "batch would be known again after a crash; give it one, or delete it."
                 )
         return {row_version: row_id.lower() for row_version, row_id in found}
-
-    def origins(self, runs: RowSet) -> dict[int, tuple[str, str | None]]:
-        """Of those of these rows that are there: the Id, and the header of the origin."""
-        found = self._execute("origins", "checking rows of", **self.connection.dialect.bind(runs))
-        return {
-            version: (row_id or "", header and header.partition('"')[0]) for version, row_id, header in found
-        }
 
     def identity(self) -> str | None:
         """The identity of the table that has the name now: another table may get it while a stream runs."""

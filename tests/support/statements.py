@@ -258,15 +258,10 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("q.Id", "iw", [[5, ID], [9, ID.upper()]])],
         {5: ID, 9: ID},
     ),
-    "origins": (
-        lambda c: queue(c).origins(RowSet.of([5, 9])),
-        [Answer("q.Id", "iww", [[9, ID, 'a:b:1:2","more'], [5, ID, None]])],
-        {9: (ID, "a:b:1:2"), 5: (ID, None)},
-    ),
     "headers_of": (
         lambda c: queue(c).headers_of([5, 9]),
-        [Answer("q.Headers", "iw", [[9, "{}"], [5, None]])],
-        {9: "{}", 5: None},
+        [Answer("q.Headers", "iww", [[9, ID, "{}"], [5, ID, None]])],
+        {9: (ID, "{}"), 5: (ID, None)},
     ),
     "lock_in_transit": (
         lambda c: queue(c).lock_in_transit([5, 9]),

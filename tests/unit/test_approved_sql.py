@@ -136,7 +136,7 @@ def test_twins_call_a_parameter_the_same():
         and not parameters("postgresql", name) <= parameters("sqlserver", name)
     }
     moved = {"delayed_headers", "delayed_send"}
-    assert different == moved | {"delete", "headers_of", "ids", "lock", "lock_in_transit", "origins"}
+    assert different == moved | {"delete", "headers_of", "ids", "lock", "lock_in_transit"}
     assert [name for name in NAMES["mysql"] if parameters("mysql", name) != parameters("oracle", name)] == []
 
 

@@ -51,7 +51,7 @@ _BY_STAGE = Way(scans=_WHOLE_STAGE)
 WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("claim", "claim_runs", "look", "take", "purge"), _ONE_BY_ONE),
     **dict.fromkeys(("read", "read_unexpired", "read_versions", "peek", "peek_headers"), _ONE_BY_ONE),
-    **dict.fromkeys(("lock", "ids", "origins", "headers_of", "lock_in_transit"), _ONE_BY_ONE),
+    **dict.fromkeys(("lock", "ids", "headers_of", "lock_in_transit"), _ONE_BY_ONE),
     **dict.fromkeys(("delete", "delete_range", "count_range"), _BY_NUMBER),
     **dict.fromkeys(("highest", "waiting", "stopping_row", "oldest"), _BY_NUMBER),
     "purge_expired": Way(index="expires", one_at_a_time=True),

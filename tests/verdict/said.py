@@ -166,8 +166,8 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
     yield lambda: queue.delete(every_second)
     yield lambda: queue.delete(RowSet([(1, chunk)]))
     yield lambda: queue.ids(range(1, 64, 2))
-    yield lambda: queue.origins(every_second)
     yield lambda: queue.headers_of(range(1, 64, 2))
+    yield lambda: queue.headers_of(every_second.rows())
     yield lambda: queue.lock_in_transit(range(1, 64, 2))
     yield lambda: queue.oldest(LOWEST, 4_000, 5_000, 8_000)
     yield queue.highest

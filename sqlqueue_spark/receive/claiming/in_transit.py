@@ -84,7 +84,7 @@ class Forwarder:
         naming = self._naming(queue)
         return {
             row_version
-            for row_version, text in headers.items()
+            for row_version, (_, text) in headers.items()
             if (address := in_transit_to(parse_headers(text))) is not None
             and not _is_own(queue, naming, address)
         }

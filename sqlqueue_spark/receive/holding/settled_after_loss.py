@@ -7,11 +7,14 @@ tells. All other rows are free again: they come in later batches, and the outbox
 
 import pyarrow as pa
 
+from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES
+from sqlqueue_spark.messages.message import ORIGIN
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.receive.claiming.next_batch import QueueRows
+from sqlqueue_spark.row_set import bounded
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_keys import OF_ORIGIN, keys
 
@@ -25,12 +28,14 @@ def known_to_the_sink(part: QueueRows, options: SourceOptions) -> QueueRows:
     """
     outbox = OutboxTable(part.queue.connection, options.outbox_endpoint or "", options.default_schema)
     left = Claimed(expired=part.rows.expired)
-    sizes = iter(part.rows.sizes)
-    for chunk in part.rows.live.chunks(part.queue.connection.dialect.chunk):
-        found = part.queue.origins(chunk)
-        digits = part.queue.table.digits
-        origins = (Origin.of(row_id, version, header) for version, (row_id, header) in found.items())
-        texts = [f"{each.key}-{digits}" for each in origins]
+    sizes, digits = iter(part.rows.sizes), part.queue.table.digits
+    portions = bounded(part.rows.sizes, part.queue.connection.dialect.chunk, RECORD_BATCH_BYTES)
+    for chunk in part.rows.live.cut(portions):
+        found = part.queue.headers_of(chunk.rows())
+        texts = []
+        for version, (row_id, headers) in found.items():
+            told = (headers or "").partition(f'"{ORIGIN}":"')[2].partition('"')[0]
+            texts.append(f"{Origin.of(row_id, version, told).key}-{digits}")
         by_key = dict(zip(keys(pa.array(texts, pa.string()), "", OF_ORIGIN).to_pylist(), found, strict=True))
         known = {by_key[each] for each in outbox.seen(by_key)}
         for version, size in zip(chunk.rows(), sizes, strict=False):

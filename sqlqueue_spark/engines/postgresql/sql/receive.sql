@@ -214,29 +214,13 @@ SELECT q.seq::bigint, q.id::text
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (SELECT seq, id FROM ONLY {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
 
--- name: origins
--- Returns what some rows are known by in an outbox.
--- in: the first and the last seq of each run
--- out: seq, id, the header of the origin or NULL; the rows come in any order
--- OFFSET 0 as in ids.
-SELECT q.seq::bigint, q.id::text, q.origin
-FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
-CROSS JOIN LATERAL (
-    SELECT seq,
-           id,
-           nullif(split_part(split_part(headers::text, '"sqlqueue.Origin":"', 2), '"', 1), '') AS origin
-    FROM ONLY {queue}
-    WHERE seq BETWEEN run.first AND run.last
-    OFFSET 0
-) AS q
-
 -- name: headers_of
 -- Reads the headers of some rows, and locks nothing.
--- in: the first and the last seq of each run     out: seq, headers; the rows come in any order
+-- in: the first and the last seq of each run     out: seq, id, headers; the rows come in any order
 -- OFFSET 0 as in ids.
-SELECT q.seq::bigint, q.headers::text
+SELECT q.seq::bigint, q.id::text, q.headers::text
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last) CROSS JOIN LATERAL
-    (SELECT seq, headers FROM ONLY {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
+    (SELECT seq, id, headers FROM ONLY {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
 
 -- name: lock_in_transit
 -- Locks those of some rows that are free, and reads them whole.

@@ -203,23 +203,10 @@ FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$')
 INNER LOOP JOIN {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
--- name: origins
--- Returns what some rows are known by in an outbox.
--- BIN2 as in with_origin. Hints and the rest as in ids.
-SELECT q.RowVersion,
-       LOWER(CONVERT(char(36), q.Id)) AS Id,
-       CASE WHEN o.place > 0 THEN SUBSTRING(q.Headers COLLATE Latin1_General_BIN2, o.place + 19, 110) END
-FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
-INNER LOOP JOIN {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
-CROSS APPLY (
-    SELECT CHARINDEX(N'"sqlqueue.Origin":"', q.Headers COLLATE Latin1_General_BIN2) AS place
-) AS o
-OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
-
 -- name: headers_of
 -- Reads the headers of some rows.
 -- Hints and the rest as in ids.
-SELECT q.RowVersion, CAST(q.Headers AS nvarchar(max))
+SELECT q.RowVersion, LOWER(CONVERT(char(36), q.Id)) AS Id, CAST(q.Headers AS nvarchar(max))
 FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
 INNER LOOP JOIN {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
