@@ -12,8 +12,7 @@ SELECT session_user::text, current_database()::text, 'PostgreSQL ' || current_se
 SELECT statement_timestamp() AT TIME ZONE 'UTC'
 
 -- name: schema
--- Returns whether a schema is there.
--- in: schema     out: its name
+-- Returns the name of a schema, if it is there.
 SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname = :schema
 
 -- name: create_schema
@@ -22,7 +21,6 @@ CREATE SCHEMA {schema}
 
 -- name: create_lock
 -- Makes installers of the same table wait for one another.
--- in: the table's full name, quoted
 -- The server frees the lock when the transaction ends. CREATE TABLE IF NOT EXISTS alone is not safe in a
 -- race: it can end in a unique violation in the catalogue.
 SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended(:name, 0))
@@ -43,7 +41,6 @@ CREATE TABLE IF NOT EXISTS {queue} (
 
 -- name: script_begin
 -- Begins a script that creates one table; create, stage_create or outbox_create follows.
--- in: the table's full name, quoted
 -- Each table has a transaction of its own, under the lock of create_lock.
 BEGIN;
 SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(:name, 0));
@@ -65,12 +62,11 @@ FROM ONLY {queue}
 
 -- name: count_up_to
 -- Counts the rows of a queue, and stops at a number.
--- in: where to stop     out: rows
 SELECT count(*) FROM (SELECT FROM ONLY {queue} LIMIT :most) AS counted
 
 -- name: peek
 -- Returns the next rows of a queue, and locks nothing.
--- in: after which seq, how many     out: the eight columns of a message, and whether it has expired
+-- out: the eight columns of a message, and whether it has expired
 -- Columns that the table does not have arrive as NULL.
 SELECT id::text AS "Id",
        {CorrelationId}::text AS "CorrelationId",
@@ -87,7 +83,6 @@ LIMIT :count
 
 -- name: peek_headers
 -- Returns the next rows of a queue without their bodies, and locks nothing.
--- in: after which seq, up to which, how many
 -- out: seq, id, whether it has expired, headers, bytes of the body (NULL: it has none)
 -- Headers that no client can read count as bytes of the body.
 SELECT seq::bigint,
@@ -103,7 +98,6 @@ LIMIT :count
 
 -- name: purge
 -- Deletes the next rows, whatever they are.
--- in: after which seq, up to which, how many     out: the seq of each deleted row
 -- SKIP LOCKED and ctid as in take: rows that receivers hold stay, and no session waits. Joined by seq, the
 -- server may walk the whole table for each row where its statistics are those of an empty table.
 DELETE FROM ONLY {queue}
@@ -119,7 +113,6 @@ RETURNING seq
 
 -- name: purge_expired
 -- Deletes the next expired rows.
--- in: after which seq, up to which, how many     out: the seq of each deleted row
 -- The database's clock decides what has expired. There is no index on expires: the statement meets the rows
 -- in seq order, and each row only once, because the next batch begins after this one. All else is as in
 -- purge.

@@ -38,7 +38,7 @@ FROM (
 
 -- name: delayed_stored
 -- Returns times as delayed tables store them.
--- in: times, in UTC; the zone of delayed_zone     out: number, the instant that is stored, in UTC
+-- in: times, in UTC     out: number, the instant that is stored, in UTC
 SELECT w.number, w.due AT TIME ZONE :zone AT TIME ZONE 'UTC'
 FROM pg_catalog.unnest(:dues::timestamp[]) WITH ORDINALITY AS w (due, number)
 
@@ -50,7 +50,7 @@ COPY {delayed} (id, due, headers, body) FROM STDIN (FORMAT binary)
 
 -- name: delayed_next
 -- Returns how long it takes until the first message is due.
--- in: the zone of delayed_zone     out: seconds, negative where it is overdue; NULL when the table is empty
+-- out: seconds, negative where it is overdue; NULL when the table is empty
 -- One probe of the index on due, however many messages wait. PostgreSQL 16 cannot subtract from infinity.
 SELECT extract(epoch FROM min(due::timestamptz))::double precision
     - extract(epoch FROM (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
@@ -59,8 +59,7 @@ FROM ONLY {delayed}
 -- name: delayed_forward
 -- Moves those of the next messages that are due whose headers end with the one that says where they go, in
 -- the order in which they are due.
--- in: the zone of delayed_zone, how many due messages it looks at, that header with the comma before it and
---     the brace behind it
+-- in: how many due messages it looks at; that header with the comma before it and the brace behind it
 -- out: number of rows that left the table, number of rows that went into the queue
 -- Nothing of them comes to the client, and each row is read once. The array of ctids makes it a TID scan
 -- whatever the statistics say: a join might read the whole table. Up to the first match is up to the end:
@@ -100,7 +99,6 @@ WHERE d.due::timestamptz <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME Z
 
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
--- in: the zone of delayed_zone, how many
 -- out: which row, how many characters of its headers stand before the one that says where it goes, the rest
 --     of them, due, its id
 -- SKIP LOCKED steps over rows that another mover holds, and no session waits. Bodies stay where they are, and
@@ -113,7 +111,7 @@ FOR UPDATE OF d SKIP LOCKED
 
 -- name: delayed_due_behind
 -- As delayed_due, behind a message, in the order of due and place.
--- in: also its due, and its row, or '' for all of that due     out: as delayed_due
+-- in: its due, and its row, or '' for all of that due     out: as delayed_due
 -- The server sorts all of one due, which may be all that is due. So delayed_due has no order of them, and
 -- here no headers are sorted.
 {due_row}
@@ -131,7 +129,7 @@ ORDER BY d.due, d.ctid
 
 -- name: delayed_headers
 -- Returns the headers of messages that delayed_due has locked.
--- in: which rows     out: which row, its id, its headers
+-- out: which row, its id, its headers
 SELECT ctid::text, id::text, headers FROM ONLY {delayed} WHERE ctid = ANY (:rows::tid[])
 
 -- name: delayed_send
@@ -158,7 +156,6 @@ SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM sent)
 -- name: delayed_length
 -- Returns how much waits in a table of delayed messages: for each end of the headers of messages that wait
 -- for a database, and for all others.
--- in: the zone of delayed_zone; how the end begins
 -- out: the end, NULL of all others; rows, how many are due, seconds until the first is due, NULL for never
 -- It reads the whole table, once for each start of a job. PostgreSQL 16 cannot subtract from infinity.
 SELECT CASE WHEN w.place > 0 THEN substr(d.headers::text, w.place) END,
@@ -173,8 +170,7 @@ GROUP BY 1
 
 -- name: delayed_waiting
 -- Locks the next messages that wait for a database, in the order in which they are given up.
--- in: how the last of their headers begin; the due of the last one so far, an early time at first;
---     how many
+-- in: how the last of their headers begin; the due of the last one so far, an early time at first
 -- out: which row, how many characters of its headers stand before that end, due, its id
 -- It walks the index on due and looks at each row's headers, once for each time that the database comes back.
 -- Due comes in UTC, as the next look gets it back; of one that no driver has a word for, as the last that it

@@ -7,7 +7,6 @@ SELECT current_database()::text, pg_is_in_recovery(), NULL
 
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.
--- in: schema, table
 -- out: schema, table, object id, creation date (unknown here), whether policies decide which rows this login
 --     may insert
 -- The object id survives VACUUM FULL and TRUNCATE, which change the file number, but not a DROP. The
@@ -21,7 +20,7 @@ WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'
 
 -- name: namesakes
 -- Returns what people may mean by a name that is no queue table: what has it in any schema, in any case.
--- in: name     out: schema, name, what it is
+-- out: schema, name, what it is
 SELECT n.nspname::text, c.relname::text,
        CASE c.relkind WHEN 'r' THEN 'table' WHEN 'p' THEN 'partitioned table' WHEN 'v' THEN 'view'
                       WHEN 'm' THEN 'materialized view' WHEN 'f' THEN 'foreign table' END
@@ -34,7 +33,7 @@ LIMIT 20
 
 -- name: columns
 -- Returns the columns of a table.
--- in: schema, table     out: name, type, whether it may be NULL, whether it is computed
+-- out: name, type, whether it may be NULL, whether it is computed
 SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod)::text, NOT a.attnotnull,
     a.attgenerated <> ''
 FROM pg_catalog.pg_attribute AS a

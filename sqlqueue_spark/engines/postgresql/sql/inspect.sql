@@ -2,7 +2,7 @@
 
 -- name: indexes
 -- Returns the key columns of a table's indexes.
--- in: object id of the table     out: index, key column (NULL for an expression), unique, kind, filter
+-- out: index, key column (NULL for an expression), unique, kind, filter
 -- There is one row for each key column, in their order. The statement leaves out an index that is not valid,
 -- because it serves no query.
 SELECT c.relname::text, a.attname::text, i.indisunique, m.amname::text, pg_get_expr(i.indpred, i.indrelid)
@@ -16,7 +16,6 @@ ORDER BY c.relname, k.position
 
 -- name: index_names
 -- Returns the names that a new index cannot have.
--- in: object id of the table     out: name
 -- Every relation of the schema counts, because indexes share their names with tables.
 SELECT c.relname::text
 FROM pg_catalog.pg_class AS c
@@ -25,8 +24,7 @@ WHERE q.oid = :object_id::oid
 
 -- name: space
 -- Returns how much of a table is dead.
--- in: object id of the table     out: pages, live rows, dead rows, seconds since it was last vacuumed (NULL:
---     never)
+-- out: pages, live rows, dead rows, seconds since it was last vacuumed (NULL: never)
 -- The numbers of rows are those of the statistics. Pages do not count against a table here, because an index
 -- finds the rows.
 SELECT pg_relation_size(s.relid::regclass) / current_setting('block_size')::bigint,
@@ -38,8 +36,7 @@ WHERE s.relid = :object_id::oid
 
 -- name: numbers
 -- Returns what numbers the rows of a table.
--- in: object id of the table     out: schema and name of the sequence, last number (NULL: unknown), highest
---     number
+-- out: schema and name of the sequence, last number (NULL: unknown), highest number
 -- The column's default names a serial's sequence; an identity's sequence belongs to the column. The column's
 -- own type may end before the sequence does. Only a user with USAGE or SELECT on the sequence may see the
 -- last number.
@@ -69,7 +66,7 @@ JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 
 -- name: settings
 -- Returns the settings of a table that matter to a queue.
--- in: database, object id of the table     out: setting, value
+-- out: setting, value
 SELECT v.name, v.value
 FROM pg_catalog.pg_class AS c
 CROSS JOIN LATERAL (

@@ -25,7 +25,7 @@ ORDER BY n.nspname, c.relname, a.attnum
 
 -- name: count_rows
 -- Counts the rows of a table that is not too large.
--- in: object id of the table, how many bytes are too many     out: rows; NULL where the table is larger
+-- in: how many bytes are too many     out: rows; NULL where the table is larger
 -- A count reads the whole table. Large values lie elsewhere and do not count: they are not read. Plain reads
 -- wait for no row lock here, but they wait for a table that is being altered.
 SELECT CASE WHEN pg_relation_size(:object_id::oid::regclass) < :too_many::bigint
@@ -68,7 +68,6 @@ LOCK TABLE ONLY {queue} IN ACCESS SHARE MODE
 
 -- name: foreign_table
 -- Returns what is wrong with a table that no option names, before its code is looked at.
--- in: as foreign_code
 -- out: reason (none are stranger: it is a stranger's, and code: it has triggers or keys), what it is about,
 --     the table's owner
 -- Where no row comes, foreign_code has nothing to find. A new session needs 10 ms to plan that statement, so
@@ -112,9 +111,9 @@ WHERE NOT EXISTS (
 
 -- name: foreign_code
 -- Returns what code of others would run as this login in a table that no option names.
--- in: schema, table, the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE, 16: UPDATE; 0: a look),
---     object ids of tables whose owners are trusted, the columns that it must have (each with a blank and
---     each type that it may have)
+-- in: the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE, 16: UPDATE; 0: a look), object ids of
+--     tables whose owners are trusted, the columns that it must have (each with a blank and each type that it
+--     may have)
 -- out: reason (none is key: an insert looks into a table of another one), what it is about, the table's owner
 -- Trusted are this login, the owners of these tables, superusers and the database's owner. A table of any of
 -- them may have code. But the right to create a trigger can be given away, so what it calls must be theirs

@@ -2,7 +2,7 @@
 
 -- name: outbox_exists
 -- Returns whether an outbox table is there.
--- in: schema, table     out: its name, whether a unique index has the message id alone as its key
+-- out: its name, whether a unique index has the message id alone as its key
 -- A partitioned table may have a primary key of two columns, which would take one id twice. A deferrable
 -- constraint looks only at the commit, and a filtered index only at some rows.
 SELECT c.relname::text, EXISTS (
@@ -37,7 +37,7 @@ CREATE INDEX IF NOT EXISTS {dispatched} ON {outbox} ("Dispatched")
 
 -- name: outbox_seen
 -- Returns which of some message ids are there.
--- in: array, as text, of message ids     out: message id, as it was asked for
+-- out: message id, as it was asked for
 -- LATERAL with OFFSET 0 makes the server look up each id in the primary key; for a plain join the planner may
 -- walk the whole table instead. The statement does not see ids that others have inserted and not committed.
 SELECT i.id
@@ -46,7 +46,6 @@ CROSS JOIN LATERAL (SELECT FROM {outbox} WHERE "MessageId"::text = i.id OFFSET 0
 
 -- name: outbox_seen_of
 -- Returns which of some message ids are there, written by one version.
--- in: array, as text, of message ids, the version of their writer     out: message id
 -- Rows of other writers say nothing here: we did not send what a .NET endpoint has handled. All else is as in
 -- outbox_seen.
 SELECT i.id
@@ -59,7 +58,6 @@ CROSS JOIN LATERAL (
 
 -- name: outbox_add
 -- Remembers message ids.
--- in: version of the writer, array, as text, of message ids     out: number of rows
 -- An id that is there already is a unique violation. The statement waits for an id that another transaction
 -- has inserted and not committed. It inserts rows in the order of the array: twins insert in the same order,
 -- so they do not deadlock.
@@ -69,7 +67,7 @@ FROM pg_catalog.unnest(:ids::text[]) AS i (id)
 
 -- name: outbox_add_new
 -- Remembers those of some message ids that are not there.
--- in: version of the writer, array, as text, of message ids     out: message id of each row that was inserted
+-- out: message id of each row that was inserted
 -- ON CONFLICT waits for an id that another transaction has inserted and not committed, and then knows whether
 -- the id is there. Order as in outbox_add.
 INSERT INTO {outbox} ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion", "Operations")
@@ -94,7 +92,6 @@ GROUP BY o."PersistenceVersion"
 
 -- name: outbox_clean
 -- Forgets the next message ids that are old enough.
--- in: seconds that an id is kept     out: number of rows
 -- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold.
 -- SKIP LOCKED steps over rows that others hold, so that no session waits. The database's clock decides what
 -- is old. ORDER BY makes the index on "DispatchedAt" the cheapest way; the index on "Dispatched" would find

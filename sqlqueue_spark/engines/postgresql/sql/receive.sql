@@ -10,7 +10,6 @@ coalesce(octet_length(headers::text), 0) + coalesce(octet_length(body), 0)
 
 -- name: claim
 -- Locks the next rows in seq order.
--- in: after which seq, up to which, how many
 -- out: one row of arrays: seq, expired, bytes, and the seq of the rows that may be messages in transit; NULL
 --     where there are none
 -- SKIP LOCKED steps over rows other receivers hold; FOR UPDATE keeps what is read until the transaction ends.
@@ -41,8 +40,7 @@ FROM (
 
 -- name: announce
 -- Tells the other streams of a queue that this session is a stream's, for as long as the session lives.
--- in: database, object id of the table; 1 if the stream's workers take rows without a claim, else 0
---     out: number of the session
+-- in: 1 if the stream's workers take rows without a claim, else 0     out: number of the session
 -- The number 1936813169 is "sqlq" in ASCII; the next one says that workers take rows. The lock is shared, so
 -- no session waits for it.
 SELECT pg_backend_pid()
@@ -51,7 +49,6 @@ WHERE current_database() = :database
 
 -- name: first_reader
 -- Tells whether this session is the first one that reads a queue for a program. It remains so until it ends.
--- in: the program and the queue     out: whether it is
 -- The 2 keeps the lock apart from those of create_lock and stage_hold. The statement waits for nothing.
 SELECT pg_try_advisory_lock(pg_catalog.hashtextextended(:name, 2))
 
@@ -70,7 +67,7 @@ SELECT q.seq::bigint AS seq, q.xmax = ANY (ARRAY(
 -- name: oldest
 -- Looks which of the oldest rows are free, and locks nothing.
 -- in: after which seq, up to which; above which seq it goes on, over at most how many rows; how many free
---     rows are wanted; object id of the table, database, the stream's own sessions
+--     rows are wanted; the stream's own sessions
 -- out: free rows of the first range, rows that a neighbour holds, first seq, last seq, free rows, rows of the
 --     second range, sessions of other streams, sessions of neighbours that look for a row
 -- The statement is a plain read. A row that a transaction has deleted or locked names this transaction in
@@ -130,7 +127,7 @@ VACUUM (TRUNCATE FALSE, INDEX_CLEANUP ON, SKIP_LOCKED) {queue}
 
 -- name: look
 -- Returns the next rows in seq order, and locks nothing.
--- in: after which seq, up to which, how many     out: one row of arrays: seq, false, bytes, seq as in claim
+-- out: one row of arrays: seq, false, bytes, seq as in claim
 -- This is for workers that take rows without a claim. The statement also returns rows that others hold; the
 -- statement take steps over them later. Only take judges which rows have expired. Arrays as in claim.
 SELECT pg_catalog.array_agg(seq::bigint),
@@ -160,7 +157,6 @@ CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'
 
 -- name: read
 -- Reads the rows of a range, and locks nothing.
--- in: first seq, last seq     out: the columns of a message
 -- The claim's locks do not hide rows from plain reads. Between others may stand a row that no client can
 -- read. Its size is known without reading it.
 SELECT id::text AS "Id", {message}
@@ -171,7 +167,6 @@ ORDER BY seq
 
 -- name: read_unexpired
 -- Reads the rows of a range that have not expired, and locks nothing.
--- in: first seq, last seq     out: the columns of a message
 -- It reads as read does, and serves a look at a queue that claims nothing.
 SELECT id::text AS "Id", {message}
 FROM ONLY {queue}
@@ -183,7 +178,6 @@ ORDER BY seq
 
 -- name: take
 -- Deletes the rows of a range and returns them.
--- in: first seq, last seq, how many
 -- out: the columns of a message, and whether it has expired; the rows come in any order
 -- SKIP LOCKED steps over rows that others hold: they stay, and no session waits. The delete finds its rows by
 -- ctid, which cannot change while the rows are locked. Joined by seq, the server would seek each row in the
@@ -207,7 +201,7 @@ RETURNING id::text AS "Id", {message},
 
 -- name: ids
 -- Returns the row ids of some rows, to prove that a claim still has the same rows.
--- in: the first and the last seq of each run     out: seq, id; the rows come in any order
+-- out: seq, id; the rows come in any order
 -- OFFSET 0 makes the server look up each run by itself; for a plain join the planner may walk the whole
 -- table.
 SELECT q.seq::bigint, q.id::text
@@ -216,7 +210,7 @@ CROSS JOIN LATERAL (SELECT seq, id FROM ONLY {queue} WHERE seq BETWEEN run.first
 
 -- name: headers_of
 -- Reads the headers of some rows, and locks nothing.
--- in: the first and the last seq of each run     out: seq, id, headers; the rows come in any order
+-- out: seq, id, headers; the rows come in any order
 -- OFFSET 0 as in ids.
 SELECT q.seq::bigint, q.id::text, q.headers::text
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last) CROSS JOIN LATERAL
@@ -224,7 +218,6 @@ FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last) CROSS JOIN
 
 -- name: lock_in_transit
 -- Locks those of some rows that are free, and reads them whole.
--- in: the first and the last seq of each run
 -- out: seq, id, correlation id, reply-to address, time of expiry, headers, body; the rows come in any order
 -- SKIP LOCKED steps over rows that others hold. The tables have no optional columns here.
 SELECT q.seq::bigint, q.id::text, NULL::text, NULL::text, nullif(q.expires::timestamp, 'infinity'),
@@ -240,7 +233,7 @@ CROSS JOIN LATERAL (
 
 -- name: lock
 -- Locks again what is left of a claim, and waits for rows that others hold.
--- in: the first and the last seq of each run     out: seq, bytes
+-- out: seq, bytes
 -- No SKIP LOCKED: if the statement stepped over a row that another transaction holds and then rolls back, the
 -- row would later be deleted unprocessed. LATERAL makes the server look up each run in the index; for a plain
 -- join the planner may walk the whole table.
@@ -257,7 +250,7 @@ ORDER BY run.position, q.seq
 
 -- name: holders
 -- Returns who holds locks on rows of a range.
--- in: object id of the table, first seq, last seq, database     out: session, login, host, program
+-- out: session, login, host, program
 SELECT DISTINCT a.pid, a.usename::text, coalesce(host(a.client_addr), 'local socket'), a.application_name
 FROM ONLY {queue} AS q
 JOIN pg_catalog.pg_locks AS l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = q.xmax
@@ -266,7 +259,6 @@ WHERE q.tableoid = :object_id::oid AND q.seq BETWEEN :first AND :last AND curren
 
 -- name: delete
 -- Deletes a claim that this transaction has locked.
--- in: the first and the last seq of each run     out: number of rows
 -- A run holds consecutive numbers that were all claimed, so no other row can stand between its ends. The
 -- delete finds its rows by ctid, which cannot change while the rows are locked; for a plain join the planner
 -- may walk the whole table.
@@ -279,14 +271,12 @@ WHERE ctid = ANY (ARRAY(
 
 -- name: delete_range
 -- Deletes one run of a claim that this transaction has locked.
--- in: first seq, last seq     out: number of rows
 -- It does what delete does, twice as fast, for the usual claim, which is a single run.
 DELETE FROM ONLY {queue}
 WHERE seq BETWEEN :first AND :last
 
 -- name: waiting
 -- Returns what waits behind a row, by two probes of the index.
--- in: after which seq
 -- out: the first seq that waits, the highest, headers of the oldest, the database's clock in UTC
 -- The caller counts from the first number to the highest. This is the most that can wait, because it also
 -- counts numbers of rows that were taken out of order; an exact count would read the whole backlog. The

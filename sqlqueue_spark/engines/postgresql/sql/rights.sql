@@ -2,7 +2,7 @@
 
 -- name: rights
 -- Returns what the connected user may do with a table, among the rights of grants_receiver and grants_sender.
--- in: database, object id of the table     out: user, role, right, whether the user has it
+-- out: user, role, right, whether the user has it
 -- Rights that come by roles or by ownership count too. Senders need a right to a sequence only where a
 -- default takes its numbers; an identity's sequence belongs to the column. CASE: the server tries conditions
 -- in any order, and a table is no sequence. Where row security is active for the user, each statement also
@@ -45,7 +45,7 @@ WHERE current_database() = :database AND c.oid = :object_id::oid
 
 -- name: power
 -- Returns what makes this login mightier than a job should be.
--- in: object id of a table     out: what it is or owns; no row where it is nothing of that
+-- out: what it is or owns; no row where it is nothing of that
 SELECT CASE WHEN r.rolsuper THEN 'is a superuser' WHEN d.datdba = r.oid THEN 'owns the database'
     ELSE 'owns the table' END
 FROM pg_catalog.pg_roles AS r

@@ -34,7 +34,6 @@ CREATE UNIQUE INDEX IF NOT EXISTS {mark} ON {stage} (task) WHERE task OPERATOR(p
 
 -- name: stage_hold
 -- Takes a stage for a source, for as long as the session lives.
--- in: the stage's full name, quoted
 -- The lock belongs to the session, not to the transaction: a sink wants to know that a source lives also
 -- while it holds no batch. The statement waits for lock_timeout, because the session of a process that has
 -- just died may not have ended yet. The 1 keeps the lock apart from that of create_lock.
@@ -42,7 +41,6 @@ SELECT pg_advisory_lock(pg_catalog.hashtextextended(:name, 1))
 
 -- name: stage_held
 -- Returns which other sessions hold a stage.
--- in: the stage's full name, quoted     out: session
 -- pg_locks shows the number that stage_hold takes in two halves
 -- (https://www.postgresql.org/docs/current/view-pg-locks.html).
 SELECT l.pid
@@ -61,12 +59,10 @@ SELECT mark FROM {stage} WHERE task = '' FOR UPDATE
 
 -- name: stage_open
 -- Gives a stage its first mark.
--- in: the mark, as JSON
 INSERT INTO {stage} (task, destination, mark) VALUES ('', '', :mark)
 
 -- name: stage_seal
 -- Replaces the mark of a stage, which says whose it is and which rows count.
--- in: the mark, as JSON     out: number of rows
 UPDATE {stage} SET mark = :mark WHERE task = ''
 
 -- name: stage_last
@@ -84,7 +80,7 @@ COPY {stage} (task, destination, ids, expires, headers, bodies) FROM STDIN (FORM
 
 -- name: stage_count
 -- Returns how many messages tasks have on a stage for each destination.
--- in: tasks, after which seq     out: task, destination, messages
+-- out: task, destination, messages
 SELECT task, destination, sum(pg_catalog.cardinality(ids))::bigint
 FROM {stage}
 WHERE task = ANY (:tasks::text[]) AND seq > :after
@@ -92,8 +88,7 @@ GROUP BY task, destination
 
 -- name: stage_next
 -- Returns how far the next messages of a destination reach on a stage.
--- in: destination, tasks, after which seq, how many, at least as many as a row holds     out: the last seq or
---     NULL
+-- in: how many, at least as many as a row holds     out: the last seq or NULL
 SELECT max(seq)
 FROM (
     SELECT seq, sum(pg_catalog.cardinality(ids)) OVER (ORDER BY seq) AS messages
@@ -121,7 +116,7 @@ WHERE messages <= :count
 
 -- name: stage_move
 -- Sends staged messages to their destination, in the order of the stage.
--- in: destination, tasks, after which seq, up to which     out: number of messages
+-- out: number of messages
 -- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have
 -- left other rows. {columns} are those of the destination, and {values} what they get: the columns of the
 -- same names, but the time of expiry where a table of delayed messages has due.
@@ -131,13 +126,13 @@ FROM {unnested}
 
 -- name: stage_rows
 -- Returns staged messages of a destination, which go to an error queue instead.
--- in: destination, tasks, after which seq, up to which     out: Id, headers, body
+-- out: Id, headers, body
 SELECT id::text, headers, body
 FROM {unnested}
 
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
--- in: destination, tasks     out: number of messages
+-- out: number of messages
 -- So we find before the batch is done what a destination refuses: a missing right, a column that must be
 -- filled, a trigger.
 INSERT INTO {queue} ({columns})

@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS {subscriptions} (
 
 -- name: subscribers
 -- Returns who has subscribed to some types.
--- in: array, as text, of types     out: type, as it was asked for, address
+-- out: type, as it was asked for, address
 -- One look for all types of a chunk. The table has a row for an endpoint and type, and no index that begins
 -- with the type: the transport's own publishers read it whole, too. Without quotation marks a dot parts a
 -- schema from a table: X.Y is the table Y of the schema X. If that table is there, the address comes quoted.
@@ -39,7 +39,6 @@ ORDER BY s.topic, s.endpoint
 
 -- name: subscribe
 -- Lets a queue have the events of some types, for an endpoint.
--- in: address, endpoint, array, as text, of types     out: number of rows
 -- An endpoint has one queue a type, so another address takes the place of the one that is there, as with the
 -- transport. ON CONFLICT waits for an endpoint that is just subscribing to the same. The array is sorted: two
 -- who subscribe do not deadlock.
@@ -51,7 +50,6 @@ WHERE s.queueaddress::text <> excluded.queueaddress::text
 
 -- name: unsubscribe
 -- Ends an endpoint's subscriptions to some types.
--- in: endpoint, array, as text, of types     out: number of rows
 DELETE FROM {subscriptions} WHERE endpoint::text = :endpoint::text AND topic::text = ANY (:topics::text[])
 
 -- name: subscription_tables
@@ -71,7 +69,6 @@ ORDER BY n.nspname, c.relname
 
 -- name: present_tables
 -- Returns which of some tables are there.
--- in: arrays, as text, of schemas and of tables     out: schema, table
 SELECT w.schema, w.name
 FROM unnest(:schemas::text[], :tables::text[]) AS w (schema, name)
 JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema
@@ -87,5 +84,4 @@ WHERE queueaddress OPERATOR(pg_catalog.~~) '%.%' AND queueaddress OPERATOR(pg_ca
 
 -- name: remedy_subscription
 -- A remedy for people: ends the subscriptions of a queue that is not there.
--- in: its address
 DELETE FROM {subscriptions} WHERE queueaddress OPERATOR(pg_catalog.=) :address;

@@ -40,7 +40,6 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: count_range
 -- Returns how many rows stand in a range, free or held.
--- in: after which RowVersion, up to which     out: rows
 -- READUNCOMMITTED counts rows that others hold, and waits for no lock. Where a claim has looked and got fewer
 -- rows, it has stepped over some. FORCESEEK: the keys are counted, because a deleter removes the row of a
 -- heap before its key.
