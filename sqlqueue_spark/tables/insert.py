@@ -45,9 +45,8 @@ def insert_stored(connection: Connection, table: QueueTable, messages: "pa.Recor
 
 def _load(connection: Connection, table: QueueTable, messages: "pa.RecordBatch") -> int:
     dialect, doing = connection.dialect, Doing("sending to", table.name)
-    kind = "insert_by_policy" if table.row_security else "delayed_insert" if table.due else "insert"
-    names = filled(dialect, table)
-    statement = dialect.render(kind, delayed=names["queue"], **names)
+    name = "insert_by_policy" if table.row_security else "insert"
+    statement = dialect.render(name, time=dialect.quote(table.due or "expires"), **filled(dialect, table))
     took = 0
     for start in range(0, messages.num_rows, dialect.written):
         part = messages.slice(start, dialect.written)

@@ -75,6 +75,7 @@ def rendered(name: str) -> Statement:
         attempt="attempt",
         columns="id, expires, headers, body",
         values="id, expires, headers, body",
+        time="expires",
         **POSTGRESQL.outbox_names(Table(table="Sales_OutboxData", schema="public")),
     )
 

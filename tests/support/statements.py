@@ -94,6 +94,14 @@ DELAYED_COLUMNS = [
     Column(name, type_, True, False)
     for name, type_ in [("Headers", "nvarchar(max)"), ("Body", "varbinary(max)"), ("Due", "datetime")]
 ]
+#: A message for a queue, and one for a table of delayed messages.
+SENT = (
+    (QUEUE, MESSAGE),
+    (
+        replace(QUEUE, columns=tuple(DELAYED_COLUMNS), due="Due"),
+        MESSAGE._replace(due=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+    ),
+)
 #: The row of a delayed message on SQL Server: its RowVersion and its Due.
 DUE_ROW = f"7 {NOW}.000"
 DUE = Due(DUE_ROW, 0, "{}", NOW)
@@ -444,7 +452,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("deleted.RowVersion", "i", [[7], [5]])],
         [5, 7],
     ),
-    "insert": (lambda c: insert(c, QUEUE, outgoing_rows([MESSAGE])), [Answer("INSERT INTO", changed=1)], 1),
+    "insert": (
+        lambda c: [insert(c, table, outgoing_rows([each])) for table, each in SENT],
+        [Answer("INSERT INTO", changed=1)],
+        [1, 1],
+    ),
     "clock": (
         lambda c: insert(c, QUEUE, outgoing_rows([MESSAGE._replace(ttl_ms=1_500)])),
         [CLOCK, Answer("INSERT INTO", changed=1)],
@@ -486,15 +498,6 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "delayed_create": (lambda c: delayed(c).create(), [], None),
     "delayed_index": (lambda c: delayed(c).create(), [], None),
-    "delayed_insert": (
-        lambda c: insert(
-            c,
-            replace(QUEUE, columns=tuple(DELAYED_COLUMNS), due="Due"),
-            outgoing_rows([MESSAGE._replace(due=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))]),
-        ),
-        [Answer("INSERT INTO", changed=1)],
-        1,
-    ),
     "delayed_next": (
         lambda c: delayed(c).first_due_in(),
         [Answer("MIN(Due)", "i", [[-3]])],

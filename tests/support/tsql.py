@@ -79,7 +79,6 @@ TEXTS = {
         f"{name}, counted": f"{rendered(name)};\nSELECT @@ROWCOUNT"
         for name in (
             "insert",
-            "delayed_insert",
             "delayed_send",
             "outbox_add",
             "outbox_clean",

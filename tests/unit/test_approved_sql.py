@@ -36,7 +36,6 @@ UNREADABLE = {
     ("postgresql", "insert"),  # COPY
     ("postgresql", "code_lock"),  # LOCK TABLE
     ("postgresql", "stage_insert"),
-    ("postgresql", "delayed_insert"),  # COPY
     ("postgresql", "stage_storage"),  # where columns are stored
     ("postgresql", "stage_seal"),  # its $1 is taken for the beginning of a quoted text
     ("postgresql", "remedy_autovacuum"),
@@ -74,6 +73,7 @@ def rendered(engine: str, name: str) -> Statement:
         sequence=dialect.table(Table(table="orders_seq_seq", schema=schema)),
         columns=", ".join(quote(column) for column in ("Id", "Recoverable", "Expires", "Headers", "Body")),
         values=", ".join(quote(column) for column in ("Id", "Recoverable", "Expires", "Headers", "Body")),
+        time=quote("expires"),
         in_transit="NULL",
         largest_row="1000000000",
         CorrelationId="NULL",

@@ -120,6 +120,14 @@ def test_a_statement_of_which_the_engine_has_nothing_to_say_is_not_sent(recorded
     assert (sessions, [each.text for each in executions]) == ({7}, [each.text for each in before])
 
 
+def test_a_delayed_message_is_stored_with_the_time_at_which_it_is_due(recorded):
+    action, answers, _ = CALLS["insert"]
+    texts = [each.text for each in recorded(action, answers)[1] if "INSERT INTO" in each.text]
+    assert [each.split("\nFROM")[0] for each in texts][-1] == (
+        "INSERT INTO [dbo].[orders] ([Headers], [Body], [Due])\nSELECT [Headers], [Body], Expires"
+    )
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_statement_is_bound_as_approved(name, recorded):
     action, answers, expected = CALLS[name]

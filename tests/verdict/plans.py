@@ -66,7 +66,7 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(
         ("stage_last", "stage_count", "stage_next", "stage_move", "stage_rows", "stage_try"), _BY_STAGE
     ),
-    **dict.fromkeys(("stage_open", "stage_insert", "delayed_insert"), Way()),
+    **dict.fromkeys(("stage_open", "stage_insert"), Way()),
     "delayed_next": Way(index="due"),
     **dict.fromkeys(("delayed_due", "delayed_forward"), Way(index="due", one_at_a_time=True)),
     **dict.fromkeys(("delayed_waiting", "delayed_due_behind"), Way(index="due", one_at_a_time=True)),

@@ -49,7 +49,7 @@ FROM generate_series(1, {ROWS}) AS number
 KNOWN_STALE: Mapping[str, str] = {}
 #: How long a statement may take that was only said to see its plan.
 _PATIENCE = timedelta(seconds=2)
-_BULK = ("insert", "stage_insert", "delayed_insert")
+_BULK = ("insert", "stage_insert")
 
 
 def verdicts(place: Place) -> list[Verdict]:

@@ -42,12 +42,6 @@ FROM (
 SELECT w.number, w.due AT TIME ZONE :zone AT TIME ZONE 'UTC'
 FROM pg_catalog.unnest(:dues::timestamp[]) WITH ORDINALITY AS w (due, number)
 
--- name: delayed_insert
--- Stores messages until they are due.
--- in: COPY's binary stream of Ids, times as they are stored, headers, bodies     out: number of rows
--- A timestamp and a timestamptz are the same bytes: the first in no time zone, the second in UTC.
-COPY {delayed} (id, due, headers, body) FROM STDIN (FORMAT binary)
-
 -- name: delayed_next
 -- Returns how long it takes until the first message is due.
 -- out: seconds, negative where it is overdue; NULL when the table is empty

@@ -8,16 +8,17 @@
 SET TRANSACTION ISOLATION LEVEL :level
 
 -- name: insert
--- Sends messages.
--- in: the messages as JSON [[n, id, time of expiry, headers, body, correlation id, reply-to address,
---     recoverable],…]
--- {columns} are those of the seven columns that the table has, quoted; the same list stands in the text
--- twice. Not every table has all seven: Recoverable is being removed, some tables lack older columns, and a
--- computed column takes no value. CAST: a long text arrives as ntext, which OPENJSON refuses. OPENJSON
--- decodes Base64 where varbinary is asked for. ORDER BY makes the identity follow the list. Times are in UTC,
--- or NULL. Where nothing says whether a message is recoverable, as a sender's messages do not, it is.
+-- Sends messages to a queue, or stores them in a table of delayed messages.
+-- in: the messages as JSON [[n, id, time of expiry or delivery, headers, body, correlation id, reply-to
+--     address, recoverable],…]
+-- {columns} are those of the seven columns that the table has, quoted, and Due; {values} as in stage_move.
+-- Not every table has all seven: Recoverable is being removed, some tables lack older columns, and a
+-- computed column takes no value. A table of delayed messages has no Ids here. CAST: a long text arrives as
+-- ntext, which OPENJSON refuses. OPENJSON decodes Base64 where varbinary is asked for. ORDER BY makes the
+-- identity follow the list. Times are in UTC, or NULL. Where nothing says whether a message is recoverable,
+-- as a sender's messages do not, it is.
 INSERT INTO {queue} ({columns})
-SELECT {columns}
+SELECT {values}
 FROM (
     SELECT j.n,
            j.Id,
