@@ -3,7 +3,7 @@
 A file has the statements of one task, in the same order on each engine. ``-- name: claim`` begins a
 statement, and ``:after`` is a value that is bound to it (the format of aiosql,
 https://nackjicholson.github.io/aiosql/defining-sql-queries/). The comments below the name say what the
-statement does, what goes in, as far as names do not say it, what comes out, and why each hint is there. Names
+statement does, what goes in and comes out, where names do not say it, and why each hint is there. Names
 that many have: ``after`` and ``up_to`` are RowVersions, ``firsts`` and ``lasts`` the ends of runs of them,
 ``object_id`` and ``database`` those of the table, ``zone`` is that of ``delayed_zone``, and ``name`` of a
 lock a table's full name, quoted. What holds on every engine is said with the statement of PostgreSQL: its

@@ -15,7 +15,6 @@ CREATE INDEX IF NOT EXISTS {index} ON {delayed} (due)
 
 -- name: delayed_zone
 -- Returns the time zone by which the delayed tables of this database tell times.
--- out: name
 -- A .NET endpoint stores and compares now() AT TIME ZONE 'UTC': the wall clock of UTC, read in the time zone
 -- of its session. So what is stored is no instant, and who shares the table must read the same zone: the
 -- database's default, whatever this login or this session says. Where the database has none of its own, the
@@ -123,7 +122,6 @@ ORDER BY d.due, d.ctid
 
 -- name: delayed_headers
 -- Returns the headers of messages that delayed_due has locked.
--- out: which row, its id, its headers
 SELECT ctid::text, id::text, headers FROM ONLY {delayed} WHERE ctid = ANY (:rows::tid[])
 
 -- name: delayed_send

@@ -20,7 +20,6 @@ WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'
 
 -- name: namesakes
 -- Returns what people may mean by a name that is no queue table: what has it in any schema, in any case.
--- out: schema, name, what it is
 SELECT n.nspname::text, c.relname::text,
        CASE c.relkind WHEN 'r' THEN 'table' WHEN 'p' THEN 'partitioned table' WHEN 'v' THEN 'view'
                       WHEN 'm' THEN 'materialized view' WHEN 'f' THEN 'foreign table' END
@@ -33,7 +32,6 @@ LIMIT 20
 
 -- name: columns
 -- Returns the columns of a table.
--- out: name, type, whether it may be NULL, whether it is computed
 SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod)::text, NOT a.attnotnull,
     a.attgenerated <> ''
 FROM pg_catalog.pg_attribute AS a

@@ -66,7 +66,6 @@ JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 
 -- name: settings
 -- Returns the settings of a table that matter to a queue.
--- out: setting, value
 SELECT v.name, v.value
 FROM pg_catalog.pg_class AS c
 CROSS JOIN LATERAL (
@@ -151,7 +150,6 @@ LIMIT 10
 
 -- name: unidentified
 -- Returns the tables of publications whose rows the server lets no session change or delete.
--- out: schema, table
 -- A subscriber could not tell which row it was: the table has no primary key that holds at once, and no other
 -- replica identity. What wal_level says does not count.
 SELECT DISTINCT n.nspname::text, c.relname::text

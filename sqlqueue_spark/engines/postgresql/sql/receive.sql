@@ -250,7 +250,6 @@ ORDER BY run.position, q.seq
 
 -- name: holders
 -- Returns who holds locks on rows of a range.
--- out: session, login, host, program
 SELECT DISTINCT a.pid, a.usename::text, coalesce(host(a.client_addr), 'local socket'), a.application_name
 FROM ONLY {queue} AS q
 JOIN pg_catalog.pg_locks AS l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = q.xmax

@@ -75,12 +75,10 @@ SELECT max(seq) FROM {stage}
 -- name: stage_insert
 -- Puts messages on the stage.
 -- in: COPY's binary stream of rows: task, destination, and arrays of Ids, times of expiry, headers, bodies
--- out: number of rows
 COPY {stage} (task, destination, ids, expires, headers, bodies) FROM STDIN (FORMAT binary)
 
 -- name: stage_count
 -- Returns how many messages tasks have on a stage for each destination.
--- out: task, destination, messages
 SELECT task, destination, sum(pg_catalog.cardinality(ids))::bigint
 FROM {stage}
 WHERE task = ANY (:tasks::text[]) AND seq > :after
@@ -116,7 +114,6 @@ WHERE messages <= :count
 
 -- name: stage_move
 -- Sends staged messages to their destination, in the order of the stage.
--- out: number of messages
 -- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have
 -- left other rows. {columns} are those of the destination, and {values} what they get: the columns of the
 -- same names, but the time of expiry where a table of delayed messages has due.
@@ -126,13 +123,11 @@ FROM {unnested}
 
 -- name: stage_rows
 -- Returns staged messages of a destination, which go to an error queue instead.
--- out: Id, headers, body
 SELECT id::text, headers, body
 FROM {unnested}
 
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
--- out: number of messages
 -- So we find before the batch is done what a destination refuses: a missing right, a column that must be
 -- filled, a trigger.
 INSERT INTO {queue} ({columns})

@@ -31,7 +31,6 @@ ORDER BY s.topic, s.queueaddress
 
 -- name: subscriptions
 -- Returns all subscriptions.
--- out: endpoint, type, address
 -- No more of a text than shows that it is too long: the table may be a stranger's.
 SELECT left(s.endpoint::text, 1001), left(s.topic::text, 1001), left(s.queueaddress::text, 1001)
 FROM ONLY {subscriptions} AS s
@@ -54,7 +53,6 @@ DELETE FROM {subscriptions} WHERE endpoint::text = :endpoint::text AND topic::te
 
 -- name: subscription_tables
 -- Returns the tables of subscriptions that this login may read.
--- out: schema, table
 -- Endpoints may call their table as they like, so its columns tell it.
 SELECT n.nspname::text, c.relname::text
 FROM pg_catalog.pg_class AS c
