@@ -1,6 +1,5 @@
 """When to look again at a queue that had no rows: the pauses double, so that an idle stream costs little."""
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -13,10 +12,7 @@ class PollBackoff:
     """The pauses between looks, from 50 milliseconds up to ``longest``."""
 
     def __init__(
-        self,
-        longest: timedelta,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        self, longest: timedelta, clock: Callable[[], float], sleep: Callable[[float], None]
     ) -> None:
         self._longest = longest.total_seconds()
         self._clock = clock
