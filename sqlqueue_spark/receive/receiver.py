@@ -21,10 +21,11 @@ from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY, SourceOptions
 from sqlqueue_spark.receive.claiming.checkpoint_owner import check_belongs
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.claimed_batch import Claims
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
 from sqlqueue_spark.receive.claiming.destructive_look import Looks
-from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding.done_file import DoneFile
 from sqlqueue_spark.receive.holding.settled_after_loss import known_to_the_sink
@@ -252,7 +253,7 @@ class Receiver:
                         end.queue, end.claimed)  # fmt: skip
         elif not end.empty:
             wanted = sum(len(part.live) for part in end.parts)
-            left = sum(len(part.rows.live) for part in parts)
+            left = sum(len(part.live) for part in parts)
             log.warning("replaying queue=%s rows=%d taken_by_others=%d", session.name, left, wanted - left)
         return held
 

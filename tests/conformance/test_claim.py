@@ -9,7 +9,7 @@ import pytest
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
-from sqlqueue_spark.receive.claiming.claim import Claimed, claim
+from sqlqueue_spark.receive.claiming.claim import QueueRows, claim
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queues
@@ -207,7 +207,9 @@ def test_a_claim_ends_with_the_statement_after_which_its_rows_are_enough(queue, 
 
 
 def test_a_claim_of_nothing_is_nothing(opened):
-    assert claim(opened, LOWEST, HIGHEST, BatchLimits(rows=10, bytes=10), lambda *_: ()) == Claimed()
+    assert claim(opened, LOWEST, HIGHEST, BatchLimits(rows=10, bytes=10), lambda *_: ()) == QueueRows(
+        queue=opened
+    )
 
 
 @pytest.mark.parametrize(

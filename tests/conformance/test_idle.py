@@ -13,7 +13,7 @@ from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, SliceReader
 from sqlqueue_spark.receive.claiming.backlog import Backlog
-from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
 from tests.support.driver import streaming, watched_connections
@@ -259,11 +259,12 @@ def test_a_late_row_did_not_wait_behind_the_look(postgresql):
     backlog, queue = Backlog(timedelta(minutes=1), Clock()), postgresql.create_queue()
     queue.insert(10)
     with connect(Target.of(SourceOptions.parse({"url": postgresql.url, "queue": "orders"}))) as connection:
-        backlog.look(queues.get(connection, "orders", Naming(default_schema="public")), 4)
-    backlog.claimed(Claimed(live=RowSet([(2, 3)])))
+        found = queues.get(connection, "orders", Naming(default_schema="public"))
+        backlog.look(found, 4)
+    backlog.claimed(QueueRows(queue=found, live=RowSet([(2, 3)])))
     assert backlog.seen is not None
     assert backlog.seen["rows"] == 6
-    backlog.claimed(Claimed(live=RowSet([(4, 5)]), expired=RowSet([(6, 7)])))
+    backlog.claimed(QueueRows(queue=found, live=RowSet([(4, 5)]), expired=RowSet([(6, 7)])))
     assert backlog.seen["rows"] == 3
 
 

@@ -15,9 +15,9 @@ from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import offset, receiver
 from sqlqueue_spark.receive.claiming import headroom, next_batch
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
-from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding import unfinished_batch
 from sqlqueue_spark.receive.holding.settling import OpenClaim, Settling

@@ -1,16 +1,17 @@
 """Where the next look begins: rows that came and went cost a small share of the time, late rows are found."""
 
 import itertools
+from unittest import mock
 
 import pytest
 
-from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.late_rows import Head
 from sqlqueue_spark.row_set import LOWEST, RowSet
 
 
 def rows(*runs, expired=()):
-    return Claimed(live=RowSet(runs), expired=RowSet(expired))
+    return QueueRows(queue=mock.Mock(), live=RowSet(runs), expired=RowSet(expired))
 
 
 def test_the_first_look_is_from_the_start():

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
-from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.headroom import Headroom
-from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Oldest
 
@@ -65,9 +64,9 @@ class Beside:
         self.queue.rows = [row for row in self.queue.rows if row not in taken]
         if free:
             full = len(free) == self.batch
-            rows = Claimed(live=RowSet([(free[0], free[-1])]), full=full)
+            rows = QueueRows(queue=self.queue, live=RowSet([(free[0], free[-1])]), full=full)
             self.size.begins(len(free), more=full)
-            self.headroom.claimed(self.queue, above, QueueRows(self.queue, rows))
+            self.headroom.claimed(self.queue, above, rows)
             self.size.done(1.0)
         self.now += 1.0
         return free[0] if free else None
@@ -253,8 +252,8 @@ def test_the_oldest_rows_are_left_though_a_claim_ahead_stood_there():
     """The watch gives it up when it sees neighbours: its rows are the oldest free ones again."""
     beside = Beside(range(1, 100_001))
     beside.claim()
-    ahead = Claimed(live=RowSet([(1_001, 50_000)]), full=True)
-    beside.headroom.claimed(beside.queue, 1_000, QueueRows(beside.queue, ahead))
+    ahead = QueueRows(queue=beside.queue, live=RowSet([(1_001, 50_000)]), full=True)
+    beside.headroom.claimed(beside.queue, 1_000, ahead)
     beside.queue.looking = 8
     assert [beside.headroom.sees(beside.queue) for _ in range(2)] == [False, True]
     beside.sleeps = lambda: beside.queue.take(250)

@@ -10,9 +10,9 @@ from sqlqueue_spark.errors import ConnectionLost
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
-from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch
 from sqlqueue_spark.receive.claiming.shares_of_queues import take_turns
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.offset import Offset
@@ -67,7 +67,7 @@ class Seen(BatchMaker):
     def find(self, queue, after, *_):
         self.now[0] += self.seconds
         self.looks.append(after)
-        return QueueRows(queue, Claimed(live=ROW), locked=False) if after == LOWEST else None
+        return QueueRows(queue=queue, live=ROW, locked=False) if after == LOWEST else None
 
     def make(self, _, start, turn):
         parts = turn()
@@ -134,7 +134,7 @@ def test_queues_have_equal_shares_and_of_everything_each_has_all(rows, shares):
 
     def look(_, turn):
         given.append(turn.limits.rows)
-        return QueueRows(turn.queue, Claimed(live=RowSet([(1, min(turn.limits.rows, 40))])))
+        return QueueRows(queue=turn.queue, live=RowSet([(1, min(turn.limits.rows, 40))]))
 
     session: Any = SimpleNamespace(hurry=lambda: None, several=True, at=lambda table: table)
     queues: Any = [SimpleNamespace(name=name, table=name, full=False, served=0) for name in "abc"]

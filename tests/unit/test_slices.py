@@ -16,7 +16,7 @@ from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, LockTimeout
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.reading import slice_reader
 from sqlqueue_spark.receive.reading.slice_reader import SliceReader
 from sqlqueue_spark.receive.reading.slices import Slice, plan, slice_count
@@ -29,7 +29,7 @@ PORTS = itertools.count(1)
 
 def claimed(*runs, size=100):
     rows = RowSet(runs)
-    return Claimed(live=rows, sizes=array("q", [size] * len(rows)))
+    return QueueRows(queue=mock.Mock(), live=rows, sizes=array("q", [size] * len(rows)))
 
 
 def cut_alone(rows, pieces, small_row=None, **more):
@@ -78,7 +78,9 @@ def test_a_statement_takes_at_most_8_megabytes(size, counts):
 
 
 def test_sizes_belong_to_the_rows_of_their_slice():
-    rows = Claimed(live=RowSet([(1, 20)]), sizes=array("q", [*[7 * MEGABYTE] * 4, *[MEGABYTE] * 16]))
+    rows = QueueRows(
+        queue=mock.Mock(), live=RowSet([(1, 20)]), sizes=array("q", [*[7 * MEGABYTE] * 4, *[MEGABYTE] * 16])
+    )
     counts = [part.counts for part in cut_to_take(rows, 2, 4000)]
     assert counts == [(1, 1, 1, 1), (8, 8)]
 
@@ -87,7 +89,7 @@ def test_sizes_belong_to_the_rows_of_their_slice():
 
 
 def planned(sizes, pieces=1, small_row=4_000):
-    rows = Claimed(live=RowSet([(1, len(sizes))]), sizes=array("q", sizes))
+    rows = QueueRows(queue=mock.Mock(), live=RowSet([(1, len(sizes))]), sizes=array("q", sizes))
     return [(part.rows, part.small) for part in cut_alone(rows, pieces, small_row)]
 
 

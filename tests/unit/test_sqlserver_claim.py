@@ -16,7 +16,7 @@ from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BearableRows
 from sqlqueue_spark.receive.claiming.claim import claim
 from sqlqueue_spark.receive.claiming.claimed_batch import Claims, without_keys_of_others
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
-from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import NextBatch
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue, read_statement
 from tests.support.recording import Answer, Recorder, Refused
@@ -82,8 +82,8 @@ def session_of(queue):
 def take(queue, limits=LIMITS):
     """The rows that a claim has in the end, or None."""
     rows = claim(queue, LOWEST, HIGHEST, limits, lambda *_: ())
-    parts = without_keys_of_others(session_of(queue), [QueueRows(queue, rows)] if rows.rows else [])
-    return parts[0].rows if parts else None
+    parts = without_keys_of_others(session_of(queue), [rows] if rows.count else [])
+    return parts[0] if parts else None
 
 
 @pytest.mark.parametrize("rows,end", [(3, 9), (10, HIGHEST)])
@@ -164,7 +164,7 @@ def test_rows_are_deleted_when_claimed_if_reads_see_versions(versions, deleting,
     """One-row receivers then count nothing, and rest; else they would try each row that is claimed, again and again."""
     answers = (CLAIM, counted(3), IDENTITY, IDS, *DELETED)
     found, statements, endings = claiming(partial(held, limits=LIMITS), *answers, row_versions=versions)
-    assert (found.parts[0].deleted, found.parts[0].rows.live) == (versions, RowSet([(5, 6), (9, 9)]))
+    assert (found.parts[0].deleted, found.parts[0].live) == (versions, RowSet([(5, 6), (9, 9)]))
     assert statements == ["claim", "identity", "ids", *deleting]
     assert endings == []
 
@@ -175,7 +175,7 @@ def test_none_is_claimed_ahead_among_rows_of_others(versions, others, ahead, cla
     limits = BatchLimits(rows=3, bytes=1 << 20)
     answers = (CLAIM, counted(others), IDENTITY, IDS, *DELETED)
     found, *_ = claiming(partial(held, limits=limits), *answers, row_versions=versions)
-    assert any(part.rows.full for part in found.parts) is ahead
+    assert any(part.full for part in found.parts) is ahead
 
 
 @pytest.mark.parametrize(

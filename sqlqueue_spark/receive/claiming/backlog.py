@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from sqlqueue_spark.messages.header_json import time_sent
-from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Queue
@@ -42,7 +42,7 @@ class Backlog:
     def is_empty(self) -> None:
         self._saw(0, 0)
 
-    def claimed(self, rows: Claimed) -> None:
+    def claimed(self, rows: QueueRows) -> None:
         """Subtract rows that a batch has now, where the last look has counted them."""
         last, both = self._last, filter(len, (rows.live, rows.expired))
         since = sum(len(each if each.first > last else each.between(last + 1, HIGHEST)) for each in both)

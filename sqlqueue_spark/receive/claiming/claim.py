@@ -5,15 +5,16 @@ import heapq
 import itertools
 import operator
 from array import array
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES
 from sqlqueue_spark.engines.dialect import ClaimedColumns
-from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.errors import ClaimLost, QueueError
 from sqlqueue_spark.messages.body import LARGEST_ROW
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
+from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import RowSet, portions
 from sqlqueue_spark.tables.queues import Queue
 
@@ -27,11 +28,13 @@ Elsewhere = Callable[[Queue, Sequence[int]], Collection[int]]
 
 
 @dataclass(kw_only=True)
-class Claimed:
-    """Rows that a claim has locked or a look has seen. ``sizes``: the bytes of the live rows in order."""
+class QueueRows:
+    """The rows of one queue in a batch. After a replay they may be fewer than the offset names."""
 
+    queue: Queue
     live: RowSet = field(default_factory=RowSet)
     expired: RowSet = field(default_factory=RowSet)
+    #: The bytes of the live rows in order.
     sizes: "array[int]" = field(default_factory=lambda: array("q"))
     bytes: int = 0
     #: A limit ended the claim. It locked no row above, where more are likely to wait.
@@ -42,13 +45,48 @@ class Claimed:
     in_transit: dict[int, int] = field(default_factory=dict)
     #: Claimed rows whose headers name a way that ends here, or that they cannot go.
     kept_in_transit: list[int] = field(default_factory=list)
+    #: The Ids of some dozens of the rows that the offset names, by RowVersion.
+    witnesses: Mapping[int, str] = field(default_factory=dict)
+    #: The open transaction has deleted the rows already. Others see that only when it is committed.
+    deleted: bool = False
+    #: The rows are locked. In mode ``none`` they were only seen.
+    locked: bool = True
 
     @property
-    def rows(self) -> int:
+    def name(self) -> str:
+        """The canonical name of the queue."""
+        return self.queue.name
+
+    @property
+    def count(self) -> int:
+        """How many rows there are, with the expired ones."""
         return len(self.live) + len(self.expired)
 
+    @property
+    def last(self) -> int:
+        """The highest RowVersion among the rows."""
+        return max(runs.last for runs in (self.live, self.expired) if runs)
 
-def claim(queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere) -> Claimed:
+    def offset(self, identity: str) -> Offset:
+        """What the offset says of this queue; ``identity`` is its table's."""
+        live, expired, witnesses = self.live, self.expired, self.witnesses
+        return Offset(queue=self.name, identity=identity, live=live, expired=expired, witnesses=witnesses)
+
+    def delete(self) -> None:
+        """Delete the rows in the open transaction, if that is not done yet.
+
+        :raises ClaimLost: more rows were deleted than are locked, or fewer; the caller must not commit.
+        """
+        if self.deleted:
+            return
+        if (deleted := self.queue.delete(self.live) + self.queue.delete(self.expired)) != self.count:
+            raise ClaimLost(
+                f"Deleting from {self.name} found {deleted} of {self.count} locked rows, so nothing was "
+                "deleted; another session changes rows without locking them: stop that."
+            )
+
+
+def claim(queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere) -> QueueRows:
     """Lock rows above ``after`` and up to ``up_to`` in RowVersion order until a limit, or until none is left.
 
     One statement locks at most ``Dialect.chunk`` rows, and no more than fit if they have the mean size of the
@@ -62,27 +100,27 @@ def claim(queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: 
     claimed = _gather(queue, queue.claim, after, up_to, limits, elsewhere=elsewhere)
     # We ask only where it matters: on a heap, and before the next batch is claimed ahead where others step
     # over each row.
-    if claimed.rows and (queue.table.keeps_skipped or (claimed.full and not queue.table.row_versions)):
+    if claimed.count and (queue.table.keeps_skipped or (claimed.full and not queue.table.row_versions)):
         # The claim looked up to its last row, or to the end if it got too few.
-        end = max(each.last for each in (claimed.live, claimed.expired) if each) if claimed.full else up_to
-        claimed.stepped_over = queue.count(after, end) > claimed.rows
+        end = claimed.last if claimed.full else up_to
+        claimed.stepped_over = queue.count(after, end) > claimed.count
     return claimed
 
 
-def claim_again(queue: Queue, before: Claimed) -> Claimed:
+def claim_again(before: QueueRows) -> QueueRows:
     """Lock the rows of a claim that was rolled back, but for those that were taken meanwhile, and no other.
 
     The claim before had stepped over rows of others. On a heap it may have kept the index key of such a row.
     The session that holds that row and then needs its key would wait until the batch is settled. It might
     hold what the batch needs.
     """
-    claimed = Claimed(full=before.full, stepped_over=True, in_transit=before.in_transit)
-    for columns in queue.claim_runs(RowSet(heapq.merge(before.live, before.expired))):
-        _add(claimed, columns, before.bytes, queue.table.name, frozenset())
+    claimed = QueueRows(queue=before.queue, full=before.full, stepped_over=True, in_transit=before.in_transit)
+    for columns in before.queue.claim_runs(RowSet(heapq.merge(before.live, before.expired))):
+        _add(claimed, columns, before.bytes, frozenset())
     return claimed
 
 
-def look(queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere) -> Claimed:
+def look(queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere) -> QueueRows:
     """Find the rows of :func:`claim`, also those that are held, and lock none. Expired rows count as live."""
     return _gather(queue, queue.look, after, up_to, limits, elsewhere=elsewhere)
 
@@ -95,19 +133,19 @@ def _gather(
     limits: BatchLimits,
     *,
     elsewhere: Elsewhere,
-) -> Claimed:
-    claimed = Claimed()
+) -> QueueRows:
+    claimed = QueueRows(queue=queue)
     chunk = min(_FIRST_CHUNK, queue.connection.dialect.chunk)
-    while (want := min(chunk, limits.rows - claimed.rows)) > 0:
+    while (want := min(chunk, limits.rows - claimed.count)) > 0:
         if (columns := next_rows(after, up_to, want)) is None:
             return claimed
         after, found = columns[0][-1], len(columns[0])
         columns = _readable(queue, columns)
         leaving = _leaving(queue, columns, elsewhere) if columns[3] else frozenset()
         claimed.kept_in_transit += [each for each in columns[3] if each not in leaving]
-        if not _add(claimed, columns, limits.bytes, queue.table.name, leaving) or found < want:
+        if not _add(claimed, columns, limits.bytes, leaving) or found < want:
             return claimed
-        if limits.enough is not None and limits.enough(claimed.rows):
+        if limits.enough is not None and limits.enough(claimed.count):
             break
         if claimed.live:
             mean = max(1, claimed.bytes // len(claimed.live))
@@ -143,9 +181,7 @@ def _leaving(queue: Queue, columns: ClaimedColumns, elsewhere: Elsewhere) -> Col
     return {each for part in parts for each in elsewhere(queue, part)}
 
 
-def _add(
-    claimed: Claimed, columns: ClaimedColumns, most_bytes: int, queue: str, leaving: Collection[int]
-) -> bool:
+def _add(claimed: QueueRows, columns: ClaimedColumns, most_bytes: int, leaving: Collection[int]) -> bool:
     """Add the rows of one statement as far as they fit, and return whether all did.
 
     :param leaving: those of the rows that are messages in transit.
@@ -170,8 +206,8 @@ def _add(
             (claimed.expired if is_expired else claimed.live).append(row_version)
         except ValueError as error:
             raise QueueError(
-                f"RowVersion {row_version} occurs twice in {queue}, so a claim cannot name its rows; the "
-                "identity was reseeded: empty the queue by its own receivers and seed it above all rows."
+                f"RowVersion {row_version} occurs twice in {claimed.name}, so a claim cannot name its rows; "
+                "the identity was reseeded: empty the queue by its own receivers and seed it above all rows."
             ) from error
         if not is_expired:
             claimed.sizes.append(size)

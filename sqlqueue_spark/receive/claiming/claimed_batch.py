@@ -8,9 +8,9 @@ from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, TooMuch
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
-from sqlqueue_spark.receive.claiming.claim import claim, claim_again
+from sqlqueue_spark.receive.claiming.claim import QueueRows, claim, claim_again
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
-from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch
 from sqlqueue_spark.receive.claiming.set_aside import setting_aside
 from sqlqueue_spark.receive.offset import Offset, batch_offset
 from sqlqueue_spark.tables.queues import Queue
@@ -54,12 +54,12 @@ class Claims(BatchMaker):
         limits = limits.beside_receivers(queue.table, self._options.most_locked_rows)
         making.asked = making.locked + limits.rows
         claimed = claim(queue, after, up_to, limits, elsewhere)
-        making.locked += claimed.rows
+        making.locked += claimed.count
         if claimed.in_transit:
             making.in_transit.append((queue, claimed.in_transit))
         # A claim ahead would make others step over twice as many rows.
         claimed.full &= queue.table.row_versions or not claimed.stepped_over
-        return QueueRows(queue, claimed) if claimed.rows else None
+        return claimed if claimed.count else None
 
     def make(
         self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
@@ -68,14 +68,14 @@ class Claims(BatchMaker):
         making = self._making[session.connection] = _Making()
         try:
             while parts := self._locked(session, making, turn):
-                if any(part.rows.live for part in parts):
+                if any(part.live for part in parts):
                     return self._held(session, start, parts)
                 for part in parts:
                     with setting_aside(session, part.name):
                         part.delete()
                 session.connection.commit()
                 for part in parts:
-                    log.info("expired queue=%s deleted=%d", part.name, len(part.rows.expired))
+                    log.info("expired queue=%s deleted=%d", part.name, len(part.expired))
         except TooMuch as error:
             if making.asked:
                 self.bearable.too_large(making.asked)
@@ -113,7 +113,7 @@ class Claims(BatchMaker):
         most = min(_MOST_WITNESSES, max(_LEAST_WITNESSES, _WITNESSES // len(parts)))
         offsets = []
         for part in parts:
-            rows = part.rows.live if len(part.rows.live) else part.rows.expired
+            rows = part.live if len(part.live) else part.expired
             with setting_aside(session, part.name):
                 identity = part.queue.identity() or ""
                 part.witnesses = part.queue.ids(rows.spread(most))
@@ -130,21 +130,20 @@ class Claims(BatchMaker):
 
 def without_keys_of_others(session: QueueSession, parts: list[QueueRows]) -> list[QueueRows]:
     """The same claim without index keys of others' rows, kept on a heap: see :func:`claim_again`."""
-    while any(part.rows.stepped_over and part.queue.table.keeps_skipped for part in parts):
+    while any(part.stepped_over and part.queue.table.keeps_skipped for part in parts):
         session.connection.rollback()
-        again = [QueueRows(part.queue, claim_again(part.queue, part.rows)) for part in parts]
-        if [part.rows.rows for part in again] == [part.rows.rows for part in parts]:
+        again = [claim_again(part) for part in parts]
+        if [part.count for part in again] == [part.count for part in parts]:
             return again
-        parts = [part for part in again if part.rows.rows]
+        parts = [part for part in again if part.count]
     return parts
 
 
 def _say_claimed(session: QueueSession, parts: Sequence[QueueRows]) -> None:
-    rows = [part.rows for part in parts]
-    live, expired = sum(len(each.live) for each in rows), sum(len(each.expired) for each in rows)
-    size = sum(each.bytes for each in rows)
+    live, expired = sum(len(part.live) for part in parts), sum(len(part.expired) for part in parts)
+    size = sum(part.bytes for part in parts)
     if session.several:
         log.info("claimed queues=%d rows=%d expired=%d bytes=%d", len(parts), live, expired, size)
     else:
         log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", parts[0].name, live,
-                 expired, size, rows[0].live.first, rows[0].live.last)  # fmt: skip
+                 expired, size, parts[0].live.first, parts[0].live.last)  # fmt: skip

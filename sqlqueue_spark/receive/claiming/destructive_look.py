@@ -23,9 +23,9 @@ from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
-from sqlqueue_spark.receive.claiming.claim import Claimed, look
+from sqlqueue_spark.receive.claiming.claim import QueueRows, look
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
-from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.offset import Offset, batch_offset
 from sqlqueue_spark.row_set import LOWEST, RowSet
@@ -76,7 +76,8 @@ class Looks(BatchMaker):
             return None
         log.info("planned queue=%s rows=%d bytes=%d first=%d last=%d", queue.name, len(rows.live), rows.bytes,
                  rows.live.first, rows.live.last)  # fmt: skip
-        return QueueRows(queue, rows, locked=False)
+        rows.locked = False
+        return rows
 
     def make(
         self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
@@ -93,7 +94,7 @@ class Looks(BatchMaker):
             planned = self._planned[part.queue.table.table]
             planned.to = max(planned.to, part.last)
 
-    def _look(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> Claimed:
+    def _look(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows:
         return self.forwarder.find(queue, lambda elsewhere: look(queue, after, up_to, limits, elsewhere))
 
     def _plans_again(self, planned: _Planned, queue: Queue, after: int, up_to: int, rows: RowSet) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
-from sqlqueue_spark.receive.claiming.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Oldest, Queue
 
@@ -168,17 +168,17 @@ class Headroom:
 
     def claimed(self, queue: Queue, after: int, part: QueueRows | None) -> None:
         """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet."""
-        self._backlog = part is not None and part.rows.full
+        self._backlog = part is not None and part.full
         if self._wanted == 0 or part is None:
             return
         self._claimed_to = max(self._claimed_to, part.last)
         if self.rows:
             return
         self._left = _Left()  # of these rows some may be among the claimed ones
-        if part.rows.full:
+        if part.full:
             seen = queue.oldest(part.last, part.last, part.last, _SAMPLE)
             self._left = _Left(seen.floor, seen.last, seen.free, self._clock())
-        elif part.rows.rows <= _SEARCHED:
+        elif part.count <= _SEARCHED:
             seen = queue.oldest(after, after, after, _SAMPLE)
         else:
             return

@@ -24,7 +24,7 @@ from sqlqueue_spark.messages.header_json import parse_headers, without_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
+from sqlqueue_spark.receive.claiming.claim import Elsewhere, QueueRows
 from sqlqueue_spark.row_set import LOWEST, RowSet, portions
 from sqlqueue_spark.tables import queue_table
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
@@ -56,7 +56,7 @@ class Forwarder:
         #: How many rows were moved on, to their destinations or to the error queue.
         self.moved = 0
 
-    def find(self, queue: Queue, look: Callable[[Elsewhere], Claimed]) -> Claimed:
+    def find(self, queue: Queue, look: Callable[[Elsewhere], QueueRows]) -> QueueRows:
         """What a look or a claim finds, when the messages in transit that it meets have been moved on.
 
         :param look: looks or claims; what it tells of as in transit, it leaves out. It may be called again.
@@ -66,7 +66,7 @@ class Forwarder:
             queue.connection.rollback()
             stay |= self.move(queue, claimed.in_transit)
             claimed = look(self.elsewhere_but(stay))
-            if claimed.rows or not self.goes_on(queue):
+            if claimed.count or not self.goes_on(queue):
                 break
         return claimed
 

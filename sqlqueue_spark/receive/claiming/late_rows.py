@@ -4,7 +4,7 @@ import heapq
 import itertools
 import math
 
-from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.row_set import LOWEST
 
 
@@ -47,7 +47,7 @@ class Head:
         if not now < self._whole_due < math.inf:
             self._whole_due = now + self._WHOLE_SECONDS
 
-    def claimed(self, rows: Claimed) -> None:
+    def claimed(self, rows: QueueRows) -> None:
         """Note a claim. Its look began at the start of the table or where the last claim ended."""
         below = self.ended_at
         ranges = []

@@ -1,62 +1,16 @@
 """The next batch of a stream: the rows of each queue, whether the stream holds them or has only seen them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from sqlqueue_spark.errors import ClaimLost
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BearableRows
-from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
 from sqlqueue_spark.receive.offset import Offset, next_serial
 from sqlqueue_spark.tables.queues import Queue
-
-
-@dataclass
-class QueueRows:
-    """The rows of one queue in a batch. After a replay they may be fewer than the offset names."""
-
-    queue: Queue
-    rows: Claimed
-    #: The Ids of some dozens of the rows that the offset names, by RowVersion.
-    witnesses: Mapping[int, str] = field(default_factory=dict)
-    #: The open transaction has deleted the rows already. Others see that only when it is committed.
-    deleted: bool = False
-    #: The rows are locked. In mode ``none`` they were only seen.
-    locked: bool = True
-
-    @property
-    def name(self) -> str:
-        """The canonical name of the queue."""
-        return self.queue.name
-
-    @property
-    def last(self) -> int:
-        """The highest RowVersion among the rows."""
-        return max(runs.last for runs in (self.rows.live, self.rows.expired) if runs)
-
-    def offset(self, identity: str) -> Offset:
-        """What the offset says of this queue; ``identity`` is its table's."""
-        live, expired = self.rows.live, self.rows.expired
-        return Offset(
-            queue=self.name, identity=identity, live=live, expired=expired, witnesses=self.witnesses
-        )
-
-    def delete(self) -> None:
-        """Delete the rows in the open transaction, if that is not done yet.
-
-        :raises ClaimLost: more rows were deleted than are locked, or fewer; the caller must not commit.
-        """
-        if self.deleted:
-            return
-        queue, rows = self.queue, self.rows
-        if (deleted := queue.delete(rows.live) + queue.delete(rows.expired)) != rows.rows:
-            raise ClaimLost(
-                f"Deleting from {queue.table.name} found {deleted} of {rows.rows} locked rows, so nothing "
-                "was deleted; another session changes rows without locking them: stop that."
-            )
 
 
 @dataclass
@@ -72,7 +26,7 @@ class NextBatch:
     @property
     def count(self) -> int:
         """How many rows there are, with the expired ones."""
-        return sum(part.rows.rows for part in self.parts)
+        return sum(part.count for part in self.parts)
 
     def follow(self, start: Offset | None) -> None:
         """Become the batch after ``start``. The rows may have been found before that batch was known."""

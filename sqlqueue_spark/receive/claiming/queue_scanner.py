@@ -7,11 +7,12 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.backlog import Backlog
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
 from sqlqueue_spark.receive.claiming.headroom import Headroom
 from sqlqueue_spark.receive.claiming.index_cleanup import IndexCleanup
 from sqlqueue_spark.receive.claiming.late_rows import Head
-from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker
 from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.claiming.set_aside import SetAside
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
@@ -147,7 +148,7 @@ class QueueScanner:
             return None
         limits = self.headroom.limited(limits, told=queue.connection.dialect.tells_receivers)
         if (part := self._maker.find(queue, above, up_to, limits)) is not None:
-            self.cleanup.rows += part.rows.rows
+            self.cleanup.rows += part.count
         self.headroom.claimed(queue, above, part)
         return part
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
-from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.claiming.queue_scanner import QueueScanner, Turn
 from sqlqueue_spark.receive.claiming.set_aside import setting_aside
 
@@ -35,4 +35,4 @@ def take_turns(
         yield scanner, part
         if part is not None:
             held |= part.locked
-            limits = limits.less(part.rows.rows, part.rows.bytes)
+            limits = limits.less(part.count, part.bytes)

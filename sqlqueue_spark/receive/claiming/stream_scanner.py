@@ -12,10 +12,11 @@ from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import SqlQueueError, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.batch_size import BatchLimits, BatchSize
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.claim_ahead import IDLE_SECONDS, ClaimAhead, Enough
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
 from sqlqueue_spark.receive.claiming.neighbour_watch import NeighbourWatch
-from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch
 from sqlqueue_spark.receive.claiming.poll_backoff import LONGEST_SLEEP
 from sqlqueue_spark.receive.claiming.queue_scanner import QueueScanner, Turn
 from sqlqueue_spark.receive.claiming.set_aside import QueueFails, setting_aside
@@ -115,7 +116,7 @@ class Scanner:
         else:
             batch = self._next(start, max_rows)
         if batch is not None:
-            self._size.begins(batch.count, more=any(part.rows.full for part in batch.parts))
+            self._size.begins(batch.count, more=any(part.full for part in batch.parts))
             self._began, self._asked = self._clock(), asked
         return batch
 
@@ -192,7 +193,7 @@ class Scanner:
     def _claim_ahead(self, present: NextBatch) -> None:
         """Begin to claim what follows the present batch, where a backlog is likely to wait."""
         lasts = {part.name: part.last for part in present.parts}
-        more = any(part.rows.full and part.last < member.end for member, part in self._of(present))
+        more = any(part.full and part.last < member.end for member, part in self._of(present))
         beside = any(member.headroom.beside_neighbours for member in self._members.values())
         # Who begins to receive while a batch runs must not find two batches in the way unseen.
         seen = all(part.queue.connection.dialect.tells_receivers for part in present.parts)
@@ -319,10 +320,10 @@ class Scanner:
         """Let the next looks begin where this batch ends."""
         for member, part in () if batch is None else self._of(batch):
             if part.locked:
-                member.head.claimed(part.rows)
+                member.head.claimed(part)
             else:
                 member.head.passed(part.last)
-            member.backlog.claimed(part.rows)
+            member.backlog.claimed(part)
         return batch
 
     # -- looking ---------------------------------------------------------------------------------
@@ -392,7 +393,7 @@ class Scanner:
             if part is not None:
                 self._served += 1
                 member.pace.found()
-                member.full, member.served = part.rows.full, self._served
+                member.full, member.served = part.full, self._served
             elif rests:
                 member.full = False
                 member.nothing_found()

@@ -12,8 +12,7 @@ from sqlqueue_spark.messages.message import ORIGIN
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.receive.claiming.claim import Claimed
-from sqlqueue_spark.receive.claiming.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.row_set import bounded
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_keys import OF_ORIGIN, keys
@@ -27,10 +26,10 @@ def known_to_the_sink(part: QueueRows, options: SourceOptions) -> QueueRows:
     :raises QueueError: there is no such outbox.
     """
     outbox = OutboxTable(part.queue.connection, options.outbox_endpoint or "", options.default_schema)
-    left = Claimed(expired=part.rows.expired)
-    sizes, digits = iter(part.rows.sizes), part.queue.table.digits
-    portions = bounded(part.rows.sizes, part.queue.connection.dialect.chunk, RECORD_BATCH_BYTES)
-    for chunk in part.rows.live.cut(portions):
+    left = QueueRows(queue=part.queue, expired=part.expired, witnesses=part.witnesses)
+    sizes, digits = iter(part.sizes), part.queue.table.digits
+    portions = bounded(part.sizes, part.queue.connection.dialect.chunk, RECORD_BATCH_BYTES)
+    for chunk in part.live.cut(portions):
         found = part.queue.headers_of(chunk.rows())
         texts = []
         for version, (row_id, headers) in found.items():
@@ -42,8 +41,8 @@ def known_to_the_sink(part: QueueRows, options: SourceOptions) -> QueueRows:
             if version in known:
                 left.live.append(version)
                 left.sizes.append(size)
-    if given_back := len(part.rows.live) - len(left.live):
+    if given_back := len(part.live) - len(left.live):
         log.warning("given_back queue=%s rows=%d: the outbox of %s does not know an outcome of them, so they "
                     "come again, and what was sent of them is not sent twice",
                     part.name, given_back, options.outbox_endpoint)  # fmt: skip
-    return QueueRows(part.queue, left, part.witnesses)
+    return left

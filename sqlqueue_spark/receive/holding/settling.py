@@ -7,8 +7,9 @@ from enum import Enum, auto
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
-from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.next_batch import NextBatch
 from sqlqueue_spark.receive.offset import Offset
 
 log = plain_text.logger(__name__)
@@ -90,7 +91,7 @@ class OpenClaim(NextBatch):
             parts=parts,
             lost=False,
             settling=Settling.A_SECOND_CLAIM if ours else self.settling,
-            gone=self.gone + self.count - sum(part.rows.rows for part in parts),
+            gone=self.gone + self.count - sum(part.count for part in parts),
         )
 
     def say_settled(self, name: str) -> None:

@@ -5,12 +5,12 @@ logged batch and its rows may still be there, and when Spark replays a batch.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError
-from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
-from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.queues import Queue
@@ -18,7 +18,7 @@ from sqlqueue_spark.tables.queues import Queue
 log = plain_text.logger(__name__)
 
 
-def relock(queue: Queue, wanted: Offset) -> Claimed | None:
+def relock(queue: Queue, wanted: Offset) -> QueueRows | None:
     """Lock what is left of the rows of one queue, and wait for rows that others hold.
 
     :returns: the rows; None where the rows with these numbers are not the claim's. None also for a batch of
@@ -31,7 +31,7 @@ def relock(queue: Queue, wanted: Offset) -> Claimed | None:
         log.warning("not_the_same_table queue=%s rows=%d: dropped and created again since; nothing of the "
                     "batch is looked for", queue.table.name, wanted.claimed)  # fmt: skip
         return None
-    left = Claimed()
+    left = QueueRows(queue=queue, witnesses=wanted.witnesses)
     try:
         with queue.connection.patient():
             for row_version, size in queue.lock(wanted.live):
@@ -49,14 +49,14 @@ def relock(queue: Queue, wanted: Offset) -> Claimed | None:
             f"A RowVersion of an unfinished batch occurs twice in {queue.table.name} ({error}); the identity "
             "was reseeded: empty the queue by its own receivers and seed it above all rows."
         ) from error
-    if not left.rows:
+    if not left.count:
         return left
     there = queue.ids(list(wanted.witnesses))
     if there and all(wanted.witnesses[row_version] == row_id for row_version, row_id in there.items()):
         return _up_to(left, max(there))
     log.warning("not_the_same_rows queue=%s rows=%d: the rows with these numbers are other messages (the "
                 "table was truncated or restored), or every witness was taken; none is touched",
-                queue.table.name, left.rows)  # fmt: skip
+                queue.table.name, left.count)  # fmt: skip
     return None
 
 
@@ -76,7 +76,7 @@ def locked_again(session: QueueSession, wanted: Sequence[Offset]) -> list[QueueR
                 continue
             if (rows := relock(queue, each)) is None:
                 refused.append(each)
-            parts.append(QueueRows(queue, rows or Claimed(), each.witnesses))
+            parts.append(rows or QueueRows(queue=queue, witnesses=each.witnesses))
         if not refused:
             return parts
         session.connection.rollback()  # it may have locked rows that are not the batch's
@@ -85,15 +85,15 @@ def locked_again(session: QueueSession, wanted: Sequence[Offset]) -> list[QueueR
         wanted = [each for each in wanted if each not in refused]
 
 
-def _up_to(rows: Claimed, last: int) -> Claimed:
+def _up_to(rows: QueueRows, last: int) -> QueueRows:
     """The rows up to the last witness: a witness that matches proves the rows before it, and none after it.
 
     A table that was restored from a copy goes on from the copy's last number. If the copy was made in the
     middle of the claim, a number above the last witness can belong to a message that came since.
     """
     live, expired = (runs.between(LOWEST, last) for runs in (rows.live, rows.expired))
-    kept = Claimed(live=live, expired=expired, sizes=rows.sizes[: len(live)])
-    if left := rows.rows - kept.rows:
+    kept = replace(rows, live=live, expired=expired, sizes=rows.sizes[: len(live)])
+    if left := rows.count - kept.count:
         log.info("left_unproven rows=%d: they stand above the last witness and will be claimed anew", left)
     return kept
 

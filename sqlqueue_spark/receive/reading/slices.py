@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connection import RECORD_BATCH_BYTES
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claiming.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.receive.claiming.queue_list import shown
 from sqlqueue_spark.receive.reading.first_reading import Asking
 from sqlqueue_spark.row_set import RowSet, balanced, bounded
@@ -100,16 +100,16 @@ def tasks_of(
     dialect = parts[0].queue.connection.dialect
     whole = []
     for part in parts:
-        table, kept = part.queue.table, part.rows.kept_in_transit if take else ()
+        table, kept = part.queue.table, part.kept_in_transit if take else ()
         its = Slice(
             statement=read_statement(dialect, table, "take" if take else "read", kept),
             queue=part.name,
-            rows=part.rows.live,
+            rows=part.live,
             address=shown(part.queue.connection, table.table) if options.several else "",
             witnesses=part.witnesses,
         )
-        whole.append((its, part.rows.sizes))
-    pieces = slice_count(sum(len(part.rows.live) for part in parts), options)
+        whole.append((its, part.sizes))
+    pieces = slice_count(sum(len(part.live) for part in parts), options)
     if take is None:
         return plan(whole, pieces, dialect.small_row)
     numbers = itertools.count()
