@@ -238,7 +238,7 @@ CROSS JOIN LATERAL (
 -- row would later be deleted unprocessed. LATERAL makes the server look up each run in the index; for a plain
 -- join the planner may walk the whole table.
 SELECT q.seq::bigint, q.bytes
-FROM unnest(:firsts::bigint[], :lasts::bigint[]) WITH ORDINALITY AS run (first, last, position)
+FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (
     SELECT seq, {row_bytes} AS bytes
     FROM ONLY {queue}
@@ -246,7 +246,6 @@ CROSS JOIN LATERAL (
     ORDER BY seq
     FOR UPDATE
 ) AS q
-ORDER BY run.position, q.seq
 
 -- name: holders
 -- Returns who holds locks on rows of a range.
