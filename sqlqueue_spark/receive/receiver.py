@@ -28,10 +28,9 @@ from sqlqueue_spark.receive.claiming.destructive_look import Looks
 from sqlqueue_spark.receive.claiming.next_batch import BatchMaker
 from sqlqueue_spark.receive.claiming.stream_scanner import Scanner
 from sqlqueue_spark.receive.holding.done_file import DoneFile
-from sqlqueue_spark.receive.holding.settled_after_loss import known_to_the_sink
 from sqlqueue_spark.receive.holding.settling import OpenClaim, Settling, may_go_away
 from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
-from sqlqueue_spark.receive.holding.unfinished_batch import locked_again
+from sqlqueue_spark.receive.holding.unfinished_batch import known_to_the_sink, locked_again
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.receive.reading.first_reading import FirstReadings
 from sqlqueue_spark.receive.reading.slices import Task, tasks_of
