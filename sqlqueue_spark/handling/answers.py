@@ -5,12 +5,11 @@ Formats: the headers of NServiceBus, as its replies and sends from a handler hav
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from json.encoder import encode_basestring as _quoted
 from typing import NamedTuple
 
 from sqlqueue_spark.errors import NoReplyAddress, WrongAnswer
 from sqlqueue_spark.handling.received_message import ReceivedMessage
-from sqlqueue_spark.messages.header_json import escaped, format_headers
+from sqlqueue_spark.messages.header_json import format_headers
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, type_names
 from sqlqueue_spark.messages.outgoing import (
     CONVERSATION_ID,
@@ -132,25 +131,15 @@ def _headers(answer: Answer, intent: str, message: ReceivedMessage) -> str:
     its_id, received = message.id, message.headers
     correlation, conversation = received.get(CORRELATION_ID), received.get(CONVERSATION_ID)
     saga = {to: received[of] for to, of in _SAGA.items() if received.get(of)} if intent == "Reply" else {}
-    if answer.headers or saga:
-        headers = {
-            MESSAGE_INTENT: intent,
-            RELATED_TO: its_id,
-            CORRELATION_ID: correlation or its_id,
-            **({CONVERSATION_ID: conversation} if conversation else {}),
-            **saga,
-            **({} if answer.type is None else {ENCLOSED_MESSAGE_TYPES: answer.type}),
-        }
-        return format_headers({**headers, **answer.headers})
-    # The same text, made in a third of the time.
-    related = _quoted(its_id)
-    correlated = _quoted(correlation) if correlation else related
-    text = f'{{"{MESSAGE_INTENT}":"{intent}","{RELATED_TO}":{related},"{CORRELATION_ID}":{correlated}'
-    if conversation:
-        text = f'{text},"{CONVERSATION_ID}":{_quoted(conversation)}'
-    if answer.type is not None:
-        text = f'{text},"{ENCLOSED_MESSAGE_TYPES}":{_quoted(answer.type)}'
-    return escaped(f"{text}}}")
+    headers = {
+        MESSAGE_INTENT: intent,
+        RELATED_TO: its_id,
+        CORRELATION_ID: correlation or its_id,
+        **({CONVERSATION_ID: conversation} if conversation else {}),
+        **saga,
+        **({} if answer.type is None else {ENCLOSED_MESSAGE_TYPES: answer.type}),
+    }
+    return format_headers({**headers, **answer.headers})
 
 
 def _are_texts(headers: object) -> bool:
