@@ -53,12 +53,8 @@ def _json(failure: Column, fields: Mapping[str, str]) -> Column:
     if (time := told.get("TimeOfFailure")) is not None:
         told["TimeOfFailure"] = F.unix_micros(time.cast("timestamp_ltz"))
     if (delay := told.get("RetryAfter")) is not None:
-        whole = delay.cast("interval day to second")
-        day, hour, minute, second = (
-            F.extract(F.lit(part), whole) for part in ("DAY", "HOUR", "MINUTE", "SECOND")
-        )
-        minutes = (day.cast("bigint") * 24 + hour) * 60 + minute
-        told["RetryAfter"] = minutes * 60_000_000 + (second * 1_000_000).cast("bigint")
+        seconds = delay.cast("interval day to second").cast("interval second").cast("decimal(19,6)")
+        told["RetryAfter"] = (seconds * 1_000_000).cast("bigint")
     struct = F.struct(*(value.alias(name) for name, value in told.items()))
     return F.when(failure.isNotNull(), F.to_json(struct))
 
