@@ -52,11 +52,9 @@ for _name, _help in (
 @main.command()
 @parameters.queues
 @parameters.connected_to_queues
-@parameters.option("--max-rows N", parameters.Number(0), "Exit code 1 when more than N messages wait.")
+@parameters.option("--max-rows N", "Exit code 1 when more than N messages wait.", parameters.Number(0))
 @parameters.option(
-    "--max-age DURATION",
-    parameters.time_span,
-    "Exit code 1 when the oldest message was sent longer ago, for example 10m.",
+    "--max-age DURATION", "Exit code 1 when the oldest message was sent longer ago, for example 10m."
 )
 @parameters.as_json
 def length(
@@ -109,11 +107,9 @@ def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> 
 @parameters.naming
 @parameters.debug
 @parameters.engine(DIALECTS)
-@parameters.option(
-    "--grants USER", parameters.some_text, "Instead give this user the rights of a role.", name="user"
-)
+@parameters.option("--grants USER", "Instead give this user the rights of a role.", name="user")
 @click.option("--role", type=click.Choice(ROLES), help="Which rights: all that the role needs, no others.")
-@parameters.option("--endpoint NAME", parameters.endpoint_name, "A sender's outbox too.")
+@parameters.option("--endpoint NAME", "A sender's outbox too.", parameters.endpoint_name)
 def script(
     *,
     queues: tuple[str, ...],
@@ -157,7 +153,7 @@ def inspect(options: ConnectionOptions, queues: tuple[str, ...], role: str | Non
 
 @main.command("list")
 @parameters.connected
-@parameters.option("--schema NAME", parameters.some_text, "Only tables of this schema.")
+@parameters.option("--schema NAME", "Only tables of this schema.")
 @click.option("--exact", is_flag=True, help="Count large tables too.")
 @parameters.as_json
 def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bool) -> None:
@@ -252,9 +248,7 @@ _DEMOS = {"drain": "sqlqueue_spark.demo.drain", "store-and-forward": "sqlqueue_s
     help="Folder of databases, tables and checkpoints; default .demo or .demo/store-and-forward.",
 )
 @parameters.option(
-    "--messages N",
-    parameters.Number(1),
-    "How many messages to send; default 300,000, and 300 for store-and-forward.",
+    "--messages N", "How many messages to send; default 300,000, and 300 for store-and-forward."
 )
 @click.option("--stop", is_flag=True, help="Stop the demo's servers; their data stay.")
 def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> None:

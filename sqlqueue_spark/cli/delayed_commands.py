@@ -54,8 +54,8 @@ def length(options: ConnectionOptions, queue: str, json_: bool) -> None:
 @parameters.connected_to_queues
 @parameters.option(
     "--error-queue QUEUE",
-    parameters.some_text,
     "The queue for messages that cannot be delivered.",
+    parameters.some_text,
     default="error",
     show_default=True,
 )

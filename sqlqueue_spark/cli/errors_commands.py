@@ -34,28 +34,19 @@ _queue = parameters.argument("queue", "[ERRORQUEUE]", required=False, default="e
 def _selecting(command: parameters.Command) -> parameters.Command:
     """Add the options that choose messages. The command gets them as ``selection``."""
     options = parameters.together(
-        parameters.option(
-            "--failed-queue QUEUE", parameters.queue_address, "Only messages that failed for this queue."
-        ),
+        parameters.option("--failed-queue QUEUE", "Only messages that failed for this queue."),
         parameters.option(
             "--exception-type NAME",
-            parameters.some_text,
             "Only failures of this exception type: its full name, or the part behind the last dot.",
         ),
         parameters.option(
             "--older-than DURATION",
-            parameters.time_span,
             "Only messages that failed at least that long ago, for example 1h, by their header.",
         ),
-        parameters.option(
-            "--newer-than DURATION", parameters.time_span, "Only messages that failed more recently."
-        ),
-        parameters.option(
+        parameters.option("--newer-than DURATION", "Only messages that failed more recently."),
+        parameters.repeated(
             "--message-id ID",
-            parameters.some_text,
-            "Only the message of this id, or the row if its message has no id. May be repeated.",
-            name="message_ids",
-            multiple=True,
+            "Only the message of this id, or the row if its message has no id.",
             callback=lambda _, __, ids: frozenset(ids),
         ),
         click.option("--stopping", is_flag=True, help="Only rows that stop ServiceControl's reading."),
@@ -75,8 +66,8 @@ def _selecting(command: parameters.Command) -> parameters.Command:
 @_selecting
 @parameters.option(
     "--limit N",
-    parameters.Number(0),
     f"Maximum number of rows to show; default {_LISTED}, with --json all. All rows are counted.",
+    parameters.Number(0),
 )
 @parameters.as_json
 def list_(
@@ -118,8 +109,8 @@ def list_(
 @errors.command()
 @_queue
 @parameters.connected_to_queues
-@parameters.option("--message-id ID", parameters.some_text, "The message of this id.")
-@parameters.option("--row-version N", parameters.Number(), "The row of this number.")
+@parameters.option("--message-id ID", "The message of this id.")
+@parameters.option("--row-version N", "The row of this number.", parameters.Number())
 @parameters.as_json
 def show(
     options: ConnectionOptions, queue: str, message_id: str | None, row_version: int | None, json_: bool
@@ -139,12 +130,8 @@ def show(
 @_queue
 @parameters.connected_to_queues
 @_selecting
-@parameters.option(
-    "--to QUEUE",
-    parameters.queue_address,
-    "The queue for messages that do not say for which queue they have failed.",
-)
-@parameters.option("--rate N", parameters.Number(1), "Messages a second; default: as fast as possible.")
+@parameters.option("--to QUEUE", "The queue for messages that do not say for which queue they have failed.")
+@parameters.option("--rate N", "Messages a second; default: as fast as possible.")
 @click.option("--dry-run", is_flag=True, help="Only say how many messages would go into which queue.")
 @parameters.yes
 @parameters.as_json

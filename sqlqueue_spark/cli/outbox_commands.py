@@ -46,7 +46,6 @@ def script(*, endpoint: str, engine: str, default_schema: str | None) -> None:
 @parameters.connected_to_outbox
 @parameters.option(
     "--keep DURATION",
-    parameters.time_span,
     "How long a message id is remembered. Repeats that come later are not recognised.",
     default="7d",
     show_default=True,

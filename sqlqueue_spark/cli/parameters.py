@@ -96,17 +96,28 @@ def together(*parts: Decorator) -> Decorator:
     return lambda command: functools.reduce(lambda made, part: part(made), reversed(parts), command)
 
 
-def option(flag: str, type_: Any, help_: str, *, name: str | None = None, **more: Any) -> Decorator:
+#: What reads a value, by the word for it; any other word stands for a text.
+_READERS = {"DURATION": time_span, "N": Number(1), "QUEUE": queue_address}
+
+
+def option(flag: str, help_: str, type_: Any = None, *, name: str | None = None, **more: Any) -> Decorator:
     """Return an option with a value.
 
     :param flag: the option as it is typed, with a word for its value: ``--older-than DURATION``.
-    :param type_: reads the value; None for a text.
+    :param type_: reads the value; by default the word tells.
     :param name: the command's parameter, if it has another name.
     """
     typed, _, metavar = flag.partition(" ")
+    type_ = type_ or _READERS.get(metavar, some_text)
     names = (typed,) if name is None else (typed, name)
     complete = _COMPLETED.get(type_)
     return click.option(*names, type=type_, metavar=metavar, help=help_, shell_complete=complete, **more)
+
+
+def repeated(flag: str, help_: str, type_: Any = None, **more: Any) -> Decorator:
+    """Return an option as :func:`option` that may be repeated. The command's parameter has its plural."""
+    name = flag.partition(" ")[0].strip("-").replace("-", "_")
+    return option(flag, f"{help_} May be repeated.", type_, name=f"{name}s", multiple=True, **more)
 
 
 def argument(name: str, metavar: str, type_: Any = queue_address, **more: Any) -> Decorator:
@@ -132,28 +143,27 @@ role = click.option(
     type=click.Choice((RECEIVER, SENDER)),
     help="The role of the login: a missing right of this role is a finding.",
 )
-schema = option("--schema NAME", some_text, "Schema of the table.", name="default_schema")
+schema = option("--schema NAME", "Schema of the table.", name="default_schema")
 #: How addresses are read.
 naming = together(
-    option("--default-schema NAME", some_text, "Schema of queues that name none."),
+    option("--default-schema NAME", "Schema of queues that name none."),
     click.option("--legacy-addresses", is_flag=True, help="Ignore what follows the first @ of a name."),
 )
 also_created = together(
     option(
         "--instance X",
-        some_text,
         "Also create the callback queue of this instance: Sales.X for the queue Sales.",
         name="instances",
         multiple=True,
     ),
     option(
         "--with NAME,…",
-        lambda value: [name.strip() for name in value.split(",") if name.strip()],
         "Also create these queues, for example error,audit.",
+        lambda value: [name.strip() for name in value.split(",") if name.strip()],
         name="companions",
         default="",
     ),
-    option("--stream NAME", some_text, "Also create the table NAME.Outgoing of this atomic pipeline."),
+    option("--stream NAME", "Also create the table NAME.Outgoing of this atomic pipeline."),
     click.option(
         "--subscriptions", is_flag=True, help="Also create the table SubscriptionRouting of the schema."
     ),
@@ -186,11 +196,11 @@ def _connected(names: Decorator, *, required: bool = True) -> Decorator:
         _kept(
             "url", "postgresql://…; for SQL Server mssql://… or an ODBC connection string.", required=required
         ),
-        option("--user NAME", some_text, "Login, kept out of the url."),
+        option("--user NAME", "Login, kept out of the url."),
         option(
             "--access-token-provider NAME",
-            None,
             "Where a Microsoft Entra token comes from: module:function or azure-identity.",
+            str,
         ),
         _kept("password", "Password; better in the environment than here."),
         debug,
@@ -225,7 +235,6 @@ _of_queues = together(
     naming,
     option(
         "--allowed-destinations PATTERN,…",
-        some_text,
         "Only to these tables may an address out of a message lead, whatever code they have; +PATTERN: to "
         "these also.",
     ),

@@ -27,37 +27,22 @@ _LAID_OUT, _LAID_OUT_BYTES = 100, 16 << 20
 @click.command()
 @parameters.queues
 @parameters.connected_to_queues
-@parameters.option(
-    "--count N",
-    parameters.Number(1),
-    f"Maximum number of messages; default {_SHOWN}, with --follow no limit.",
-)
+@parameters.option("--count N", f"Maximum number of messages; default {_SHOWN}, with --follow no limit.")
 @click.option("--all", "all_", is_flag=True, help="Show all messages that are in the queue now.")
-@parameters.option("--after N", parameters.Number(), "Only messages with a higher number.", default=LOWEST)
-@parameters.option(
-    "--type NAME",
-    parameters.some_text,
-    "Only messages of this type: its full name, or the part behind the last dot. May be repeated.",
-    name="types",
-    multiple=True,
+@parameters.option("--after N", "Only messages with a higher number.", parameters.Number(), default=LOWEST)
+@parameters.repeated(
+    "--type NAME", "Only messages of this type: its full name, or the part behind the last dot."
 )
-@parameters.option(
-    "--id ID",
-    parameters.some_text,
-    "Only the message, or the row, of this id. May be repeated.",
-    name="ids",
-    multiple=True,
-)
+@parameters.repeated("--id ID", "Only the message, or the row, of this id.")
 @parameters.option(
     "--header NAME[=VALUE]",
-    parameters.wanted_header,
     "Only messages with this header, and this value. May be repeated; then all must fit.",
+    parameters.wanted_header,
     name="headers",
     multiple=True,
 )
 @parameters.option(
     "--scan N",
-    parameters.Number(1),
     f"Maximum number of rows to read for messages that fit; default {_SCANNED:,}, with --all no limit.",
 )
 @click.option("--bodies", is_flag=True, help="Show the beginning of each body too.")

@@ -41,30 +41,21 @@ def _body(value: str) -> bytes:
 @click.command()
 @parameters.queues
 @parameters.connected_to_queues
-@parameters.option(
-    "--type NAME",
-    parameters.some_text,
-    "Type of the message, for example Sales.OrderPlaced.",
-    name="message_type",
-)
-@parameters.option("--body TEXT|@FILE", _body, "Body: text, @file, or @- for standard input.")
-@parameters.option(
-    "--header NAME=VALUE", _header, "A header of the message. May be repeated.", name="headers", multiple=True
-)
-@parameters.option("--ttl DURATION", parameters.time_span, "Time to be received, for example 10m.")
-@parameters.option("--count N", parameters.Number(1), "Send a load of sample messages instead.")
-@parameters.option("--rate N", parameters.Number(1), "Messages a second; default: as fast as possible.")
-@parameters.option(
-    "--size N", parameters.Number(1), f"Bytes of each message; default {queue_tables.MESSAGE_BYTES}."
-)
+@parameters.option("--type NAME", "Type of the message, for example Sales.OrderPlaced.", name="message_type")
+@parameters.option("--body TEXT|@FILE", "Body: text, @file, or @- for standard input.", _body)
+@parameters.repeated("--header NAME=VALUE", "A header of the message.", _header)
+@parameters.option("--ttl DURATION", "Time to be received, for example 10m.")
+@parameters.option("--count N", "Send a load of sample messages instead.")
+@parameters.option("--rate N", "Messages a second; default: as fast as possible.")
+@parameters.option("--size N", f"Bytes of each message; default {queue_tables.MESSAGE_BYTES}.")
 @parameters.option(
     "--from FILE|-",
-    click.Path(dir_okay=False),
     "Send the lines that 'sqlqueue peek --json' printed, byte for byte; with --type each line is a body. "
     "- is standard input.",
+    click.Path(dir_okay=False),
     name="file",
 )
-@parameters.option("--skip N", parameters.Number(0), "Leave out the first N lines.")
+@parameters.option("--skip N", "Leave out the first N lines.", parameters.Number(0))
 @click.option("--new-ids", is_flag=True, help="Give each row a new Id; default: it keeps its Id.")
 @click.option(
     "--stopping",

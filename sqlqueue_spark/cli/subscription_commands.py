@@ -9,7 +9,7 @@ from sqlqueue_spark.options import ConnectionOptions
 
 _events = parameters.argument("events", "EVENT...", parameters.some_text, nargs=-1, required=True)
 _endpoint = parameters.option(
-    "--endpoint NAME", parameters.endpoint_name, "The subscribing endpoint; default: the name of the queue."
+    "--endpoint NAME", "The subscribing endpoint; default: the name of the queue.", parameters.endpoint_name
 )
 _create = click.option(
     "--create", is_flag=True, help="Create the table SubscriptionRouting of the schema if it is not there."
