@@ -1,10 +1,7 @@
 """The commands of ``sqlqueue errors``: list, show, retry and discard."""
 
 import functools
-from collections import deque
-from collections.abc import Iterable, Iterator
 from dataclasses import fields
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ from sqlqueue_spark.administration import error_discard, error_queue, failed_ret
 from sqlqueue_spark.cli import failed_output, output, parameters, progress
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.row_set import HIGHEST
 
 #: Default number of rows that a list shows to people.
 _LISTED = 20
@@ -79,31 +77,28 @@ def list_(
     messages that ServiceControl had retried. All headers of the queue are read, but no bodies. Nothing is
     locked. With --json each line is a row, and the last lines are the counts.
     """
-    summary = failed_output.Summary(queue)
-
-    def counted(rows: Iterable[ErrorRow]) -> Iterator[ErrorRow]:
-        for row in rows:
-            summary.add(row)
-            yield row
-
+    summary, count, shown = failed_output.Summary(queue), 0, list[ErrorRow]()
+    most = limit if limit is not None else HIGHEST if json_ else _LISTED
     with progress.bar(None, " rows", lines=json_) as bar:
-        rows = counted(error_queue.look(options, queue, selection, looked=bar.update))
-        if json_:
-            for row in islice(rows, limit):
+        found = error_queue.look(options, queue, selection, looked=bar.update)
+        for count, row in enumerate(found, 1):
+            summary.add(row)
+            if count > most:
+                continue
+            if json_:
                 output.say(output.as_json(failed_output.row_json(row)))
-            deque(rows, maxlen=0)
-            output.lines(map(output.as_json, summary.json()))
-            return
-        shown = list(islice(rows, _LISTED if limit is None else limit))
-        more = sum(1 for _ in rows)
-    if not shown and not more:
+            else:
+                shown.append(row)
+    if json_:
+        output.lines(map(output.as_json, summary.json()))
+    elif not count:
         all_ = selection == Selection()
         output.say(f"the queue {queue} is empty" if all_ else failed_output.nothing(queue))
-        return
-    if shown:
-        output.lines(failed_output.rows_text(shown))
-        output.lines([f"… and {more:,} more", ""] if more else [""])
-    output.lines(summary.text())
+    else:
+        if shown:
+            output.lines(failed_output.rows_text(shown))
+            output.lines([f"… and {count - most:,} more", ""] if count > most else [""])
+        output.lines(summary.text())
 
 
 @errors.command()

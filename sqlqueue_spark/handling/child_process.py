@@ -65,8 +65,6 @@ class ChildProcess:
         :param timeout: how many seconds each step of the child may take. It is killed a grace later.
         :raises OSError: no process can be made.
         """
-        if not hasattr(os, "fork"):
-            raise OSError("this system has no fork")
         self._timeout = timeout
         self._grace = min(max(timeout, _LEAST_GRACE), _MOST_GRACE)
         self._seen = Seen.from_buffer(mmap.mmap(-1, ctypes.sizeof(Seen)))

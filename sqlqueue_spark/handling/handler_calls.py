@@ -78,7 +78,7 @@ class Watch:
     @contextlib.contextmanager
     def alarms(self) -> Iterator[None]:
         """In this block, calls that take too long are ended. A call is a block of the watch itself."""
-        self._hears = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+        self._hears = threading.current_thread() is threading.main_thread()
         if not self._hears:
             yield
             return

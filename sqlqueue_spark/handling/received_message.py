@@ -48,7 +48,7 @@ class ReceivedMessage:
     @property
     def type(self) -> str | None:
         """The full name of its first type; None where it has none, as control messages."""
-        return next(iter(type_names(self.headers.get(ENCLOSED_MESSAGE_TYPES, ""))), None)
+        return next(iter(self.types), None)
 
     @property
     def reply_to(self) -> str | None:

@@ -4,14 +4,15 @@ In a folder such as /tmp another user may have made a link to a file of ours, or
 """
 
 import errno
+import grp
 import os
+import pwd
 import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
 
-#: Windows has neither; there an option of this kind names a folder of one's own.
-_SAFELY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class OwnFile:
@@ -45,7 +46,7 @@ def opened(path: str | Path, flags: int, *, folder: int | None = None, owner: in
         if error.errno == errno.ELOOP:
             error.strerror = "it is a link, which is not followed"
         raise
-    found = os.fstat(descriptor).st_uid  # 0 on Windows
+    found = os.fstat(descriptor).st_uid
     if found != owner if owner is not None else found and found != os.geteuid():
         os.close(descriptor)
         raise PermissionError(errno.EPERM, f"it belongs to the user with the number {found}", str(path))
@@ -103,9 +104,6 @@ def changed_by_others(path: Path, *, passed: bool = False) -> Path | None:
 
 def _others_may_write(of: os.stat_result) -> bool:
     """The group of root, and one with the name of the owner, have no other members."""
-    import grp
-    import pwd
-
     by_group = bool(of.st_mode & stat.S_IWGRP and of.st_gid)
     with suppress(KeyError):
         by_group = by_group and grp.getgrgid(of.st_gid).gr_name != pwd.getpwuid(of.st_uid).pw_name
