@@ -28,8 +28,6 @@ _MARKS = {Verdict.STOPS: "stops ServiceControl: ", Verdict.REFUSED: "refused by 
 
 
 class Summary:
-    """Counts rows by failed queue and exception."""
-
     def __init__(self, queue: str) -> None:
         self.queue = queue
         self.groups: Counter[tuple[str | None, str | None]] = Counter()

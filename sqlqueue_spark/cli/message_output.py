@@ -21,8 +21,6 @@ _HEX_LINE = 32
 
 
 class Bodies(enum.Enum):
-    """How much of the bodies is shown."""
-
     NONE = enum.auto()
     BEGINNING = enum.auto()
     WHOLE = enum.auto()

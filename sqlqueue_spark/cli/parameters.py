@@ -51,8 +51,6 @@ _COMPLETED = {queue_address: queue_names, endpoint_name: endpoint_names}
 
 
 class Number(click.IntRange):
-    """A whole number, which may have bounds."""
-
     name = "whole number; write one such as 1000"  # behind "'abc' is not a valid"
 
 

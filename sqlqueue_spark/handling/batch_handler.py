@@ -19,7 +19,6 @@ class BatchHandler:
     """Calls a handler for each message, and makes the message's outcome of what it answers or raises."""
 
     def __init__(self, handler: Handler, seen: Seen | None = None) -> None:
-        """:param seen: what a parent process sees of it."""
         self._handler = handler
         self._watch = Watch(handler.limits.timeout, seen)
 

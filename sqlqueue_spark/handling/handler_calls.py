@@ -69,7 +69,6 @@ class Watch:
     """
 
     def __init__(self, timeout: float, seen: Seen | None = None) -> None:
-        """:param seen: what the parent process sees."""
         self.seen = seen or Seen()
         self._timeout = timeout
         self._until = math.inf
@@ -113,10 +112,7 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class Handler:
-    """A function for every message, or one for each message type.
-
-    :param functions: the function, or functions by the full name of a type.
-    """
+    """A function for every message, or functions by the full names of message types."""
 
     functions: Function | Mapping[str, Function]
     limits: Limits

@@ -146,8 +146,6 @@ def option_per_name(pattern: str, meaning: str, *, secret: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class Described:
-    """One option as shown to people."""
-
     name: str
     kind: str
     default: str

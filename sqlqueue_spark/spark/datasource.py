@@ -128,8 +128,6 @@ def allowing(
 
 @sentence_first
 class SomeRowsSource(SqlQueueDataSource):
-    """The data source of :func:`some_rows`."""
-
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__({name: value for name, value in options.items() if name.lower() != _ROWS})
         self._rows = RowSet.decode(options[_ROWS])

@@ -46,8 +46,6 @@ def _of_query(given: tuple[tuple[str, str], ...]) -> tuple[Destinations, OutboxC
 
 @sentence_first
 class _Writer:
-    """What both writers do."""
-
     _task: SendTask
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -38,8 +38,6 @@ _NEEDED = {
 
 @dataclass(frozen=True, kw_only=True)
 class StoreAndForwardOptions(HandleOptions):
-    """What happens to the messages of a store-and-forward queue."""
-
     handler: str | None = option(  # type: ignore[assignment] # here a job may have none
         "`module:function`, called for each message that does not say that it goes to another database.",
         None,
@@ -112,7 +110,6 @@ class StoreAndForward:
 
 
 def _check_given(sink: Mapping[str, str], options: StoreAndForwardOptions) -> None:
-    """Refuse missing or contradicting options."""
     for name, told in _NEEDED.items():
         if said(sink, name) is None:
             raise ConfigurationError(f"There is no option {name} of the sink, {told}.")

@@ -63,8 +63,6 @@ class ArchiveOptions(DeltaOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Copied:
-    """What a finished copy did."""
-
     rows: int
     rounds: int
     seconds: float
@@ -139,8 +137,6 @@ def archive_until_stopped(spark: SparkSession, source: Mapping[str, str], option
 
 
 class QueueCopy:
-    """Copies a queue round by round."""
-
     def __init__(self, spark: SparkSession, source: Mapping[str, str], table: ArchiveTable) -> None:
         self._options = SourceOptions.parse(source)
         self._read = some_rows(spark, source)

@@ -84,7 +84,6 @@ def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaO
 def drain_until_stopped(
     spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions, show: int
 ) -> None:
-    """Drain a queue, and print how it goes."""
     title = SourceOptions.parse(source).title
     with stoppable(source) as (stopping, stop_file, done_file):
         query = drain_to_delta(spark, stopping, delta)
