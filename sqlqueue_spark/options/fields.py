@@ -141,7 +141,7 @@ def option_per_name(pattern: str, meaning: str, *, secret: bool = False) -> Any:
     """Declare an option that is given once a name, such as ``queue.<name>.schema``, in any case."""
     kind = "url" if secret else "text"
     about = {"pattern": pattern, "meaning": meaning, "kind": kind, "shown": "none", "secret": secret}
-    return field(default_factory=dict, metadata=about, repr=not secret)
+    return field(default_factory=dict, metadata=about, repr=not secret, hash=False)
 
 
 @dataclass(frozen=True)

@@ -91,11 +91,8 @@ class SqlQueueDataSource(DataSource):
     def _source_options(self) -> SourceOptions:
         return check(SourceOptions.parse(with_password(own_options(self.options))), self.allowed)
 
-    def _sink_options(self) -> dict[str, str]:
-        given = with_password(own_options(self.options))
-        checked = check(SinkOptions.parse(given), self.allowed)
-        urls = {"url": checked.url} | {f"endpoint.{n}.url": url for n, url in checked.endpoint_urls.items()}
-        return {name: value for name, value in given.items() if name.lower() not in urls} | urls
+    def _sink_options(self) -> SinkOptions:
+        return check(SinkOptions.parse(with_password(own_options(self.options))), self.allowed)
 
 
 #: What each session allows.

@@ -1,7 +1,7 @@
 """The writers of ``format("sqlqueue")``, for batch jobs and streams: between Spark and the sender."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,7 +10,6 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
-from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
@@ -35,12 +34,11 @@ class _Committed(WriterCommitMessage):
 
 
 @functools.lru_cache(maxsize=100)
-def _of_query(given: tuple[tuple[str, str], ...]) -> tuple[Destinations, OutboxCleaner]:
+def _of_query(options: SinkOptions) -> tuple[Destinations, OutboxCleaner]:
     """What the writers of a query with these options share: they look for their destinations once.
 
     Spark keeps the processes that make writers and commit.
     """
-    options = SinkOptions.parse(dict(given))
     return Destinations(options), OutboxCleaner(options)
 
 
@@ -77,20 +75,18 @@ class _Writer:
 class SqlQueueWriter(_Writer, DataSourceArrowWriter):
     """``df.write.format("sqlqueue").mode("append")``: sends as the sink does, in a batch job."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            queue = said(options, "queue")
             raise ConfigurationError(
                 "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it "
-                f"with: sqlqueue purge {for_shell(queue) if queue else 'QUEUE'}."
+                f"with: sqlqueue purge {for_shell(options.queue) if options.queue else 'QUEUE'}."
             )
-        destinations = Destinations(SinkOptions.parse(options))
-        if destinations.options.transaction_mode == ATOMIC:
+        if options.transaction_mode == ATOMIC:
             raise ConfigurationError(
                 "The option transactionMode is sendsAtomicWithReceive, which only a stream can have; leave "
                 "it out of a batch job, where an outbox keeps a repeated write from sending twice."
             )
-        self._check(destinations, schema)
+        self._check(Destinations(options), schema)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         cleaner = OutboxCleaner(self._task.destinations.options)
@@ -108,30 +104,28 @@ class SqlQueueStreamWriter(_Writer, DataSourceStreamArrowWriter):
     Spark makes a writer for each batch, and tells the batch's number when it is done: too late for a stage.
     """
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise ConfigurationError(
                 "A queue cannot be overwritten with each batch: receivers own its rows; write with "
                 "outputMode append."
             )
-        self._given = tuple(sorted(options.items()))
-        destinations, _ = _of_query(self._given)
-        if destinations.options.transaction_mode == ATOMIC:
+        if options.transaction_mode == ATOMIC:
             raise ConfigurationError(
                 "The option transactionMode is sendsAtomicWithReceive, for which the sink must know the "
                 "batch before its tasks begin; write with foreachBatch(SqlQueueSink(…)), or take receiveOnly "
                 "with an outbox."
             )
-        if (stream := destinations.options.stream) is not None:
+        if options.stream is not None:
             raise ConfigurationError(
-                f"The option stream is {stream!r}, by which SqlQueueSink finds what an "
+                f"The option stream is {options.stream!r}, by which SqlQueueSink finds what an "
                 "atomic pipeline has staged, and this writer does not; name the outbox by the option "
                 "endpoint, or write with foreachBatch(SqlQueueSink(…))."
             )
-        self._check(destinations, schema)
+        self._check(_of_query(options)[0], schema)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _, cleaner = _of_query(self._given)
+        _, cleaner = _of_query(self._task.destinations.options)
         self._done(messages, f"batch={batchId} ", cleaner)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -16,7 +16,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
-from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send.compose import chunk_size
 from sqlqueue_spark.send.deliver import outbox_lookups
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
@@ -107,7 +107,7 @@ def test_a_batch_job_says_what_it_sent_each_time_in_the_same_way(engine, queue, 
     given = {"url": engine.url, "queue": "orders", "endpoint": "Sales", "messageType": "Shop.Placed"}
     schema = StructType().add("MessageId", "string").add("Body", "binary")
     for _ in range(2):
-        writer = SqlQueueWriter(given, schema, overwrite=False)
+        writer = SqlQueueWriter(SinkOptions.parse(given), schema, overwrite=False)
         writer.commit([writer.write(iter([batch(range(5))]))])
     said = [(each.levelname, each.message) for each in caplog.records]
     assert said == [("WARNING", "sent sent=5 repeated=0"), ("WARNING", "sent sent=0 repeated=5")]
