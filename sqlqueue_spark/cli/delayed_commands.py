@@ -1,14 +1,13 @@
 """The commands of ``sqlqueue delayed``, over :mod:`sqlqueue_spark.administration.delayed_tables`."""
 
-import contextlib
 import signal
-from queue import Empty, SimpleQueue
 
 import click
 
 from sqlqueue_spark.administration import delayed_tables
 from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.cli.progress import interruptible
+from sqlqueue_spark.engines.database_retry import paused
 from sqlqueue_spark.engines.engine_of_url import DIALECTS
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -71,14 +70,10 @@ def run(options: ConnectionOptions, queue: str, error_queue: str, once: bool) ->
                 options, queue, error_queue, moved=lambda more: progress(more.sent + more.failed)
             )
     else:
-        signals = SimpleQueue[int]()  # an Event could be in the middle of its own wait
-
-        def stopping(seconds: float) -> bool:
-            with contextlib.suppress(Empty):
-                return bool(signals.get(timeout=seconds))
-            return False
-
+        signals: list[int] = []  # an Event could be in the middle of its own wait
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, _: signals.put(number))
-        done = delayed_tables.deliver(options, queue, error_queue, stopping)
+            signal.signal(number, lambda number, _: signals.append(number))
+        done = delayed_tables.deliver(
+            options, queue, error_queue, lambda seconds: paused(seconds, lambda: bool(signals))
+        )
     output.say(f"delivered {done.sent:,} messages, {done.failed:,} went to {error_queue}")
