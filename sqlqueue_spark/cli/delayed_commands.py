@@ -54,7 +54,6 @@ def length(options: ConnectionOptions, queue: str, json_: bool) -> None:
 @parameters.option(
     "--error-queue QUEUE",
     "The queue for messages that cannot be delivered.",
-    parameters.some_text,
     default="error",
     show_default=True,
 )

@@ -93,6 +93,23 @@ def test_wrong_usage_is_exit_code_2_and_explained(arguments, complaint):
     assert SECRET not in result.output
 
 
+def parameters_of(command):
+    """Those of a command and of all below it."""
+    if isinstance(command, click.Group):
+        return [each for below in command.commands.values() for each in parameters_of(below)]
+    return command.params
+
+
+def test_no_name_of_a_queue_or_an_endpoint_may_be_a_url():
+    """It may hold a password, and would stand in what the command says."""
+    named = [each for each in parameters_of(main) if re.search("QUEUE|ENDPOINT", each.metavar or "")]
+    assert len(named) > 20
+    for each in named:
+        with pytest.raises(click.BadParameter, match="a url stands where") as refused:
+            each.type.convert(NOWHERE, each, None)
+        assert SECRET not in str(refused.value)
+
+
 @pytest.mark.parametrize("command", ["create", "inspect", "length", "peek", "purge", "send"])
 def test_an_unreachable_server_is_exit_code_1(command):
     """And one sentence, without the secret."""
