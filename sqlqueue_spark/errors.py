@@ -6,6 +6,7 @@ here opens, reads or logs anything.
 """
 
 import re
+from collections.abc import Mapping
 
 from sqlqueue_spark.plain_text import plain
 
@@ -99,15 +100,16 @@ class ClaimLost(SqlQueueError):
 
 
 class Unsendable(ConfigurationError):
-    """A row cannot be sent as it is; the text says why and gives the remedy.
+    """Rows cannot be sent as they are. The text says why of the first, and gives the remedy.
 
-    ``position`` is the row's position in its chunk. The caller that has the frame's columns adds which row it
-    is.
+    ``texts`` has a text for each of them, by their positions in the chunk, and ``position`` is that of the
+    first. The caller that has the frame's columns adds which row it is.
     """
 
-    def __init__(self, position: int, text: str) -> None:
-        super().__init__(text)
-        self.position = position
+    def __init__(self, texts: Mapping[int, str]) -> None:
+        self.position, first = next(iter(texts.items()))
+        super().__init__(first)
+        self.texts = texts
 
 
 class GaveUp(SqlQueueError):

@@ -59,13 +59,12 @@ class SendTask:
         task = TaskContext.get()  # None in a process of the user
         first_try = self.first_try and (task is None or task.attemptNumber() == 0)
         with Sender(self.destinations, down, first_try=first_try) as sender:
-            return sender.send(builder.compose(plain(batches))) + Sent(untyped=builder.untyped.number)
+            return sender.send(builder.compose(plain(batches)))
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         builder = builder_of(self.columns, self.destinations.places, self.answers)
         staged = stage(self.destinations, builder.compose(plain(batches)))
-        sent = staged.sent + Sent(untyped=builder.untyped.number)
-        yield pa.RecordBatch.from_pylist([{**vars(staged), **asdict(sent)}], _STAGED)
+        yield pa.RecordBatch.from_pylist([{**vars(staged), **asdict(staged.sent)}], _STAGED)
 
 
 def counted(rows: Iterable[object]) -> Sent:

@@ -27,8 +27,8 @@ from sqlqueue_spark.send.compose.received import Received
 class Composed:
     """The messages of a chunk.
 
-    The rows are made only when they are asked for: in a batch that comes again most messages were sent
-    before.
+    The rows are made only when they are asked for. On SQL Server the name of a database belongs to an address
+    in a header, and it is known once the destination was reached.
 
     :param id_column: the ids, and ``addresses`` where the messages go.
     :param make: makes the rows (:data:`OUTGOING`) of all messages, in their order.
@@ -39,6 +39,7 @@ class Composed:
     :param size: about how many bytes all of them have.
     :param sources: of each message the row of ``make`` that it is a copy of; None where each has a row of its
         own.
+    :param untyped: how many lack a type that they need.
     """
 
     id_column: pa.Array
@@ -49,6 +50,7 @@ class Composed:
     brought_ids: bool = False
     size: int = 0
     sources: pa.Array | None = None
+    untyped: int = 0
 
     def __len__(self) -> int:
         return len(self.id_column)

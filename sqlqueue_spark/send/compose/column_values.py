@@ -2,12 +2,15 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from sqlqueue_spark.errors import Unsendable
 from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.messages.failure_headers import Failure
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Columns = TypeVar("Columns", pa.Array, pa.RecordBatch)
@@ -18,6 +21,22 @@ T = TypeVar("T")
 def told(values: pa.Array) -> pa.Array:
     """The texts, with NULL in place of each empty one."""
     return pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+
+
+def refuse(wrong: pa.Array, why: Callable[[int], str], positions: pa.Array | None = None) -> None:
+    """Refuse the rows at which ``wrong`` is true.
+
+    :param why: the sentence for the row at this place of ``wrong``.
+    :param positions: the positions of the rows in their chunk, where ``wrong`` is not of the whole chunk.
+    :raises Unsendable: there are some.
+    """
+    if places := pc.indices_nonzero(wrong).to_pylist():
+        raise Unsendable({at if positions is None else positions[at].as_py(): why(at) for at in places})
+
+
+def failures_of(error: Unsendable) -> dict[int, Failure]:
+    """Why each of the rows has failed that an error is about."""
+    return {at: replace(Failure.of(error), message=text) for at, text in error.texts.items()}
 
 
 def moment(microseconds: int | None) -> datetime | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlqueue_spark.errors import Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, type_names
-from sqlqueue_spark.send.compose.column_values import among
+from sqlqueue_spark.send.compose.column_values import among, refuse
 from sqlqueue_spark.send.compose.header_shapes import Alike
 
 
@@ -47,9 +47,15 @@ class Events:
         texts = pc.if_else(published, together, pa.scalar(None, pa.string())).dictionary_encode()
         return cls(texts.indices, [type_names(text) for text in texts.dictionary.to_pylist()])
 
-    def typeless(self) -> list[int]:
-        """The positions of events that have no type."""
-        return [at for names, positions in self.by_topics() if not names for at in positions]
+    def typeless(self) -> Unsendable | None:
+        """The error that events have no type; None where each has one."""
+        why = (
+            "A row is to be published and has no type that a queue could subscribe to; set the option "
+            f"messageType, give the row the column EventType or the header {ENCLOSED_MESSAGE_TYPES}, or "
+            "filter such rows."
+        )
+        its = [at for names, positions in self.by_topics() if not names for at in positions]
+        return Unsendable(dict.fromkeys(its, why)) if its else None
 
     def by_topics(self) -> list[tuple[tuple[str, ...], list[int]]]:
         """The positions of the events with the types that they are published as."""
@@ -75,30 +81,17 @@ def check_events(published: pa.Array, types: pa.Array, destinations: pa.Array, d
     to = "a Destination, but an event goes to the queues that have subscribed to it"
     later = "a time of delivery, but an event goes at once to those who have subscribed to it now"
     for its, what in ((destinations.is_valid(), to), (delayed, later)):
-        at = pc.index(pc.and_(published, its), True).as_py()
-        if at >= 0:
-            raise Unsendable(
-                at,
-                f"A row is an event (its EventType is {types[at].as_py()!r:.200}) and has {what}; leave one "
-                "of the two NULL.",
-            )
 
+        def why(at: int, what: str = what) -> str:
+            event = f"A row is an event (its EventType is {types[at].as_py()!r:.200})"
+            return f"{event} and has {what}; leave one of the two NULL."
 
-def typeless(position: int) -> Unsendable:
-    """The error that an event has no type."""
-    return Unsendable(
-        position,
-        "A row is to be published and has no type that a queue could subscribe to; set the option "
-        f"messageType, give the row the column EventType or the header {ENCLOSED_MESSAGE_TYPES}, or filter "
-        "such rows.",
-    )
+        refuse(pc.and_(published, its), why)
 
 
 def parted(group: Alike, published: pa.Array) -> Iterator[Alike]:
     """The events of a group, and its other rows."""
     its = published.take(group.positions)
-    if (pc.sum(its).as_py() or 0) in (0, len(its)):
-        yield group
-    else:
-        yield group.filtered(its)
-        yield group.filtered(pc.invert(its))
+    for event, wanted in ((True, its), (False, pc.invert(its))):
+        if pc.any(wanted).as_py():
+            yield replace(group.filtered(wanted), event=event)

@@ -80,6 +80,8 @@ class Alike:
     bare: bool
     asked: Mapping[str, pa.Array]
     poison: bool = False
+    #: Whether they are published.
+    event: bool = False
 
     def types(self) -> pa.Array:
         """The values of EnclosedMessageTypes of the rows; NULL where they have none.

@@ -5,7 +5,7 @@ Formats: the headers of NServiceBus. A header that is there is never overwritten
 
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import content_types
-from sqlqueue_spark.messages.failure_headers import Failure, poison
+from sqlqueue_spark.messages.failure_headers import poison
 from sqlqueue_spark.messages.header_json import format_member
 from sqlqueue_spark.messages.host import machine
 from sqlqueue_spark.messages.message import (
@@ -49,9 +49,17 @@ from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.chunk import Chunk, Composed
 from sqlqueue_spark.send.compose.chunk_size import chunks
-from sqlqueue_spark.send.compose.column_values import among, in_order, mapped, mapped_once, told
+from sqlqueue_spark.send.compose.column_values import (
+    among,
+    failures_of,
+    in_order,
+    mapped,
+    mapped_once,
+    refuse,
+    told,
+)
 from sqlqueue_spark.send.compose.database_of_address import Places
-from sqlqueue_spark.send.compose.events import Events, check_events, parted, typeless
+from sqlqueue_spark.send.compose.events import Events, check_events, parted
 from sqlqueue_spark.send.compose.frame_columns import TYPES, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, members, poisoned
 from sqlqueue_spark.send.compose.message_ids import NewIds, completed, ids_of_rows, message_ids
@@ -72,13 +80,6 @@ SUBSCRIBERS = ""
 _PUBLISH = format_member(MESSAGE_INTENT, "Publish")
 
 
-@dataclass
-class Count:
-    """A number that grows."""
-
-    number: int = 0
-
-
 @dataclass(frozen=True, kw_only=True)
 class MessageBuilder:
     """Turns record batches into messages; opens no connection.
@@ -93,9 +94,6 @@ class MessageBuilder:
     options: SinkOptions
     #: Tells how an address is written in full.
     places: Places
-    #: How many messages were made that have no type; those that endpoints exchange among themselves need
-    #: none.
-    untyped: Count = field(default_factory=Count)
     #: The headers of one hop that a new message keeps: it may be one for a store-and-forward queue.
     kept: frozenset[str] = frozenset({STORED_FOR, STORED_EVENT})
 
@@ -131,7 +129,7 @@ class MessageBuilder:
             )
         unreadable = poisoned(groups)
         if unreadable and not may_fail:
-            raise _unreadable(*min(unreadable.items()), received=self.columns.received)
+            raise _unreadable(unreadable, received=self.columns.received)
         failed = {at: poison(text) for at, text in unreadable.items()}
         own, nothing = told(given["Id"]), pa.nulls(len(given), pa.string())
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
@@ -146,40 +144,32 @@ class MessageBuilder:
         if failed:  # a transform that goes by headers knows no destination for them
             its = among(list(failed), len(given))
             destinations = pc.if_else(its, self.options.error_queue, destinations)
-        if destinations.null_count:
-            raise Unsendable(
-                pc.index(destinations.is_null(), True).as_py(),
-                "A row's Destination is NULL and there is no option queue; give one, or filter such rows.",
-            )
+        nowhere = "A row's Destination is NULL and there is no option queue; give one, or filter such rows."
+        refuse(destinations.is_null(), lambda _: nowhere)
         given = given.set_column(list(_READ).index("Destination"), "Destination", destinations)
-        for at in () if events is None else events.typeless():
-            if not may_fail:
-                raise typeless(at)
-            failed[at] = Failure.of(typeless(at))
+        if events is not None:
+            groups = [part for group in groups for part in parted(group, events.published)]
+            if (typeless := events.typeless()) is not None:
+                if not may_fail:
+                    raise typeless
+                failed |= failures_of(typeless)
         sends = Composed(
             id_column=ids,
             addresses=destinations,
-            make=functools.partial(self._rows, given, groups, ids, row_ids, events),
+            make=functools.partial(self._rows, given, groups, ids, row_ids),
             events=events,
             brought_ids=to_send.null_count < len(to_send),
             size=batch.nbytes,
             delayed=pc.any(delayed).as_py(),
+            untyped=sum(map(self._untyped, groups)),
         )
         return Chunk(places=self.places, sends=sends, owners=range(len(ids)), failed=failed)
 
     def _rows(
-        self,
-        given: pa.RecordBatch,
-        groups: Sequence[Alike],
-        ids: pa.Array,
-        row_ids: pa.Array,
-        events: Events | None,
+        self, given: pa.RecordBatch, groups: Sequence[Alike], ids: pa.Array, row_ids: pa.Array
     ) -> pa.RecordBatch:
         """The rows of all messages, with the headers that they lack added."""
         standard = self._standard()
-        published = None if events is None else events.published
-        if published is not None:
-            groups = [part for group in groups for part in parted(group, published)]
         of_events = {name: each for name, each in standard.items() if name != ENCLOSED_MESSAGE_TYPES}
         of_events[MESSAGE_INTENT] = _PUBLISH
         made = []
@@ -190,12 +180,11 @@ class MessageBuilder:
             if group.poison:
                 _, *columns = lasting(group.texts.to_pylist(), its["Body"]).columns
                 made.append(pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:]))
-            elif published is not None and published[at[0].as_py()].as_py():
+            elif group.event:
                 types = {ENCLOSED_MESSAGE_TYPES: pc.coalesce(told(its["EventType"]), self._message_type)}
                 lacking = {} if ENCLOSED_MESSAGE_TYPES in group.names else types
                 made.append(self._alike(group, its, its_ids, of_events, lacking))
             else:
-                self._count_untyped(group)
                 made.append(self._alike(group, its, its_ids, standard, {}))
         rows = in_order([group.positions for group in groups], made)
         return pa.RecordBatch.from_arrays([row_ids, *rows.columns], schema=OUTGOING)
@@ -286,39 +275,47 @@ class MessageBuilder:
             return {}
         counted = pc.add(pa.scalar(datetime.now(UTC), given["DeliverAt"].type), delays)
         due = pc.coalesce(given["DeliverAt"], counted)
-        if (at := pc.index(_untold(due), True).as_py()) >= 0:
-            raise Unsendable(
-                group.positions[at].as_py(),
-                "A row has a time of delivery that no table can hold; give a time between the years 1753 "
-                "and 9999 as DeliverAt, or as the end of DelayDeliveryFor.",
-            )
+        why = (
+            "A row has a time of delivery that no table can hold; give a time between the years 1753 "
+            "and 9999 as DeliverAt, or as the end of DelayDeliveryFor."
+        )
+        refuse(_untold(due), lambda _: why, group.positions)
         to = pc.if_else(due.is_valid(), given["Destination"], pa.scalar(None, pa.string()))
         own = {FORWARD_DESTINATION: self._full_addresses(to, group.positions, kept=True)}
         if DELIVER_AT not in group.names:
             own[DELIVER_AT] = mapped_once(format_time, due)  # most messages are due at one of a few times
         return own
 
-    def _count_untyped(self, group: Alike) -> None:
-        if ENCLOSED_MESSAGE_TYPES not in group.names and self.options.message_type is None:
-            control = pc.match_substring(group.texts, f'"{CONTROL_MESSAGE}"')
-            self.untyped.number += len(control) - (pc.sum(control).as_py() or 0)
+    def _untyped(self, group: Alike) -> int:
+        """How many rows lack a type that they need; what endpoints exchange among themselves needs none."""
+        typed = ENCLOSED_MESSAGE_TYPES in group.names or self.options.message_type is not None
+        if typed or group.event or group.poison:
+            return 0
+        control = pc.match_substring(group.texts, f'"{CONTROL_MESSAGE}"')
+        return len(control) - (pc.sum(control).as_py() or 0)
 
     def _full_addresses(self, addresses: pa.Array, positions: pa.Array, *, kept: bool = False) -> pa.Array:
         """The addresses as the transport writes them. One of a received row stays where it cannot be read.
 
         :param kept: it stays as it is in any case, because its message fails.
         """
+        unread: dict[str, ConfigurationError] = {}
 
         def full(address: str) -> str:
             try:
                 return self.places.full_address(self.places.destination(address))
             except ConfigurationError as error:
-                if kept or self.columns.received:
-                    return address
-                at = positions[pc.index(addresses, address).as_py()].as_py()
-                raise Unsendable(at, f"The ReplyToAddress of a row cannot be read: {error}") from error
+                unread[address] = error
+                return address
 
-        return mapped_once(full, addresses)
+        written = mapped_once(full, addresses)
+        if unread and not (kept or self.columns.received):
+            raise Unsendable({
+                positions[at].as_py(): f"The ReplyToAddress of a row cannot be read: {unread[address]}"
+                for at, address in enumerate(addresses.to_pylist())
+                if address in unread
+            }) from next(iter(unread.values()))  # fmt: skip
+        return written
 
     def _standard(self) -> dict[str, str]:
         """The headers that all messages of a chunk get where they lack them, as members of the JSON."""
@@ -333,24 +330,21 @@ class MessageBuilder:
         return {name: format_member(name, value) for name, value in standard.items()}
 
 
-def _unreadable(position: int, headers: str, *, received: bool) -> Unsendable:
+def _unreadable(headers: Mapping[int, str], *, received: bool) -> Unsendable:
     remedy = (
         "set the option errorQueue, and such rows go there, or filter them."
         if received
         else "filter such rows, or give them headers of their own."
     )
-    shown = headers[:80]
-    return Unsendable(position, f"The headers of a row are not a JSON object of strings: {shown!r}; {remedy}")
+    what = "The headers of a row are not a JSON object of strings"
+    return Unsendable({at: f"{what}: {text[:80]!r}; {remedy}" for at, text in sorted(headers.items())})
 
 
 def _time_to_live(ttl: pa.Array, positions: pa.Array) -> pa.Array:
     """The times to be received in milliseconds, each above zero."""
     lasts = mapped(milliseconds, ttl, pa.int64())
-    if (at := pc.index(pc.less_equal(lasts, 0), True).as_py()) >= 0:
-        raise Unsendable(
-            positions[at].as_py(),
-            "A row's TimeToBeReceived is not above zero, so it is expired; give more, or NULL for never.",
-        )
+    why = "A row's TimeToBeReceived is not above zero, so it is expired; give more, or NULL for never."
+    refuse(pc.less_equal(lasts, 0), lambda _: why, positions)
     return lasts
 
 

@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.messages.outgoing import new_id_texts, new_row_ids
-from sqlqueue_spark.send.compose.column_values import mapped
+from sqlqueue_spark.send.compose.column_values import mapped, refuse
 from sqlqueue_spark.send.compose.header_shapes import Alike, asked_column
 
 #: Makes the ids of the messages at some positions, in their order.
@@ -24,14 +23,14 @@ def message_ids(own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> p
     :raises Unsendable: column and header differ.
     """
     header = asked_column(MESSAGE_ID, groups)
-    differ = pc.not_equal(own, header)
-    if (at := pc.index(differ, True).as_py()) >= 0:
-        raise Unsendable(
-            at,
+    refuse(
+        pc.not_equal(own, header),
+        lambda at: (
             f"A row has the MessageId {own[at].as_py()!r:.200} and the header {MESSAGE_ID} "
             f"{header[at].as_py()!r:.200}, and its outbox can only know it by one of them; drop the column, "
-            "or take the header out of Headers where this is a new message.",
-        )
+            "or take the header out of Headers where this is a new message."
+        ),
+    )
     return pc.coalesce(own, header, received)
 
 
@@ -45,12 +44,12 @@ def completed(ids: pa.Array, new_ids: NewIds | None, *, needed: bool) -> pa.Arra
     if new_ids is not None:
         return pc.replace_with_mask(ids, lacking, new_ids(pc.indices_nonzero(lacking).to_pylist()))
     if needed:
-        raise Unsendable(
-            pc.index(lacking, True).as_py(),
+        why = (
             f"A row has no message id, neither in the column MessageId nor in the header {MESSAGE_ID}, "
             "so an outbox cannot tell whether it was sent; make ids of key columns with "
-            "functions.deterministic_id('order', 'line'), or set outbox to none.",
+            "functions.deterministic_id('order', 'line'), or set outbox to none."
         )
+        refuse(lacking, lambda _: why)
     return pc.coalesce(ids, new_id_texts(len(ids)))
 
 
@@ -59,10 +58,11 @@ def ids_of_rows(given: pa.Array) -> pa.Array:
     new = new_row_ids(len(given))
     if given.null_count == len(given):
         return new
-    if (at := pc.index(pc.match_substring_regex(given, _UUID), False).as_py()) >= 0:
-        raise Unsendable(
-            at,
+    refuse(
+        pc.invert(pc.match_substring_regex(given, _UUID)),
+        lambda at: (
             f"The Id {given[at].as_py()!r:.200} of a row is no UUID; leave the column out (each row then "
-            "gets a new one) and put ids of your own into MessageId.",
-        )
+            "gets a new one) and put ids of your own into MessageId."
+        ),
+    )
     return pc.coalesce(mapped(lambda text: bytes.fromhex(text.replace("-", "")), given, new.type), new)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import bisect
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -29,14 +29,14 @@ from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ORIGIN, STORED,
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.messages.transit import in_transit_to
-from sqlqueue_spark.send.compose.chunk import Chunk, Composed, nothing
+from sqlqueue_spark.send.compose.chunk import Chunk, nothing
 from sqlqueue_spark.send.compose.chunk_size import chunks
-from sqlqueue_spark.send.compose.column_values import grouped, mapped, moment, told
+from sqlqueue_spark.send.compose.column_values import failures_of, grouped, mapped, moment, told
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, asked_column, poisoned
-from sqlqueue_spark.send.compose.message_builder import Count, MessageBuilder
-from sqlqueue_spark.send.compose.message_ids import NewIds, message_ids
+from sqlqueue_spark.send.compose.message_builder import MessageBuilder
+from sqlqueue_spark.send.compose.message_ids import message_ids
 from sqlqueue_spark.send.compose.received import TIMES, Received
 from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 
@@ -62,7 +62,6 @@ class OutcomeBuilder:
     columns: FrameColumns
     places: Places
     answers: Places
-    untyped: Count = field(default_factory=Count)
     stored_of: FrameColumns | None = None
 
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
@@ -71,7 +70,7 @@ class OutcomeBuilder:
         :raises ConfigurationError: a row does not tell which received row it is, or two rows tell the same;
             or a row cannot be sent as it is, and there is no error queue.
         """
-        seen: dict[str, list[pa.Array]] = {}
+        seen: dict[str, set[int]] = {}
         sized = [own for name in _SIZED if (own := self.columns.names.get(name)) is not None]
         written = self.places.at_home.dialect.written
         for chunk in chunks(map(self._in_texts, batches), sized, written, self._messages_up_to):
@@ -150,17 +149,17 @@ class OutcomeBuilder:
         :raises Unsendable: one has, and there is no error queue.
         """
         moving = dict(self._in_transit(groups, received))
-        failures = {
+        failing = {
             **self._failures(self.columns.column(batch, "Failure")),
             **moving,
             **{at: poison(text) for at, text in poisoned(groups).items()},
         }
-        failures |= self._undecided(batch, failures)
-        if failures and self.places.home.error_queue is None:
-            at = min(failures)
+        failing |= self._undecided(batch, failing)
+        if failing and self.places.home.error_queue is None:
+            at = min(failing)
             remedy = " Set the option errorQueue, and such rows go there, or filter them."
-            raise Unsendable(at, failures[at].message + ("" if at in moving else remedy))
-        return failures
+            raise Unsendable({at: failing[at].message + ("" if at in moving else remedy)})
+        return failing
 
     def _received(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Received:
         columns = self.columns
@@ -202,14 +201,13 @@ class OutcomeBuilder:
             queue = received.queue(at)
             if to is None or self._is_own(to, queue):
                 continue
-            error = Unsendable(
-                at,
+            why = (
                 f"A row is a delayed message on its way to {to!r}, not one for the queue {queue!r}, so "
                 "it is not passed on; see why it cannot be moved there (is there such a queue, and may "
                 "this login insert into it?), set the option errorQueue, and such rows go there, or "
-                f"filter them by the header {FORWARD_DESTINATION}.",
+                f"filter them by the header {FORWARD_DESTINATION}."
             )
-            yield at, replace(Failure.of(error), failed_for=to)
+            yield at, replace(Failure.of(Unsendable({at: why})), failed_for=to)
 
     def _is_own(self, to: str, queue: str) -> bool:
         """Whether an address means the queue. The case of letters does not count, as on most servers."""
@@ -219,7 +217,7 @@ class OutcomeBuilder:
             return False
         return len({(each.schema.casefold(), each.table.casefold()) for each in tables}) == 1
 
-    def _undecided(self, batch: pa.RecordBatch, failures: Mapping[int, Failure]) -> dict[int, Failure]:
+    def _undecided(self, batch: pa.RecordBatch, failing: Collection[int]) -> dict[int, Failure]:
         """The rows of which the frame does not say what became of them.
 
         :raises Unsendable: there are some, and the job has neither a handler nor a local queue.
@@ -227,21 +225,21 @@ class OutcomeBuilder:
         if "Outgoing" not in self.columns.names:
             return {}
         silent = self.columns.column(batch, "Outgoing").is_null()
-        left = [at for at in pc.indices_nonzero(silent).to_pylist() if at not in failures]
+        left = [at for at in pc.indices_nonzero(silent).to_pylist() if at not in failing]
         if self.columns.outgoing:
             why = (
                 "Outgoing and Failure of the message are both NULL, so it was not handled; give it an "
                 "empty Outgoing where it sends nothing, or let each_message know the options by which "
                 "addresses are read."
             )
-            return {at: Failure.of(Unsendable(at, why)) for at in left}
+            return failures_of(Unsendable(dict.fromkeys(left, why))) if left else {}
         if left and self.places.home.queue is None:
-            raise Unsendable(
-                left[0],
+            why = (
                 f"A message has neither the header {STORED_FOR} nor {STORED_EVENT}, so it does not go to "
                 "the other database; name a handler for such messages, or a queue of this database as "
-                "localQueue.",
+                "localQueue."
             )
+            raise Unsendable({left[0]: why})
         return {}
 
     def _sending(
@@ -252,23 +250,6 @@ class OutcomeBuilder:
         :param batch: the rows of the frame, each of the received row in ``owners``.
         :raises Unsendable: one has failed, and there is no error queue.
         """
-        sends = self._sends(chunk, batch, owners, groups)
-        try:
-            made = sends.composed()
-        except Unsendable:
-            wrong = {sends.owners[at]: error for at, error in sends.unsendable()}
-            if self.places.home.error_queue is None:
-                at, error = next(iter(wrong.items()))
-                raise Unsendable(at, str(error)) from error
-            chunk = chunk.failing({at: Failure.of(error) for at, error in wrong.items()})
-            sends = self._sends(chunk, batch, owners, None)
-            made = sends.composed()
-        return replace(chunk, sends=made, owners=sends.owners)
-
-    def _sends(
-        self, chunk: Chunk, batch: pa.RecordBatch, owners: Sequence[int], groups: Sequence[Alike] | None
-    ) -> _Sends:
-        """The rows of the messages out, of those that have not failed."""
         outgoing, away = self.columns.outgoing, chunk.places.away
         names = {name: own for name, own in self.columns.names.items() if name not in _NOT_SENT}
         # A row that was only stored says by itself whether it is an event.
@@ -277,7 +258,6 @@ class OutcomeBuilder:
             columns=FrameColumns(names=outgoing or names),
             options=replace(away, error_queue=None, publish=publish),
             places=chunk.places,
-            untyped=self.untyped,
         )
         if outgoing:
             lists = self.columns.column(batch, "Outgoing")
@@ -286,13 +266,27 @@ class OutcomeBuilder:
                 its, parents = its.filter(its.is_valid()), parents.filter(its.is_valid())
             batch = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
             owners, groups = parents.to_pylist(), None
-        if chunk.failed:
-            senders = pa.array(owners, pa.int32())
-            sound = pc.invert(pc.is_in(senders, value_set=pa.array(list(chunk.failed), pa.int32())))
-            batch, owners, groups = batch.filter(sound), senders.filter(sound).to_pylist(), None
         assert chunk.rows is not None
-        new_ids = functools.partial(_new_ids, chunk.rows, owners) if outgoing else None
-        return _Sends(builder, batch, owners, chunk.handled, new_ids, groups)
+        while True:
+            if chunk.failed:
+                senders = pa.array(owners, pa.int32())
+                sound = pc.invert(pc.is_in(senders, value_set=pa.array(list(chunk.failed), pa.int32())))
+                batch, owners, groups = batch.filter(sound), senders.filter(sound).to_pylist(), None
+            if not owners:
+                return chunk
+            new_ids = functools.partial(_new_ids, chunk.rows, owners) if outgoing else None
+            try:
+                made = builder.composed(batch, new_ids, groups).sends
+                if chunk.handled or made.delayed:  # a message that cannot be made fails its received row
+                    made.rows(range(len(made)))
+            except Unsendable as error:
+                wrong = Unsendable({owners[at]: text for at, text in error.texts.items()})
+                wrong.__cause__ = error.__cause__
+                if self.places.home.error_queue is None:
+                    raise wrong from error
+                chunk = chunk.failing(failures_of(wrong))
+            else:
+                return replace(chunk, sends=made, owners=owners)
 
     def _failures(self, column: pa.Array) -> dict[int, Failure]:
         if not (fields := self.columns.failure):
@@ -315,42 +309,6 @@ def builder_of(
     return MessageBuilder(columns=columns, options=places.away, places=places)
 
 
-@dataclass(frozen=True)
-class _Sends:
-    """Rows of messages out, each with the position of the received row that sends it."""
-
-    builder: MessageBuilder
-    rows: pa.RecordBatch
-    owners: Sequence[int]
-    #: Whether their rows are made at once, because one that cannot be made fails its received row.
-    eager: bool
-    new_ids: NewIds | None = None
-    groups: Sequence[Alike] | None = None
-
-    def composed(self) -> Composed:
-        """:raises Unsendable: a message cannot be made."""
-        if not self.rows.num_rows:
-            return nothing()
-        made = self.builder.composed(self.rows, self.new_ids, self.groups).sends
-        if self.eager or made.delayed:
-            made.rows(range(len(made)))
-        return made
-
-    def unsendable(self) -> Iterator[tuple[int, Unsendable]]:
-        """The messages that cannot be sent, found by halves: the position of each, and why."""
-        left = [(0, self.rows.num_rows)]
-        while left:
-            at, count = left.pop()
-            half = count // 2
-            try:
-                replace(self, rows=self.rows.slice(at, count), groups=None, eager=True).composed()
-            except Unsendable as error:
-                if half:
-                    left += [(at + half, count - half), (at, half)]
-                else:
-                    yield at, error
-
-
 def _new_ids(received: Received, owners: Sequence[int], nameless: Sequence[int]) -> pa.Array:
     """Ids for the messages at these positions, in their order, which have none.
 
@@ -363,23 +321,21 @@ def _new_ids(received: Received, owners: Sequence[int], nameless: Sequence[int])
     return derived_ids(ids, [received.origin(at).row_id for at in senders], places)
 
 
-def _check_once(queues: pa.Array, row_versions: pa.Array, seen: dict[str, list[pa.Array]]) -> None:
+def _check_once(queues: pa.Array, row_versions: pa.Array, seen: dict[str, set[int]]) -> None:
     """See to it that no received row comes twice in a task: the second one's outcome would never go out.
 
     :param seen: the rows of the chunks before, by queue; those of this chunk are added.
     :raises ConfigurationError: a row of this chunk comes again, or has come before.
     """
     for queue, positions in grouped(queues):
-        its, earlier = row_versions.take(positions), seen.setdefault(queue, [])
-        counts = pc.value_counts(its)
-        twice = [counts.field("values").filter(pc.greater(counts.field("counts"), 1))]
-        twice += [its.filter(pc.is_in(its, value_set=before)) for before in earlier if _overlap(before, its)]
-        for row_version in pa.concat_arrays(twice):
-            raise ConfigurationError(
-                f"The received message with RowVersion {row_version} of {queue} has two rows, but it has "
-                "one outcome; put all that it sends into one row, as elements of the column Outgoing."
-            )
-        earlier.append(its)
+        earlier = seen.setdefault(queue, set())
+        for row_version in row_versions.take(positions).to_pylist():
+            if row_version in earlier:
+                raise ConfigurationError(
+                    f"The received message with RowVersion {row_version} of {queue} has two rows, but it has "
+                    "one outcome; put all that it sends into one row, as elements of the column Outgoing."
+                )
+            earlier.add(row_version)
 
 
 def _told_rows(columns: FrameColumns, batch: pa.RecordBatch) -> list[pa.Array]:
@@ -413,11 +369,6 @@ def _copies(batch: pa.RecordBatch, columns: FrameColumns) -> tuple[pa.Array, Seq
     owners = sorted(own)
     firsts = [bisect.bisect_left(owners, number) for number in numbers.values()]
     return order, owners, pa.array(firsts, pa.int32())
-
-
-def _overlap(one: pa.Array, other: pa.Array) -> bool:
-    first, second = (pc.min_max(each).as_py() for each in (one, other))
-    return bool(first["min"] <= second["max"] and second["min"] <= first["max"])
 
 
 def _of_json(text: str) -> dict[str, Any]:

@@ -88,6 +88,7 @@ class Sender:
         """
         done = Sent()
         for chunk in chunks:
+            done += Sent(untyped=chunk.sends.untyped)
             parts, unsubscribed = self._copied(chunk)
             done += unsubscribed
             for part in parts:
