@@ -11,7 +11,6 @@ from datetime import UTC, timedelta
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.open_connection import Connection
-from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.arrow import pa, pc
@@ -121,23 +120,6 @@ class DelayedTable(BaseTable):
         seconds = self.execute("delayed_next", zone=self.zone)[0][0]
         return None if seconds is None else float(seconds)
 
-    def forward(self, to: str, way: str, count: int) -> int:
-        """Move those of the next due messages whose headers end with ``way``, in the order of their times.
-
-        It costs a third of :meth:`lock_due` and :meth:`send`. An engine without a statement for it moves
-        nothing.
-
-        :param to: the queue, quoted.
-        :param way: the header that says where they go, with the comma before it and the brace behind it.
-        :param count: how many due messages it looks at.
-        :returns: how many it has moved.
-        """
-        if not self.connection.dialect.statement("delayed_forward"):
-            return 0
-        return self._moved(
-            self.render("delayed_forward", queue=to), to, {"zone": self.zone, "count": count, "way": way}
-        )
-
     def lock_due(self, count: int, since: Due | None = None) -> list[Due]:
         """Lock the next messages that are due, stepping over those that another mover holds.
 
@@ -178,16 +160,13 @@ class DelayedTable(BaseTable):
         bound = dialect.bind_due(rows, ids, kept, [self._written(rest) for rest in rests])
         quoted = ", ".join(map(dialect.quote, to.message_columns))
         statement = self.render("delayed_send", queue=dialect.table(to.table), columns=quoted)
-        check_went_in(self._moved(statement, to.table, bound), len(messages), to.table)
+        left, took = self.connection.execute(statement, bound, doing=f"moving from {self.table}")[0]
+        check_went_in(took, left, to.table)
+        check_went_in(left, len(messages), to.table)
 
     def _written(self, headers: str) -> str:
         """Headers, or a part of them, as they stand in the database: with escapes where it lacks letters."""
         return headers if self.connection.holds_every_letter else ascii_json(headers)
-
-    def _moved(self, statement: Statement, to: object, parameters: Parameters) -> int:
-        """Run a statement that says how many rows it took from the table, and how many went into a queue."""
-        left, took = self.connection.execute(statement, parameters, doing=f"moving from {self.table}")[0]
-        return check_went_in(took, left, to)
 
     def waiting(self) -> list[DelayedPart]:
         """What waits; nothing where the table is empty. A database may stand there more than once."""

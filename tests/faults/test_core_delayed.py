@@ -155,17 +155,15 @@ def test_a_portion_that_is_too_much_for_the_server_is_halved_and_grows_again(eng
         return lock(table, count, since)
 
     monkeypatch.setattr(DelayedTable, "lock_due", lock_due)
-    monkeypatch.setattr(DelayedTable, "forward", lambda *_: 0)
     monkeypatch.setattr(delayed_mover, "_PORTION", 16)
-    monkeypatch.setattr(delayed_mover, "_FIRST_PORTION", 2)
+    monkeypatch.setattr(delayed_mover, "_MORE", 2)
     assert move(engine, "Sales") == (MANY - 1, 1)
-    assert asked[:9] == [2, 16, 8, 4, 6, 3, 5, 7, 3]
+    assert asked[:8] == [16, 8, 4, 6, 3, 5, 7, 3]
     assert places(tables) == DELIVERED
 
 
 def test_a_portion_that_has_no_time_leaves_the_other_destinations_to_the_next(engine, tables, monkeypatch):
     monkeypatch.setattr(delayed_mover, "_TOGETHER_SECONDS", 0.0)
-    monkeypatch.setattr(DelayedTable, "forward", lambda *_: 0)
     assert move(engine, "Sales") == (MANY - 1, 1)
     assert places(tables) == DELIVERED
 
@@ -342,7 +340,7 @@ def test_a_destination_that_somebody_holds_keeps_only_its_own_messages_waiting(p
 
 @pytest.fixture
 def portions(monkeypatch):
-    """Small portions. From the second one on the mover knows how most messages end."""
+    """Small portions."""
     monkeypatch.setattr(delayed_mover, "_PORTION", 16)
 
 

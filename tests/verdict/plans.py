@@ -68,8 +68,9 @@ WAYS: Mapping[str, Way] = {
     ),
     **dict.fromkeys(("stage_open", "stage_insert"), Way()),
     "delayed_next": Way(index="due"),
-    **dict.fromkeys(("delayed_due", "delayed_forward"), Way(index="due", one_at_a_time=True)),
-    **dict.fromkeys(("delayed_waiting", "delayed_due_behind"), Way(index="due", one_at_a_time=True)),
+    **dict.fromkeys(
+        ("delayed_due", "delayed_due_behind", "delayed_waiting"), Way(index="due", one_at_a_time=True)
+    ),
     **dict.fromkeys(("delayed_send", "delayed_headers"), Way(index="delayed row")),
     "delayed_length": Way(scans=frozenset({DELAYED})),
     **dict.fromkeys(

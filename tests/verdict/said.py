@@ -248,12 +248,6 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
         sent = [Forwarded(each, each.before, each.rest) for each in rows]
         table.send(tables.destination, sent)
 
-    def forward() -> None:
-        store()
-        table.forward(connection.dialect.table(tables.destination.table), ',"to":"there"}', 2_000)
-
-    if connection.dialect.statement("delayed_forward"):
-        yield forward
     yield table.first_due_in
     yield table.waiting
     yield lambda: table.lock_waiting(None, None, 2_000)

@@ -2,8 +2,7 @@
 
 A .NET endpoint moves what is due into its own queue, and forwards it from there. We send it straight to its
 destination. A portion is one transaction: it locks the next due rows, inserts their messages, and deletes
-them. So a message is in one place, whatever dies. Those that go where most of the last ones went are moved by
-one statement within the server, where the engine has one.
+them. So a message is in one place, whatever dies.
 """
 
 import contextlib
@@ -11,7 +10,6 @@ import json
 import re
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,18 +34,15 @@ from sqlqueue_spark.tables.refused_messages import Why, refused
 
 log = logger(__name__)
 
-#: Most messages that are moved in one transaction, and in the first one, which finds out where most of them
-#: go.
-_PORTION, _FIRST_PORTION = 4_000, 100
+#: Most messages that are moved in one transaction, and by how many more that is again after a smaller one.
+_PORTION, _MORE = 4_000, 100
 #: After this time a portion tries no further destination: the next one does.
 _TOGETHER_SECONDS = 5.0
-#: How long a portion waits for a lock at a destination; its messages are then moved later. And when one that
-#: was locked is tried again while portions have no time for all.
+#: How long a portion waits for a lock at a destination; its messages are then moved later. And for how long
+#: it is remembered that it was locked.
 _LOCKED_MS, _LOCKED_SECONDS = 500, 30.0
 #: The pause between looks where nothing is due, at most, and the one behind a portion that was not full.
 _QUIET_SECONDS, _BUSY_SECONDS = 1.0, 0.1
-#: The most ends of headers that are remembered, and the most characters of one.
-_MOST_ENDS, _LONGEST_END = 10_000, 1_000
 #: The header that says where a message goes, with the comma before it. Within a value a quotation mark is
 #: escaped, so only a member can stand so.
 _MEMBER = re.compile(rf',\s*+"{re.escape(FORWARD_DESTINATION)}"\s*+:\s*+({TEXT})')
@@ -80,22 +75,12 @@ class DelayedMover:
     _chosen: Collection[str] = ()
     #: The tables that addresses mean. Emptied when one of them refuses messages.
     _found: dict[str, QueueTable] = field(default_factory=dict)
-    #: What the ends of headers say: the address, and what is left of them. Most messages end in one of a few
-    #: ways.
-    _ends: dict[str, tuple[_To, str]] = field(default_factory=dict)
-    #: The end that most of the messages had which were delivered last, and the address in it.
-    _usual: tuple[str, str] | None = None
-    _begun: bool = False
     #: The most messages of a portion, since one was more than the server has locks or memory for.
     _bearable: int = _PORTION
     #: Behind which message the next portion looks: behind a full one of which most wait for a lock.
     _since: Due | None = None
-    #: Whether the last portion had no time for all of its destinations.
-    _goes_on: bool = False
-    #: The addresses that were locked since the first portion, and for how long that is remembered. Their
-    #: messages keep their order.
-    _locked: set[_To] = field(default_factory=set)
-    _forget_at: float = 0.0
+    #: The addresses that were locked when they were last tried, and when that was: all others come first.
+    _locked: dict[_To, float] = field(default_factory=dict)
 
     def run(self, pause: Callable[[float], bool], moved: Callable[[Sent], object] = lambda _: None) -> Sent:
         """Move what is due, until ``pause``, which waits for a number of seconds, returns True.
@@ -148,23 +133,17 @@ class DelayedMover:
         """
         table = self._opened()
         since, self._since = self._since, None
-        now = time.monotonic()
-        if since is None and not (self._goes_on and now < self._forget_at):
-            self._locked.clear()
-            self._forget_at = now + _LOCKED_SECONDS
-        self._goes_on = False
-        first = [] if self._begun else [_FIRST_PORTION]
-        most = min(_PORTION, self._bearable, table.connection.dialect.chunk, *first)
+        most = min(_PORTION, self._bearable, table.connection.dialect.chunk)
+        if since is None:
+            latest = time.monotonic() - _LOCKED_SECONDS
+            self._locked = {address: at for address, at in self._locked.items() if at > latest}
         try:
             with table.connection.hasty(_LOCKED_MS):
                 self._guard(table)
-                alike = 0 if since else self._sent_alike(table, most)
-                due = table.lock_due(most - alike, since) if alike < most else []
-                if not due and not alike:
+                if not (due := table.lock_due(most, since)):
                     return _QUIET_SECONDS, Sent()
                 fail_points.step(fail_points.DUE_LOCKED)
-                sent, all_tried = self._sent(table, due)
-                done = Sent(sent=alike) + sent
+                done, all_tried = self._sent(table, due, behind=since is not None)
                 fail_points.step(fail_points.DUE_SENT)
         except errors.RowsHeld as error:
             log.warning("moving_waits table=%s: %s", table.table, error)
@@ -177,13 +156,12 @@ class DelayedMover:
                 raise
             return 0.0, Sent()
         fail_points.step(fail_points.DUE_MOVED)
-        self._begun, self._bearable = True, self._bearable + _FIRST_PORTION
+        self._bearable += _MORE
         if done != Sent():
             log.info("delivered table=%s sent=%d failed=%d", table.table, done.sent, done.failed)
         if not all_tried:
-            self._goes_on = True
             return 0.0, done
-        if alike + len(due) < most:
+        if len(due) < most:
             return _BUSY_SECONDS, done
         if 2 * (done.sent + done.failed) < most:
             # The rows of one due had no order so far.
@@ -200,62 +178,33 @@ class DelayedMover:
                 f"{table.table} is left alone: {why}; mend it, or name its queue in a job's option queues."
             )
 
-    def _sent_alike(self, table: DelayedTable, most: int) -> int:
-        """Send those of the next due messages that go where most of the last ones went, by one statement.
+    def _sent(self, table: DelayedTable, due: Sequence[Due], *, behind: bool) -> tuple[Sent, bool]:
+        """What became of them, and whether there was time for all destinations that were not locked lately.
 
-        What the destination refuses, or another session locks, is left to the way that finds out more.
-
-        :returns: how many were sent.
+        :param behind: whether earlier messages wait for a lock: those for the same destination wait too.
         """
-        if self._usual is None:
-            return 0
-        (way, address), self._usual = self._usual, None
-        try:
-            with table.connection.attempt():
-                to = self._destination(table.connection, address)
-                with self._into(table, to):
-                    sent = table.forward(table.connection.dialect.table(to.table), way, most)
-        except SqlQueueError as error:
-            if isinstance(error, TryAgain) and not isinstance(
-                error, LockTimeout | errors.Duplicate | errors.StatementTimeout
-            ):
-                raise
-            self._found.pop(address, None)
-            return 0
-        if sent:
-            self._usual = way, address
-        return sent
-
-    def _sent(self, table: DelayedTable, due: Sequence[Due]) -> tuple[Sent, bool]:
-        """What became of them, and whether there was time for all of their destinations."""
         done, until, tried = Sent(), time.monotonic() + _TOGETHER_SECONDS, 0
-        for address, its in self._by_destination(due, self.options.naming(table.connection.dialect)).items():
-            if address in self._locked:
-                continue
+        found = self._by_destination(due, self.options.naming(table.connection.dialect))
+        for address, its in sorted(found.items(), key=lambda pair: self._locked.get(pair[0], 0.0)):
+            if behind and address in self._locked:
+                break
             if tried and time.monotonic() >= until:
-                return done, False
+                return done, address in self._locked
             tried += 1
             try:
                 refusals = self._delivered(table, address, its)
             except LockTimeout as error:  # the destination is locked: these wait where they are
                 log.warning("moving_waits table=%s destination=%s: %s", table.table, address, error)
-                self._locked.add(address)
+                self._locked[address] = time.monotonic()
                 continue
+            self._locked.pop(address, None)
             done += Sent(sent=len(its) - sum(len(part) for part, _ in refusals))
-            if not refusals and 2 * len(its) > len(due):
-                self._remember_usual(address, its)
             for part, why in refusals:
                 failed = self._failed_part(table, address, [each.due for each in part], why)
                 if failed == Sent():  # the error queue is locked
-                    self._locked.add(address)
+                    self._locked[address] = time.monotonic()
                 done += failed
         return done, True
-
-    def _remember_usual(self, address: _To, messages: Sequence[Forwarded]) -> None:
-        """The next ones may end as most of these do: with the header that says where they go."""
-        ways = Counter(each.due.rest for each in messages if each.kept and each.rest == "}")
-        if isinstance(address, str) and ways:
-            self._usual = ways.most_common(1)[0][0], address
 
     def _failed_part(
         self, table: DelayedTable, address: _To, due: Sequence[Due], error: SqlQueueError
@@ -296,12 +245,7 @@ class DelayedMover:
         found: dict[_To, list[Forwarded]] = {}
         spelled, first = dict[str, str](), dict[str, str]()
         for each in due:
-            known = self._ends.get(each.rest) if each.before else None
-            if known is None:
-                known = _read(each)
-                if each.before and len(each.rest) <= _LONGEST_END and len(self._ends) < _MOST_ENDS:
-                    self._ends[each.rest] = known
-            address, rest = known
+            address, rest = _read(each)
             if isinstance(address, str):
                 if address not in first:
                     first[address] = spelled.setdefault(naming.written(address)[0], address)

@@ -49,38 +49,6 @@ SELECT extract(epoch FROM min(due::timestamptz))::double precision
     - extract(epoch FROM (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
 FROM ONLY {delayed}
 
--- name: delayed_forward
--- Moves those of the next messages that are due whose headers end with the one that says where they go, in
--- the order in which they are due.
--- in: how many due messages it looks at; that header with the comma before it and the brace behind it
--- out: number of rows that left the table, number of rows that went into the queue
--- Nothing of them comes to the client, and each row is read once. The array of ctids makes it a TID scan
--- whatever the statistics say: a join might read the whole table. Up to the first match is up to the end:
--- split_part searches for bytes and counts no characters. A row keeps its id, as when a .NET endpoint moves
--- it. All else is as in delayed_due and delayed_send.
-WITH moved AS (
-    DELETE FROM ONLY {delayed} AS d
-    WHERE d.ctid = ANY (ARRAY(
-        SELECT n.ctid
-        FROM ONLY {delayed} AS n
-        WHERE n.due::timestamptz <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
-        ORDER BY n.due
-        LIMIT :count
-        FOR UPDATE OF n SKIP LOCKED
-    ))
-    AND octet_length(split_part(d.headers::text, :way::text, 1)) + octet_length(:way::text)
-        = octet_length(d.headers::text)
-    RETURNING d.due, d.id, split_part(d.headers::text, :way::text, 1) || right(:way::text, 1) AS headers,
-        coalesce(d.body, ''::bytea) AS body
-), sent AS (
-    INSERT INTO {queue} (id, headers, body)
-    SELECT id, headers, body
-    FROM moved
-    ORDER BY due
-    RETURNING 1
-)
-SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM sent)
-
 -- shared: due_row
 SELECT d.ctid::text, greatest(w.place - 1, 0), substr(d.headers::text, w.place), d.due::timestamptz::text,
     d.id::text
@@ -106,7 +74,8 @@ FOR UPDATE OF d SKIP LOCKED
 -- As delayed_due, behind a message, in the order of due and place.
 -- in: its due, and its row, or '' for all of that due     out: as delayed_due
 -- The server sorts all of one due, which may be all that is due. So delayed_due has no order of them, and
--- here no headers are sorted.
+-- here no headers are sorted. The array of ctids makes it a TID scan whatever the statistics say: a join
+-- might read the whole table.
 {due_row}
   AND d.ctid = ANY (ARRAY(
       SELECT n.ctid

@@ -22,9 +22,6 @@ CREATE NONCLUSTERED INDEX Index_Due ON {delayed} (Due)
 -- taken counts, and the next look does not see it any more.
 SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed} WITH (READUNCOMMITTED)
 
--- none: delayed_forward · what one statement deletes it cannot insert elsewhere in an order, so delayed_due
---     and delayed_send move all.
-
 -- shared: due_row
 SELECT CONCAT(d.RowVersion, ' ', CONVERT(varchar(23), d.Due, 126)),
        CASE WHEN w.place = 0 THEN 0 ELSE w.place - 1 END,
