@@ -22,6 +22,7 @@ from sqlqueue_spark.send.deliver import outbox_lookups
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.deliver.sender import Sender
+from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.spark.writers import SqlQueueWriter
 from sqlqueue_spark.tables import insert
 from sqlqueue_spark.tables.database_facts import now
@@ -398,10 +399,10 @@ def test_what_was_found_once_is_not_looked_for_again(engine, queue, sent):
         raise AssertionError("it is known")
 
     orders = found.places.destination("orders")
-    assert found.at(orders, "orders", never).table.table.table == "orders"
+    assert Routes(found, never).at(orders, "orders").table.table.table == "orders"
     found.forget()
     with pytest.raises(AssertionError, match="it is known"):
-        found.at(orders, "orders", never)
+        Routes(found, never).at(orders, "orders")
 
 
 @pytest.mark.parametrize("outbox", [*OUTBOXES, "none"])

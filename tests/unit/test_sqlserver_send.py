@@ -15,6 +15,7 @@ from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.deliver.stage_writer import stage
+from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.send.waiting import delayed_mover
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
 from tests.support.recording import Answer, Recorder
@@ -146,7 +147,7 @@ def test_a_queue_that_an_option_names_is_chosen_however_a_message_spells_it(reco
     destinations = Destinations(SinkOptions.parse({"url": recorder.url, "queue": "orders", "outbox": "none"}))
     place = destinations.places.destination(address)
     with connect(Target(url=recorder.url)) as connection:
-        assert destinations.at(place, address, lambda _: connection).chosen is chosen
+        assert Routes(destinations, lambda _: connection).at(place, address).chosen is chosen
 
 
 def test_a_delayed_message_stays_whole_in_a_queue_of_a_code_page(library, tmp_path):

@@ -30,8 +30,9 @@ from sqlqueue_spark.receive.claiming.queue_list import opened, tables_of
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.peek import check_visible
 from sqlqueue_spark.send.compose.database_of_address import Places
-from sqlqueue_spark.send.deliver.destination_tables import Destinations, check_one_database
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, try_outbox
+from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.tables import ddl, delayed, queues, rights
 from sqlqueue_spark.tables.base_table import BaseTable
 from sqlqueue_spark.tables.ddl import QueueItself
@@ -265,28 +266,27 @@ def _places(sink: SinkOptions | Places | None) -> Places | None:
 
 
 def _check_sink(sink: Places, connected: Connected) -> None:
-    destinations = _check_reach(sink)
+    _check_reach(sink)
+    routes = Routes(Destinations(sink.home, sink.away), connected)
     targets = dict.fromkeys([sink.at_home])  # what fails, waits or is owed is known there
     for address, place in sink.named:
         if sink.is_stored(place):
             continue
-        found = destinations.at(place, address, connected)
+        found = routes.at(place, address)
         connection = connected(found.target)
         with connection.transaction():
             _check_rights(connection, found.table, SENDER)
         targets[place.target] = None
     if sink.away.publish:
-        destinations.check_subscriptions(connected)
+        routes.check_subscriptions()
     for target in targets if sink.home.uses_outbox else ():
         try_outbox(OutboxTable.of_sink(connected(target), sink.at(target)))
 
 
-def _check_reach(sink: Places) -> Destinations:
+def _check_reach(sink: Places) -> None:
     """Refuse a destination that the transaction of an atomic pipeline cannot reach."""
-    destinations = Destinations(sink.home, sink.away)
-    if sink.home.transaction_mode == ATOMIC:
-        check_one_database(destinations, [] if sink.away.queue is None else [sink.away.queue])
-    return destinations
+    if sink.home.transaction_mode == ATOMIC and sink.away.queue is not None:
+        sink.check_one_database(sink.away.queue)
 
 
 def _check_rights(connection: Connection, table: QueueTable, role: str) -> None:

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import bisect
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 import pyarrow as pa
 
+from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.outgoing import new_row_ids, replaced, waiting
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
+from sqlqueue_spark.row_set import portions
+from sqlqueue_spark.send.compose.chunk_size import CHUNK_BYTES
 from sqlqueue_spark.send.compose.column_values import Columns, grouped
 from sqlqueue_spark.send.compose.database_of_address import Places
-from sqlqueue_spark.send.compose.events import Events
+from sqlqueue_spark.send.compose.events import Events, Subscribers
 from sqlqueue_spark.send.compose.received import Received
+from sqlqueue_spark.tables.insert import CHUNK
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -158,6 +163,45 @@ class Chunk:
     def failing(self, failures: Mapping[int, Failure]) -> Self:
         """The same chunk, but these rows have failed too."""
         return replace(self, failed={**failures, **self.failed})
+
+    def with_copies(self, subscribers: Subscribers, written: int) -> tuple[Sequence[Self], int]:
+        """The chunk with copies in the place of its events, and how many events have no subscriber.
+
+        Each table that has subscribed gets a copy, with the same message id. The chunk is cut between rows:
+        each part has at most as many copies as a transaction should, and all that a received row sends stays
+        together. A copy of a plain message is a row by itself. Then copies for one table stand together.
+
+        :param written: the most rows that one statement writes.
+        """
+        sends = self.sends
+        if (events := sends.events) is None:
+            return [self], 0
+        if self.rows is None:
+            events = events.without(sorted(self.failed))
+        to, unsubscribed = events.addresses(subscribers)
+        fail_points.step(fail_points.SUBSCRIBERS_FOUND)
+        whole = self._copied(events, to)
+        most = max(1, min(CHUNK, written, CHUNK_BYTES * len(sends) // max(1, sends.size)))
+        parts = list(portions(range(len(whole)), Counter(whole.owners).__getitem__, len(whole), most))
+        cut = [whole] if len(parts) <= 1 else [whole.only(range(its[0], its[-1] + 1)) for its in parts]
+        return cut, unsubscribed
+
+    def _copied(self, events: Events, to: Mapping[str, Sequence[int]]) -> Self:
+        """The chunk, which sends these events to these addresses, and its other messages as before."""
+        sends = self.sends
+        others = pc.indices_nonzero(events.numbers.is_null()).cast(pa.int32())
+        sources = pa.concat_arrays([others, *(pa.array(its, pa.int32()) for its in to.values())])
+        there = [pa.repeat(pa.scalar(address, pa.string()), len(its)) for address, its in to.items()]
+        addresses = pa.concat_arrays([sends.addresses.take(others), *there])
+        if self.rows is None:
+            numbered = enumerate(sources.to_pylist()) if self.failed else ()
+            failed = {number: self.failed[at] for number, at in numbered if at in self.failed}
+            copies = sends.copied(sources, addresses)
+            return replace(self, sends=copies, owners=range(len(sources)), failed=failed)
+        order = pc.sort_indices(sources)
+        sources, addresses = sources.take(order), addresses.take(order)
+        owners = [self.owners[at] for at in sources.to_pylist()]
+        return replace(self, sends=sends.copied(sources, addresses), owners=owners)
 
     def halves(self) -> tuple[Self, Self]:
         """The first half of the rows and the second, each with what it sends."""

@@ -121,6 +121,19 @@ class Places:
         """Whether plain messages to a place are stored at home first, because ``storeAndForward`` says so."""
         return self.home.store_and_forward is not None and place.target != self.at_home
 
+    def check_one_database(self, address: str) -> None:
+        """Refuse a destination in another database, because one transaction cannot reach it.
+
+        :raises ConfigurationError: it lies there; or the text is no address.
+        """
+        place = self.destination(address)
+        if place.target != self.at_home and not self.is_stored(place):
+            raise ConfigurationError(
+                f"The destination {address!r} lies in another database, which transactionMode "
+                "sendsAtomicWithReceive cannot reach in one transaction; send to it with receiveOnly and an "
+                "outbox, or name a queue of this database as storeAndForward."
+            )
+
     def full_address(self, place: Place) -> str:
         """The address of a place as the transport writes it: complete.
 

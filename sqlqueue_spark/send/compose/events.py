@@ -6,7 +6,7 @@ EnclosedMessageTypes names. Format: the events of NServiceBus.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,6 +16,9 @@ from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, type_names
 from sqlqueue_spark.send.compose.column_values import among, refuse
 from sqlqueue_spark.send.compose.header_shapes import Alike
+
+#: Gives the addresses that have subscribed to each of some types.
+Subscribers = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,20 @@ class Events:
             (names, pc.indices_nonzero(pc.equal(self.numbers, number)).to_pylist())
             for number, names in enumerate(self.topics)
         ]
+
+    def addresses(self, subscribers: Subscribers) -> tuple[Mapping[str, Sequence[int]], int]:
+        """The addresses that get copies, with the positions of their events; how many events go nowhere."""
+        by_topics = self.by_topics()
+        wanted = {topic for topics, positions in by_topics if positions for topic in topics}
+        found = subscribers(wanted) if wanted else {}
+        unsubscribed = 0
+        to: dict[str, list[int]] = {}
+        for topics, positions in by_topics:
+            addresses = dict.fromkeys(address for topic in topics for address in found.get(topic, ()))
+            unsubscribed += 0 if addresses else len(positions)
+            for address in addresses:
+                to[address] = sorted([*to.get(address, ()), *positions])
+        return to, unsubscribed
 
     def take(self, positions: pa.Array) -> Events:
         return replace(self, numbers=self.numbers.take(positions))

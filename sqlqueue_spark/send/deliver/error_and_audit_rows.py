@@ -109,8 +109,7 @@ class ErrorAndAuditRows:
         """The rows that are tried again later, or wait for a database."""
         rows, left = self._chunk.rows, self._failing(decision, final=False)
         for queue, its in {} if rows is None else gathered(left, rows.queue).items():
-            to = self._routes.destinations.waiting(self._places.received(queue), self._routes.connected)
-            yield to, self.later_rows(its)
+            yield self._routes.waiting(self._places.received(queue)), self.later_rows(its)
 
     def later_rows(self, positions: Sequence[int]) -> pa.RecordBatch:
         """The rows with which these wait: until they are tried again, or for a database that is down.
@@ -190,7 +189,7 @@ class ErrorAndAuditRows:
 
         :param owners: the received row of each, and ``what`` it is: by both it is known there.
         """
-        if (to_queue := self._routes.destinations.beside(queue, self._routes.connected)) is not None:
+        if (to_queue := self._routes.beside(queue)) is not None:
             yield to_queue, rows
             return
         received = self._chunk.rows
@@ -205,12 +204,10 @@ class ErrorAndAuditRows:
                 origin, own = self._origin_of(at), ""
             else:
                 own = received.queue(at)
-                digits = self._routes.destinations.received(own, self._routes.connected).table.digits
-                origin = f"{received.origin(at).key}-{digits}"
+                origin = f"{received.origin(at).key}-{self._routes.received(own).table.digits}"
             stored.setdefault(store or own, []).append(number)
             added = {STORED_FOR: full, STORED: f"{origin}/{what[number]}"}
             texts[number] = changed_headers(texts[number], (), added)
         rows = replaced(rows, headers=pa.array(texts, pa.string()))
         for to, numbers in stored.items():
-            part = rows.take(pa.array(numbers, pa.int32()))
-            yield self._routes.destinations.received(to, self._routes.connected), part
+            yield self._routes.received(to), rows.take(pa.array(numbers, pa.int32()))

@@ -115,6 +115,6 @@ def _own_table(routes: Routes) -> str | None:
     """The name of the table of the option ``queue``; None if there is no such option or no such table."""
     try:
         queue, places = routes.places.away.queue, routes.places
-        return queue and routes.destinations.at(places.destination(queue), queue, routes.connected).table.name
+        return queue and routes.at(places.destination(queue), queue).table.name
     except QueueError:
         return None

@@ -68,9 +68,9 @@ class OutcomesOnce(SendsOnce):
         beside = {home.error_queue, *(each.error_queue for each in self.chunk.failed.values())}
         beside |= {home.audit_queue} if self.chunk.handled else set()
         for queue in filter(None, beside):
-            routes.destinations.beside(queue, routes.connected)
+            routes.beside(queue)
         if home.store_and_forward is not None:
-            routes.destinations.received(home.store_and_forward, routes.connected)
+            routes.received(home.store_and_forward)
 
     def _named(self) -> Iterator[QueueTable]:
         yield from super()._named()
@@ -78,15 +78,14 @@ class OutcomesOnce(SendsOnce):
         yield from (to.table for to in told if not to.chosen)
 
     def trusted(self) -> Sequence[QueueTable]:
-        routes, error_queue = self.routes, self._places.home.error_queue
-        found = None if error_queue is None else routes.destinations.beside(error_queue, routes.connected)
+        error_queue = self._places.home.error_queue
+        found = None if error_queue is None else self.routes.beside(error_queue)
         return [] if found is None else [found.table]
 
     def _lacks_waiting(self, queue: str) -> bool:
         """Whether a queue has no table in which its messages wait."""
-        routes = self.routes
         try:
-            routes.destinations.waiting(self._places.received(queue), routes.connected)
+            self.routes.waiting(self._places.received(queue))
         except QueueError as error:
             log.warning(
                 "no_delayed_table queue=%s: its messages go to the error queue at once: %s", queue, error
@@ -179,7 +178,7 @@ class OutcomesOnce(SendsOnce):
         return together.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def _received(self, queue: str) -> QueueTable:
-        return self.routes.destinations.received(queue, self.routes.connected).table
+        return self.routes.received(queue).table
 
     def asked(self) -> Iterable[str]:
         yield from self.keys.values()

@@ -4,13 +4,14 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext, suppress
 from functools import partial
 
-from sqlqueue_spark.engines.open_connection import Connected, Connection, Target, one_each
+from sqlqueue_spark.engines.open_connection import Connection, Target, one_each
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
-from sqlqueue_spark.send.deliver.destination_tables import Destinations, check_one_database, nothing_passes_on
+from sqlqueue_spark.send.deliver.destination_tables import Destinations, nothing_passes_on
 from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, has_sent, look_for_versions
+from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_mark import NO_BATCH, Batch
@@ -46,7 +47,8 @@ def prepare(
     destinations.forget_if_old()
     addresses = list(addresses)
     if options.transaction_mode == ATOMIC and options.error_queue is None:
-        check_one_database(destinations, addresses)
+        for address in addresses:
+            destinations.places.check_one_database(address)
     run = StageRun(batch=batch)
 
     def check(opened: Connection) -> None:
@@ -67,12 +69,12 @@ def prepare(
             with suppress(ConfigurationError):
                 _send_left(options, connected(Target.of(options)), batch, held=False)
         try:
-            _find(destinations, addresses, connected, down, stores=columns.outcomes)
+            routes = Routes(destinations, connected)
+            _find(routes, addresses, down, stores=columns.outcomes)
             if columns.events or options.publish:
-                away = Target.of(destinations.places.away)
-                _look(destinations, away, down, lambda: destinations.check_subscriptions(connected))
+                _look(routes, Target.of(routes.places.away), down, routes.check_subscriptions)
             for target in destinations.databases() if columns.delays else ():
-                destinations.waiting(destinations.places.sends_later(target), connected)
+                routes.later(target)
             if columns.tells_rows:  # what becomes of them is known at home
                 connected(destinations.places.at_home)
         except QueueError as error:
@@ -80,14 +82,7 @@ def prepare(
     return run
 
 
-def _find(
-    destinations: Destinations,
-    addresses: Iterable[str],
-    connected: Connected,
-    down: Collection[Target] | None,
-    *,
-    stores: bool,
-) -> None:
+def _find(routes: Routes, addresses: Iterable[str], down: Collection[Target] | None, *, stores: bool) -> None:
     """Find error and audit queue, and destinations, but for those in a database for which rows wait.
 
     Where there is an error queue, the tasks find out too what is missing: messages fail then. Where messages
@@ -95,10 +90,10 @@ def _find(
 
     :param stores: whether the queue of the rows may store what is for an error or audit queue elsewhere.
     """
-    places = destinations.places
+    places = routes.places
     store = places.home.store_and_forward
     for each in filter(None, (places.home.error_queue, places.home.audit_queue)):
-        if destinations.beside(each, connected) is None and not (stores or store):
+        if routes.beside(each) is None and not (stores or store):
             raise nothing_passes_on(each)
     fails = places.home.error_queue is not None
     for address in addresses:
@@ -106,23 +101,22 @@ def _find(
             place = places.destination(address)
             if places.is_stored(place):
                 continue
-            look = partial(destinations.at, place, address, connected)
-            _look(destinations, place.target, down, look)
+            _look(routes, place.target, down, partial(routes.at, place, address))
     if store is not None:
-        destinations.received(store, connected)
+        routes.received(store)
 
 
 def _look(
-    destinations: Destinations, target: Target, down: Collection[Target] | None, look: Callable[[], object]
+    routes: Routes, target: Target, down: Collection[Target] | None, look: Callable[[], object]
 ) -> None:
     """Look into a database, but for one that is down and for which rows wait."""
-    if destinations.options.error_queue is None:
+    if routes.places.home.error_queue is None:
         down = None
     try:
         if down is None or target not in down:
             look()
     except ConnectionLost:
-        if down is None or target == destinations.places.at_home:
+        if down is None or target == routes.places.at_home:
             raise
 
 

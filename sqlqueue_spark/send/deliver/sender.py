@@ -28,7 +28,6 @@ from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.database_of_address import Place
 from sqlqueue_spark.send.compose.received import ACKNOWLEDGED, Received
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
-from sqlqueue_spark.send.deliver.copies import with_copies
 from sqlqueue_spark.send.deliver.destination_tables import Destination, Destinations
 from sqlqueue_spark.send.deliver.original_rows import TooLarge, given_up, with_original_rows
 from sqlqueue_spark.send.deliver.outbox_lookups import Lookup
@@ -88,19 +87,18 @@ class Sender:
         """
         done = Sent()
         for chunk in chunks:
-            done += Sent(untyped=chunk.sends.untyped)
             parts, unsubscribed = self._copied(chunk)
-            done += unsubscribed
+            done += Sent(unsubscribed=unsubscribed, untyped=chunk.sends.untyped)
             for part in parts:
                 done += self._sent(self._retried(partial(self._addressed, part)))
         return done
 
-    def _copied(self, chunk: Chunk) -> tuple[Sequence[Chunk], Sent]:
+    def _copied(self, chunk: Chunk) -> tuple[Sequence[Chunk], int]:
         """The chunk with copies in the place of its events. Events of unknown subscribers fail, or wait."""
         events, target = chunk.sends.events, Target.of(chunk.places.away)
         subscribers = partial(self._routes.subscribers, places=chunk.places)
         try:
-            return self._retried(lambda: with_copies(chunk, subscribers, target.dialect.written))
+            return self._retried(lambda: chunk.with_copies(subscribers, target.dialect.written))
         except (QueueError, DatabaseDown) as error:
             if events is None or chunk.rows is None or chunk.handled or self._options.error_queue is None:
                 raise
@@ -113,7 +111,7 @@ class Sender:
                 lost = dict.fromkeys(publishing, Failure.of(error))
             left = [at for at, owner in enumerate(chunk.owners) if owner not in lost]
             owners = [chunk.owners[at] for at in left]
-            return [replace(chunk.failing(lost), sends=chunk.sends.only(left), owners=owners)], Sent()
+            return [replace(chunk.failing(lost), sends=chunk.sends.only(left), owners=owners)], 0
 
     def _addressed(self, part: Chunk) -> AddressedChunk:
         """The chunk with the place of each message. What cannot be reached at home has failed."""
@@ -138,9 +136,9 @@ class Sender:
         :raises QueueError: there is no such table.
         """
         ends = (("errorQueue", self._options.error_queue), ("auditQueue", self._options.audit_queue))
-        found = {name: self._destinations.beside(queue, self._connected) for name, queue in ends if queue}
+        found = {name: self._routes.beside(queue) for name, queue in ends if queue}
         for queue in queues:
-            received = self._destinations.received(queue, self._connected).table
+            received = self._routes.received(queue).table
             for name, end in found.items():
                 if end is not None and end.table.address == received.address:
                     raise ConfigurationError(

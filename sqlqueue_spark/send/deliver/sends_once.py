@@ -147,7 +147,7 @@ class SendsOnce:
         later = waiting(rows)
         if not pc.any(later).as_py():
             return [(to.to, rows)]
-        parts = (to.to, rows.filter(pc.invert(later))), (self.routes.later(to.to), rows.filter(later))
+        parts = (to.to, rows.filter(pc.invert(later))), (self.routes.later(to.to.target), rows.filter(later))
         return [(table, part) for table, part in parts if part.num_rows]
 
     def _stored(

@@ -5,19 +5,23 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlqueue_spark import errors
-from sqlqueue_spark.engines.open_connection import Connected, Target
+from sqlqueue_spark.engines.open_connection import Connected, Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.messages.addresses import LONGEST_ADDRESS
+from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.compose.database_of_address import Place, Places
 from sqlqueue_spark.send.deliver.destination_tables import (
     HAS_IDS,
+    HAS_SUBSCRIPTIONS,
     Destination,
     Destinations,
-    check_one_database,
 )
+from sqlqueue_spark.tables import delayed, queue_table, subscriptions
+from sqlqueue_spark.tables.database_facts import database
+from sqlqueue_spark.tables.subscriptions import SubscriptionTable
 
 log = logger(__name__)
 
@@ -52,7 +56,7 @@ class Addressed:
 
 @dataclass
 class Routes:
-    """Finds tables over the connections of one task.
+    """Finds tables over the connections of one task, or of the driver. Each is looked for once.
 
     :param atomic: whether one transaction must reach all of them.
     :param down: the databases that are down; None where rows do not wait for them. Those that the task finds
@@ -61,7 +65,7 @@ class Routes:
 
     destinations: Destinations
     connected: Connected
-    atomic: bool
+    atomic: bool = False
     down: set[Target] | None = None
     #: The places that this task could not reach, so that it looks for each only once.
     _unreachable: dict[object, SqlQueueError] = field(default_factory=dict)
@@ -74,6 +78,74 @@ class Routes:
     @property
     def places(self) -> Places:
         return self.destinations.places
+
+    def beside(self, address: str) -> Destination | None:
+        """The error queue, the audit queue or that of an acknowledgement; None where it lies elsewhere.
+
+        Errors as :meth:`at`.
+        """
+        place = self.places.beside(address)
+        return self.at(place, address) if place.target == self.places.at_home else None
+
+    def received(self, queue: str) -> Destination:
+        """A queue in which messages were received. Errors as :meth:`at`."""
+        return replace(self.at(self.places.received(queue), queue), chosen=True)
+
+    def at(self, place: Place, address: str) -> Destination:
+        """The table of a place; this needs no right to read it.
+
+        :param address: as the user or the message gave it.
+        :raises QueueError: there is no such table.
+        """
+        known, places = self.destinations.found, self.places
+        if place not in known:
+            target, table = place
+            with self.connected(target).transaction() as connection:
+                if target not in places.databases:
+                    places.databases[target] = database(connection)
+                if (queue := queue_table.find_queue(connection, table)) is None:
+                    there = (
+                        "" if target == places.at_home else f" in the database of {places.option_of(target)}"
+                    )
+                    raise queue_table.missing(
+                        connection, table, address, f"to send to{there}", "the destination"
+                    )
+                name = table.table.casefold()
+                alike = (its for at, its in places.chosen if at == target and its.table.casefold() == name)
+                named = (queue_table.find(connection, each) for each in alike)
+                same = (each is not None and each.address == queue.address for each in named)
+                chosen = place in places.chosen or any(same)
+            known[place] = Destination(target=target, table=queue, chosen=chosen)
+        return known[place]
+
+    def waiting(self, place: Place) -> Destination:
+        """The table in which delayed messages of a queue or endpoint wait.
+
+        :param place: the queue, or the queue of the endpoint.
+        :raises QueueError: there is no such table.
+        """
+        known = self.destinations.delayed
+        if place not in known:
+            with self.connected(place.target).transaction() as connection:
+                known[place] = Destination(target=place.target, table=delayed.get(connection, place.table))
+        return known[place]
+
+    def later(self, target: Target) -> Destination:
+        """The table in which messages for a database wait until they are due. Errors as :meth:`waiting`."""
+        return self.waiting(self.places.sends_later(target))
+
+    def check_subscriptions(self) -> None:
+        """:raises QueueError: there is no table of subscriptions; the text says how to create it."""
+        options = self.places.away
+        target = Target.of(options)
+
+        def look() -> bool:
+            _subscriptions(connection, options).check()
+            return True
+
+        if not self.destinations.knows(HAS_SUBSCRIPTIONS, target):
+            connection = self.connected(target)
+            self.destinations.is_known(HAS_SUBSCRIPTIONS, connection, look)
 
     def is_down(self, target: Target) -> bool:
         """Whether this task knows that a database is down, and rows for it wait."""
@@ -103,7 +175,7 @@ class Routes:
             place = chunk.places.destination(address)
             stored_in = self._stored_in(place, positions, chunk)
             if self.atomic and not stored_in:
-                check_one_database(self.destinations, [address])
+                self.places.check_one_database(address)
         except ConfigurationError as unread:
             error = self._logged(address, unread)
             known_as = f"\0{json.dumps(address)}"  # no table is known so, nor with any other NUL behind it
@@ -112,9 +184,9 @@ class Routes:
         if not stored_in:
             yield self._reached(place, address, positions, later=later)
         for queue, its in stored_in.items():
-            to = self.destinations.received(queue, self.connected)
+            to = self.received(queue)
             if later:
-                self.later(to)
+                self.later(home)
             yield Addressed(
                 positions=its,
                 target=home,
@@ -141,7 +213,7 @@ class Routes:
         try:
             found = self.found(place, address)
             if later and isinstance(found, Destination):
-                self.later(found)
+                self.later(found.target)
             to, error = (found, None) if isinstance(found, Destination) else (None, found)
         except DatabaseDown as lost:
             self.note_down(place.target, lost)
@@ -155,7 +227,7 @@ class Routes:
         """The table of a place, or why it cannot be reached."""
         if place not in self._unreachable:
             try:
-                return self.destinations.at(place, address, self.connected)
+                return self.at(place, address)
             except (QueueError, ConfigurationError) as error:
                 if isinstance(error, ConfigurationError) and error.may_pass:
                     raise
@@ -183,13 +255,6 @@ class Routes:
         found = self.found(place, queue)
         return found if isinstance(found, Destination) else None
 
-    def later(self, to: Destination) -> Destination:
-        """The table in which messages for a destination wait until they are due.
-
-        :raises QueueError: there is no such table.
-        """
-        return self.destinations.waiting(self.places.sends_later(to.target), self.connected)
-
     def subscribers(self, topics: Collection[str], places: Places) -> dict[str, list[str]]:
         """The addresses that have subscribed to each of these types, one for each table.
 
@@ -199,7 +264,11 @@ class Routes:
             no error queue.
         :raises ConfigurationError: likewise, the database of an address cannot be reached from here.
         """
-        found = self.destinations.subscribers(places).of(topics, self.connected)
+        options = places.away
+        with self.connected(Target.of(options)).transaction() as connection:
+            routing = _subscriptions(connection, options)
+            routing.check()
+            found = routing.subscribers(topics)
         addresses: dict[object, str] = {}
         return {
             topic: [
@@ -241,3 +310,9 @@ class Routes:
                 "unsubscribe, or set the option errorQueue, and only its copies go there."
             ) from found
         return place
+
+
+def _subscriptions(connection: Connection, options: SinkOptions) -> SubscriptionTable:
+    """The table that says who has subscribed to events which a sink with these options publishes."""
+    schema = options.default_schema or connection.dialect.default_schema
+    return SubscriptionTable(connection, subscriptions.table_of(schema))
