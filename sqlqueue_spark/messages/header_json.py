@@ -40,7 +40,7 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
     if not text or text.isspace():
         return {}
     try:
-        headers = _decoded(text)
+        headers = _DECODER.decode(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         return None
     if headers is None or headers == []:
@@ -60,14 +60,6 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
 def holds_half(headers: Mapping[str, object]) -> bool:
     """Whether a name or a value of decoded JSON holds half of an astral character."""
     return any(_HALF.search(each) for member in headers.items() for each in member if isinstance(each, str))
-
-
-def _decoded(text: str) -> object:
-    if text[0] == "{":
-        headers, end = _DECODER.raw_decode(text)
-        if end == len(text):  # as nearly all: no blanks to look for
-            return headers
-    return _DECODER.decode(text.removeprefix("\ufeff"))
 
 
 def is_object_of_texts(text: str) -> bool:

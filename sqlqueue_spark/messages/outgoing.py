@@ -5,7 +5,6 @@ Format: the headers of NServiceBus. A header that is there is never overwritten.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import os
@@ -46,8 +45,8 @@ COMPLETED = frozenset({
 
 #: The namespace of :func:`derived_ids`. With another one, a message that goes out again would have another
 #: id.
-_DERIVED = uuid.UUID("b1c0a3ce-55d2-4a3e-9d3e-6f2f8e6f3a51").bytes
-_VERSION_4, _VERSION_5 = (bytes(each & 0x0F | mark for each in range(256)) for mark in (0x40, 0x50))
+_DERIVED = uuid.UUID("b1c0a3ce-55d2-4a3e-9d3e-6f2f8e6f3a51")
+_VERSION_4 = bytes(each & 0x0F | 0x40 for each in range(256))
 _VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
 #: Version 7 has 12 bits to count within a millisecond.
 _COUNTED = 1 << 12
@@ -73,7 +72,7 @@ def new_row_ids(count: int) -> pa.Array:
     https://www.rfc-editor.org/rfc/rfc9562#name-uuid-version-7, with a counter of 12 bits after the
     milliseconds.
     """
-    ids = bytearray(_random_uuids(count))
+    ids = _random_uuids(count)
     begins = array("Q")
     for moment, first in enumerate(range(0, count, _COUNTED), time.time_ns() // 1_000_000):
         begin = moment << 16 | 7 << 12
@@ -97,37 +96,26 @@ def derived_ids(message_ids: Iterable[str], row_ids: Iterable[str], positions: I
         was first received.
     :param positions: of each its place among the messages that were sent because of that one, from 0.
     """
-    names = [
-        f"[{_quoted(each)},{_quoted(row)},{at}]".encode()
-        for each, row, at in zip(message_ids, row_ids, positions, strict=True)
-    ]
-    digests = [hashlib.sha1(_DERIVED + each, usedforsecurity=False).digest()[:16] for each in names]
-    return _uuid_texts(_marked(b"".join(digests), _VERSION_5))
+    told = zip(message_ids, row_ids, positions, strict=True)
+    names = (f"[{_quoted(each)},{_quoted(row)},{at}]" for each, row, at in told)
+    return pa.array([str(uuid.uuid5(_DERIVED, each)) for each in names], pa.string())
 
 
 def new_id_texts(count: int) -> pa.Array:
     """Random UUIDs (version 4) as people write them."""
-    return _uuid_texts(_random_uuids(count))
-
-
-def _uuid_texts(uuids: bytes) -> pa.Array:
-    count, digits = len(uuids) // 16, pa.py_buffer(uuids.hex().encode())
+    digits = pa.py_buffer(_random_uuids(count).hex().encode())
     whole = pa.Array.from_buffers(pa.binary(32), count, [None, digits]).cast(pa.binary())
     ends = (0, 8, 12, 16, 20, 32)
     parts = [pc.binary_slice(whole, first, last) for first, last in itertools.pairwise(ends)]
     return pc.binary_join_element_wise(*parts, b"-").cast(pa.string())
 
 
-def _random_uuids(count: int) -> bytes:
-    return _marked(os.urandom(16 * count), _VERSION_4)
-
-
-def _marked(made: bytes, version: bytes) -> bytes:
+def _random_uuids(count: int) -> bytearray:
     """UUIDs that say their version and variant."""
-    marked = bytearray(made)
-    marked[6::16] = marked[6::16].translate(version)
-    marked[8::16] = marked[8::16].translate(_VARIANT)
-    return bytes(marked)
+    made = bytearray(os.urandom(16 * count))
+    made[6::16] = made[6::16].translate(_VERSION_4)
+    made[8::16] = made[8::16].translate(_VARIANT)
+    return made
 
 
 def uuid_text(given: bytes | bytearray) -> str:

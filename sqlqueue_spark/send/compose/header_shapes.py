@@ -53,8 +53,6 @@ _HOPS = (FORWARD_DESTINATION, STORED_FOR, STORED_EVENT, ORIGIN, STORED)
 _PLAIN = r"[\x20\x21\x23-\x2e\x30-\x5b\x5d-\x7e]"
 _NAME = re.compile(f"{_PLAIN}*")
 _CHARACTER = rf'(?:{_PLAIN}|\\[/"])'
-#: How the header EnclosedMessageTypes begins in JSON that is written as .NET writes it.
-_TYPES = f'"{ENCLOSED_MESSAGE_TYPES}":"'
 #: The most shapes of a column that are learned; a row of any further shape is parsed by itself.
 _SHAPES = 8
 #: Headers with more names, or with more characters in their names, have no shape: RE2 refuses an expression
@@ -86,17 +84,15 @@ class Alike:
     def types(self) -> pa.Array:
         """The values of EnclosedMessageTypes of the rows; NULL where they have none.
 
-        The header is looked for only where it is wanted, by splitting the text, which takes a quarter of what
-        an expression takes. Within a value the quotation marks of JSON are escaped, so no other place than
-        the header's is found. What is written in any other way than .NET writes it is parsed.
+        The header is looked for only where it is wanted. Within a value the quotation marks of JSON are
+        escaped, so no other place than the header's is found. What is written in any other way than .NET
+        writes it is parsed.
         """
         if ENCLOSED_MESSAGE_TYPES not in self.names or self.poison:
             return pa.nulls(len(self.positions), pa.string())
-        parts = pc.split_pattern(self.texts, _TYPES, max_splits=1)
-        if pc.all(pc.equal(pc.list_value_length(parts), 2)).as_py():
-            found = pc.list_element(pc.split_pattern(pc.list_element(parts, 1), '"', max_splits=1), 0)
-            if not pc.any(pc.match_substring_regex(found, r"\\(?:[^/]|\z)")).as_py():
-                return _unescaped(found)
+        found = pc.extract_regex(self.texts, _member(ENCLOSED_MESSAGE_TYPES, "types"))
+        if not found.null_count:
+            return _unescaped(pc.struct_field(found, "types"))
         told = ((parse_headers(text) or {}).get(ENCLOSED_MESSAGE_TYPES) for text in self.texts.to_pylist())
         return pa.array(told, pa.string())
 
@@ -233,34 +229,31 @@ class _Shape:
         """The JSON without these headers, and the values of those of them that are read.
 
         The texts are split where a name begins, which takes a sixth of what an expression takes. Within a
-        value of a text that has this shape each quotation mark has a backslash before it, so that ``,"``
-        stands before a name alone.
+        value of a text that has this shape each quotation mark has a backslash before it, so that ``"name":"``
+        stands at a name alone.
         """
-        kept: list[Any] = []
-        hops: dict[str, pa.Array] = {}
-        rest = pc.binary_slice(texts.cast(pa.binary()), len(f'{{"{self.names[0]}":"'), -len('"}'))
-        runs = [(of_hop, list(run)) for of_hop, run in itertools.groupby(self.names, lost.__contains__)]
-        for (of_hop, run), (_, after) in itertools.zip_longest(runs, runs[1:], fillvalue=(False, [None])):
-            values, rest = _split(rest, after[0])
-            if not of_hop:
-                kept += [f'{"," if kept else ""}"{run[0]}":"'.encode(), values, b'"']
-                continue
-            for name, following in itertools.zip_longest(run, run[1:]):
-                value, values = _split(values, following)
-                if name in _HOPS:
-                    hops[name] = value.cast(pa.string())
-        whole = pc.binary_join_element_wise(pa.array([b"{"] * len(texts)), *kept, b"}", b"")
-        return whole.cast(pa.string()), hops
+        texts, names, hops = texts.cast(pa.binary()), list(self.names), dict[str, pa.Array]()
+        for name in filter(lost.__contains__, self.names):
+            before, rest = _split(texts, f'"{name}":"')
+            if name == names[-1]:
+                value = pc.binary_slice(rest, 0, -2)
+                before = (
+                    pc.binary_slice(before, 0, -1) if len(names) > 1 else before
+                )  # with no comma at its end
+                texts = pc.binary_join_element_wise(before, b"}", b"")
+            else:
+                following = f'"{names[names.index(name) + 1]}":"'
+                value, rest = _split(rest, f'",{following}')
+                texts = pc.binary_join_element_wise(before, following.encode(), rest, b"")
+            names.remove(name)
+            if name in _HOPS:
+                hops[name] = value.cast(pa.string())
+        return texts.cast(pa.string()), hops
 
 
-def _split(members: pa.Array, following: str | None) -> tuple[pa.Array, pa.Array]:
-    """What stands before a header, and its value with what follows.
-
-    The first header's name is not there, nor the last quotation mark.
-    """
-    if following is None:
-        return members, members[:0]
-    parts = pc.split_pattern(members, f'","{following}":"'.encode(), max_splits=1)
+def _split(texts: pa.Array, pattern: str) -> tuple[pa.Array, pa.Array]:
+    """What stands before and behind the first place of a pattern."""
+    parts = pc.split_pattern(texts, pattern.encode(), max_splits=1)
     return pc.list_element(parts, 0), pc.list_element(parts, 1)
 
 
