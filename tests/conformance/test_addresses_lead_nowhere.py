@@ -22,6 +22,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.sender import Sender
 from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.waiting import delayed_mover
 from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 from sqlqueue_spark.tables import scripts, table_code
 from tests.support.delayed import move
@@ -339,8 +340,8 @@ def test_a_stream_that_has_moved_rows_on_looks_again(scene, plain):
     assert_refused(scene, "plain", 4, reason="trigger")
 
 
-def test_a_mover_that_goes_the_quick_way_looks_again(scene, plain):
-    """Behind its first portion of a hundred."""
+def test_a_mover_looks_again_in_each_of_its_portions(scene, plain, monkeypatch):
+    monkeypatch.setattr(delayed_mover, "_PORTION", 100)
     for number in range(2, 242, 2):
         scene.wait(number, plain)
     with steps(), at_step(fail_points.DUE_MOVED, lambda: scene.stranger.arm("plain")):

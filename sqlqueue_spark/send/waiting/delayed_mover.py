@@ -10,7 +10,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -73,8 +73,6 @@ class DelayedMover:
     _allowed: AllowedDestinations = field(init=False)
     #: The addresses of the chosen queues that were there.
     _chosen: Collection[str] = ()
-    #: The tables that addresses mean. Emptied when one of them refuses messages.
-    _found: dict[str, QueueTable] = field(default_factory=dict)
     #: The most messages of a portion, since one was more than the server has locks or memory for.
     _bearable: int = _PORTION
     #: Behind which message the next portion looks: behind a full one of which most wait for a lock.
@@ -226,10 +224,8 @@ class DelayedMover:
             headers = failed_headers(text, failure, *failed_for, row_id=row_id or str(uuid.uuid4()))
             messages.append(Forwarded(each, 0, headers))
         try:
-            with connection.attempt():
-                to = self._destination(connection, self.error_queue)
-                with self._into(table, to):
-                    _move(table, to, messages, anew=True)
+            with connection.attempt(), self._into(table, self.error_queue) as to:
+                _move(table, to, messages, anew=True)
         except LockTimeout as held:
             log.warning("moving_waits table=%s error_queue=%s: %s", table.table, self.error_queue, held)
             return Sent()
@@ -260,38 +256,33 @@ class DelayedMover:
         if isinstance(address, ConfigurationError):
             return [(messages, address)]
         try:
-            with table.connection.attempt():
-                to = self._destination(table.connection, address)
-            with self._into(table, to):
-                refusals = refused(table.connection, partial(_send, table, to), messages)
+            with self._into(table, address) as to:
+                return refused(table.connection, partial(_send, table, to), messages)
+        except TryAgain:
+            raise
         except SqlQueueError as error:
-            self._found.pop(address or "", None)
-            if isinstance(error, TryAgain):
-                raise
             return [(messages, error)]
-        if refusals:
-            self._found.pop(address or "", None)
-        return refusals
 
-    def _into(self, table: DelayedTable, to: QueueTable) -> contextlib.AbstractContextManager[None]:
-        """A block that inserts into a queue. An address out of a message leads only where it may."""
+    @contextlib.contextmanager
+    def _into(self, table: DelayedTable, address: str | None) -> Iterator[QueueTable]:
+        """A block that inserts into the queue at an address, which leads only where it may."""
+        with table.connection.attempt():
+            to = self._destination(table.connection, address)
         chosen = to.address in self._chosen
-        return contextlib.nullcontext() if chosen else self._allowed.into(table.connection, to)
+        with contextlib.nullcontext() if chosen else self._allowed.into(table.connection, to):
+            yield to
 
     def _destination(self, connection: Connection, address: str | None) -> QueueTable:
         """The queue at an address; that of the owner where there is none.
 
         :raises QueueError: there is no such queue.
         """
-        if (known := self._found.get(address or "")) is None:
-            naming = self.options.naming(connection.dialect)
-            wanted = self.owner if address is None else naming.table(address)
-            if (found := queue_table.find_queue(connection, wanted)) is None:
-                raise queue_table.missing(
-                    connection, wanted, address or str(wanted), "to deliver to", "the address"
-                )
-            known = self._found[address or ""] = found
-        return known
+        wanted = self.owner if address is None else self.options.naming(connection.dialect).table(address)
+        if (found := queue_table.find_queue(connection, wanted)) is None:
+            raise queue_table.missing(
+                connection, wanted, address or str(wanted), "to deliver to", "the address"
+            )
+        return found
 
     def _opened(self) -> DelayedTable:
         if self._table is None:
