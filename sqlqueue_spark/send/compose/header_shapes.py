@@ -41,7 +41,7 @@ from sqlqueue_spark.messages.message import (
     STORED_FOR,
 )
 from sqlqueue_spark.messages.outgoing import COMPLETED, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED
-from sqlqueue_spark.send.compose.column_values import in_order, mapped_once, told
+from sqlqueue_spark.send.compose.column_values import in_order, mapped, mapped_once, told
 
 #: The headers whose values are read.
 _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
@@ -132,8 +132,7 @@ def alike(column: pa.Array, *, received: bool, lost: AbstractSet[str] = ONE_HOP)
     :param received: whether the rows were received. Then their headers stay as they are.
     :param lost: the headers that do not go out.
     """
-    if not pa.types.is_string(column.type):
-        return _parsed(enumerate(column.to_pylist()), received, lost)
+    column = in_texts(column)
     positions = pa.array(range(len(column)), pa.int32())
     groups: list[Alike] = []
     odd: list[tuple[int, str | None]] = []
@@ -155,6 +154,13 @@ def alike(column: pa.Array, *, received: bool, lost: AbstractSet[str] = ONE_HOP)
         positions, column = positions[1:], column[1:]
     odd += zip(positions.to_pylist(), column.to_pylist(), strict=True)
     return groups + _parsed(odd, received, lost)
+
+
+def in_texts(headers: pa.Array) -> pa.Array:
+    """Headers as JSON, where they are maps or all NULL."""
+    if not pa.types.is_map(headers.type):
+        return headers.cast(pa.string())
+    return mapped(lambda its: format_headers({k: v for k, v in its if v is not None}), headers, pa.string())
 
 
 def poisoned(groups: Iterable[Alike]) -> dict[int, str]:
@@ -274,7 +280,7 @@ def _parsed(rows: Iterable[tuple[int, Any]], received: bool, hops: AbstractSet[s
     """
     groups: dict[tuple[frozenset[str], bool, bool], list[tuple[int, Mapping[str, str], str]]] = {}
     for position, given in rows:
-        if (headers := _read(given)) is None:
+        if (headers := parse_headers(given)) is None:
             groups.setdefault((frozenset(), False, True), []).append((position, {}, given))
             continue
         lost = {name for name, value in headers.items() if name in hops or (name == MESSAGE_ID and not value)}
@@ -300,15 +306,6 @@ def _parsed(rows: Iterable[tuple[int, Any]], received: bool, hops: AbstractSet[s
 
 def _text(given: Any, headers: Mapping[str, str], lost: AbstractSet[str], received: bool) -> str:
     """The headers that go out, as JSON: those of received rows as they were, others as .NET writes them."""
-    if not received or not isinstance(given, str) or not is_object_of_texts(given):
+    if not received or given is None or not is_object_of_texts(given):
         return format_headers({name: value for name, value in headers.items() if name not in lost})
     return without_headers(given.strip(), lost) if lost else given.strip()
-
-
-def _read(given: Any) -> Mapping[str, str] | None:
-    """A row's headers; None where they are poison."""
-    if given is None:
-        return {}
-    if isinstance(given, list):
-        return {name: value for name, value in given if value is not None}
-    return parse_headers(given)

@@ -24,17 +24,17 @@ from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.failure_headers import Failure, poison
-from sqlqueue_spark.messages.header_json import format_headers, parse_headers
+from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ORIGIN, STORED, STORED_EVENT, STORED_FOR
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.messages.transit import in_transit_to
 from sqlqueue_spark.send.compose.chunk import Chunk, nothing
 from sqlqueue_spark.send.compose.chunk_size import chunks
-from sqlqueue_spark.send.compose.column_values import failures_of, grouped, mapped, moment, told
+from sqlqueue_spark.send.compose.column_values import failures_of, grouped, moment, told
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.frame_columns import RECEIVED_ROW, FrameColumns
-from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, asked_column, poisoned
+from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked, asked_column, in_texts, poisoned
 from sqlqueue_spark.send.compose.message_builder import MessageBuilder
 from sqlqueue_spark.send.compose.message_ids import message_ids
 from sqlqueue_spark.send.compose.received import TIMES, Received
@@ -84,11 +84,8 @@ class OutcomeBuilder:
         headers = self.columns.column(batch, "Headers")
         if not pa.types.is_map(headers.type):
             return batch
-        texts = mapped(
-            lambda its: format_headers({k: v for k, v in its if v is not None}), headers, pa.string()
-        )
         own = self.columns.names["Headers"]
-        return batch.set_column(batch.schema.get_field_index(own), own, texts)
+        return batch.set_column(batch.schema.get_field_index(own), own, in_texts(headers))
 
     def _messages_up_to(self, batch: pa.RecordBatch) -> Sequence[int]:
         if not self.columns.outgoing:
@@ -117,7 +114,7 @@ class OutcomeBuilder:
             yield self.composed(stays, self._grouped(stays))
 
     def _grouped(self, batch: pa.RecordBatch) -> list[Alike]:
-        return alike(self.columns.column(batch, "Headers").cast(pa.string()), received=True)
+        return alike(self.columns.column(batch, "Headers"), received=True)
 
     def composed(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Chunk:
         """Make one chunk of rows, which are grouped by the headers that they have."""

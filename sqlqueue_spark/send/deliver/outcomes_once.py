@@ -281,10 +281,6 @@ class OutcomesOnce(SendsOnce):
         comes twice, was handled as another row.
         """
         chunk = self.chunk
-        if not known and self._plain and len(set(self.ids)) == len(chunk):
-            messages = list(range(len(chunk.owners)))
-            keys_ = {*self.origins, *self.ids}
-            return Decision(rows=list(range(len(chunk))), messages=messages, keys=keys_)
         made = Decision()
         before: list[int] = []
         for at, (origin, id_) in enumerate(zip(self.origins, self.ids, strict=True)):
