@@ -85,7 +85,7 @@ def waiting_by_an_earlier_process() -> Iterator[None]:
 
     def forget(self: RemoteDatabases, places: Places, queue: str) -> None:
         begin(self, places, queue)
-        self._awaited.clear()
+        self._may_wait = False
 
     with mock.patch.object(RemoteDatabases, "__init__", forget):
         yield

@@ -63,8 +63,9 @@ class RemoteDatabases:
         #: Those that are down, and since when by this process's clock.
         self._down: dict[Target, float] = {}
         self._all = places.everywhere()[1:]
-        #: Those for which rows may wait. At first all: an earlier process may have let some wait.
-        self._awaited = set(self._all)
+        #: Whether rows may wait: at first because an earlier process may have let some wait. And how often a
+        #: batch has said so.
+        self._may_wait, self._notes = True, 0
         self._reached: set[Target] = set()
         #: Whether messages may wait for a database that no option leads to any more.
         self._renamed = True
@@ -81,7 +82,7 @@ class RemoteDatabases:
     def may_wait(self) -> bool:
         """Whether rows may wait for a database. Until they are back, no outbox forgets what they sent."""
         with self._lock:
-            return bool(self._down or self._awaited)
+            return bool(self._down) or self._may_wait
 
     def note(self, sent: Sent) -> None:
         """Note what became of a batch: if rows wait, the next look tries every database.
@@ -92,13 +93,14 @@ class RemoteDatabases:
         """
         if sent.waiting or sent.repeated:
             with self._lock:
-                self._awaited.update(self._all)
+                self._may_wait = True
+                self._notes += 1
                 new = sent.waiting and not self._down
             if new:
                 self._woken.set()
 
     def look(self) -> int:
-        """Try each database that is down or that rows may wait for; put back the rows for those that answer.
+        """Try each database that is down, or all if rows may wait; put back the rows for those that answer.
 
         :returns: how many messages were put back.
         :raises QueueError: a database has no outbox of this name.
@@ -107,9 +109,9 @@ class RemoteDatabases:
         """
         with self._lock:
             self._looks += 1
-            if self._looks % _ALL_AGAIN == 0:
-                self._awaited.update(self._all)
-            wanted = [each for each in self._all if each in self._down or each in self._awaited]
+            self._may_wait |= self._looks % _ALL_AGAIN == 0
+            wanted, notes = self._all if self._may_wait else list(self._down), self._notes
+            self._may_wait = bool(wanted)  # until all that answer have their rows back
         back, refusals = 0, list[SqlQueueError]()
         for target in wanted:
             try:
@@ -117,16 +119,8 @@ class RemoteDatabases:
             except SqlQueueError as error:  # the others are looked at all the same
                 refusals.append(error)
                 continue
-            if not answers:
-                continue
-            with self._lock:  # before, because rows of a batch may begin to wait while we look
-                self._awaited.discard(target)
-            try:
+            if answers:
                 back += self._put_back(self._places.option_of(target))
-            except BaseException:
-                with self._lock:
-                    self._awaited.add(target)
-                raise
         if self._renamed:
             # No option leads to these any more: what waits for them goes wherever its address leads now.
             with connect(self._places.at_home, again=True) as connection:
@@ -134,6 +128,8 @@ class RemoteDatabases:
                 others = awaited(connection, self._table(connection)).difference(named)
             back += sum(map(self._put_back, sorted(others)))
             self._renamed = False
+        with self._lock:  # rows of a batch may have begun to wait meanwhile
+            self._may_wait = bool(refusals) or self._notes != notes
         if refusals:
             raise refusals[0]
         return back
