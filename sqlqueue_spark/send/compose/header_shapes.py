@@ -235,8 +235,8 @@ class _Shape:
         """The JSON without these headers, and the values of those of them that are read.
 
         The texts are split where a name begins, which takes a sixth of what an expression takes. Within a
-        value of a text that has this shape each quotation mark has a backslash before it, so that ``"name":"``
-        stands at a name alone.
+        value of a text that has this shape each quotation mark has a backslash before it. So ``"name":"``
+        stands nowhere else.
         """
         texts, names, hops = texts.cast(pa.binary()), list(self.names), dict[str, pa.Array]()
         for name in filter(lost.__contains__, self.names):

@@ -75,8 +75,6 @@ _READ = {
     for name, types in TYPES.items()
     if name not in ("Headers", "Queue", "RowVersion")
 }
-#: The headers of one hop that a new message loses: it may be one for a store-and-forward queue.
-_NOT_KEPT = ONE_HOP - {STORED_FOR, STORED_EVENT}
 #: Stands for the destination of an event until it is known who has subscribed to it.
 SUBSCRIBERS = ""
 _PUBLISH = format_member(MESSAGE_INTENT, "Publish")
@@ -96,6 +94,8 @@ class MessageBuilder:
     options: SinkOptions
     #: Tells how an address is written in full.
     places: Places
+    #: The headers of one hop that a new message keeps: it may be one for a store-and-forward queue.
+    kept: frozenset[str] = frozenset({STORED_FOR, STORED_EVENT})
 
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
         """Make the messages of a task, in their order, chunk by chunk; a chunk goes out in one transaction.
@@ -125,7 +125,7 @@ class MessageBuilder:
             groups = alike(
                 self.columns.column(batch, "Headers"),
                 received=self.columns.received,
-                lost=ONE_HOP if self.columns.received else _NOT_KEPT,
+                lost=ONE_HOP if self.columns.received else ONE_HOP - self.kept,
             )
         unreadable = poisoned(groups)
         if unreadable and not may_fail:
