@@ -1,7 +1,4 @@
-"""A chunk: messages that go out in one transaction in each database, and the received rows behind them.
-
-Each message has an id, the address that it goes to, and its row.
-"""
+"""A chunk: messages that go out in one transaction in each database, and the received rows behind them."""
 
 from __future__ import annotations
 
@@ -132,7 +129,6 @@ class Chunk:
     """Messages, each sent by a row.
 
     :param places: what reads the addresses that they go to.
-    :param sends: all messages.
     :param rows: the received rows that send them; None for plain messages, of which each is a row by itself.
     :param owners: of each message the position of its row, in ascending order.
     :param failed: the rows that have failed, by their positions. Nothing of what they send goes out.

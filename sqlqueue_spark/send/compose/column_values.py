@@ -24,11 +24,10 @@ def told(values: pa.Array) -> pa.Array:
 
 
 def refuse(wrong: pa.Array, why: Callable[[int], str], positions: pa.Array | None = None) -> None:
-    """Refuse the rows at which ``wrong`` is true.
+    """Raise :class:`Unsendable` for the rows at which ``wrong`` is true.
 
     :param why: the sentence for the row at this place of ``wrong``.
     :param positions: the positions of the rows in their chunk, where ``wrong`` is not of the whole chunk.
-    :raises Unsendable: there are some.
     """
     if places := pc.indices_nonzero(wrong).to_pylist():
         raise Unsendable({at if positions is None else positions[at].as_py(): why(at) for at in places})

@@ -40,12 +40,7 @@ class Events:
 
     @classmethod
     def of(cls, published: pa.Array, event_types: pa.Array, enclosed: pa.Array) -> Events:
-        """The events of a chunk.
-
-        :param published: which messages are events.
-        :param event_types: the type that each is published as, if its row says so, and ``enclosed`` its types
-            as its headers tell them.
-        """
+        """The events of a chunk, each published as the type of its row and the types in its headers."""
         together = pc.binary_join_element_wise(pc.fill_null(event_types, ""), pc.fill_null(enclosed, ""), ";")
         texts = pc.if_else(published, together, pa.scalar(None, pa.string())).dictionary_encode()
         return cls(texts.indices, [type_names(text) for text in texts.dictionary.to_pylist()])
@@ -91,10 +86,7 @@ class Events:
 
 
 def check_events(published: pa.Array, types: pa.Array, destinations: pa.Array, delayed: pa.Array) -> None:
-    """Refuse events that say where to or when; the arguments are columns of one chunk.
-
-    :raises Unsendable: an event has a destination, or waits.
-    """
+    """Refuse events that say where to or when; the arguments are columns of one chunk."""
     to = "a Destination, but an event goes to the queues that have subscribed to it"
     later = "a time of delivery, but an event goes at once to those who have subscribed to it now"
     for its, what in ((destinations.is_valid(), to), (delayed, later)):

@@ -244,10 +244,7 @@ class MessageBuilder:
     def _events(
         self, given: pa.RecordBatch, groups: Sequence[Alike], delayed: pa.Array, failed: Collection[int]
     ) -> Events | None:
-        """Which of the messages are published, and as what; None where no message is.
-
-        :raises Unsendable: an event has a destination, or waits.
-        """
+        """Which of the messages are published, and as what; None where no message is."""
         if not (self.options.publish or self.columns.events):
             return None
         event_types = told(given["EventType"])
@@ -266,10 +263,7 @@ class MessageBuilder:
         return pa.scalar(self.options.message_type, pa.string())
 
     def _delayed(self, group: Alike, given: pa.RecordBatch) -> dict[str, pa.Array]:
-        """The headers of messages that wait until they are due: when that is, and where they go then.
-
-        :raises Unsendable: the headers of a message say otherwise.
-        """
+        """The headers of messages that wait until they are due: when that is, and where they go then."""
         delays = given["DelayDeliveryFor"]
         if given["DeliverAt"].null_count == delays.null_count == len(delays):
             return {}

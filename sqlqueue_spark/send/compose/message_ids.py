@@ -19,7 +19,6 @@ _UUID = r"\A[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\z"
 def message_ids(own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> pa.Array:
     """The message id of each row: of the column, of the header, else the received row's Id; NULL for none.
 
-    :param own: the column MessageId.
     :raises Unsendable: column and header differ.
     """
     header = asked_column(MESSAGE_ID, groups)

@@ -322,7 +322,6 @@ def _check_once(queues: pa.Array, row_versions: pa.Array, seen: dict[str, set[in
     """See to it that no received row comes twice in a task: the second one's outcome would never go out.
 
     :param seen: the rows of the chunks before, by queue; those of this chunk are added.
-    :raises ConfigurationError: a row of this chunk comes again, or has come before.
     """
     for queue, positions in grouped(queues):
         earlier = seen.setdefault(queue, set())
@@ -336,10 +335,7 @@ def _check_once(queues: pa.Array, row_versions: pa.Array, seen: dict[str, set[in
 
 
 def _told_rows(columns: FrameColumns, batch: pa.RecordBatch) -> list[pa.Array]:
-    """Which received row each row of a frame was (:data:`RECEIVED_ROW`).
-
-    :raises ConfigurationError: one does not tell it.
-    """
+    """Which received row each row of a frame was (:data:`RECEIVED_ROW`), which each must tell."""
     found = [columns.column(batch, name) for name in RECEIVED_ROW]
     for name, column in zip(RECEIVED_ROW, found, strict=True):
         if (told(column) if pa.types.is_string(column.type) else column).null_count:

@@ -131,10 +131,7 @@ class Sender:
         )
 
     def _check_ends(self, queues: Sequence[str]) -> None:
-        """Refuse an error or audit queue that is one of these queues: its rows would be received for ever.
-
-        :raises QueueError: there is no such table.
-        """
+        """Refuse an error or audit queue that is one of these queues: its rows would be received for ever."""
         ends = (("errorQueue", self._options.error_queue), ("auditQueue", self._options.audit_queue))
         found = {name: self._routes.beside(queue) for name, queue in ends if queue}
         for queue in queues:

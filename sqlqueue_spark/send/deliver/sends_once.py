@@ -83,10 +83,7 @@ class SendsOnce:
         return allowed.entered(connection, list(self._named()), locking=locking)
 
     def check_allowed(self, decision: Decision, barred: Barred) -> None:
-        """Refuse the messages for tables that may not be reached.
-
-        :raises RolledBack: there are some.
-        """
+        """Raise :class:`RolledBack` where there are messages for tables that may not be reached."""
         if not barred:
             return
         reached = [(each.to.table.address, its) for each, its in self.messages(decision) if each.to]

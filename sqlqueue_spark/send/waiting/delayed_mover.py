@@ -167,10 +167,7 @@ class DelayedMover:
         return 0.0, done
 
     def _guard(self, table: DelayedTable) -> None:
-        """Keep code of strangers out of a table that a pattern has found, until the transaction ends.
-
-        :raises QueueError: there is some.
-        """
+        """Refuse, and keep out, code of strangers in a table that a pattern has found, for a transaction."""
         if self.owner not in self.chosen and (why := left_alone(table.connection, table.table)):
             raise QueueError(
                 f"{table.table} is left alone: {why}; mend it, or name its queue in a job's option queues."
@@ -273,10 +270,7 @@ class DelayedMover:
             yield to
 
     def _destination(self, connection: Connection, address: str | None) -> QueueTable:
-        """The queue at an address; that of the owner where there is none.
-
-        :raises QueueError: there is no such queue.
-        """
+        """The queue at an address, which must be there; that of the owner where there is none."""
         wanted = self.owner if address is None else self.options.naming(connection.dialect).table(address)
         if (found := queue_table.find_queue(connection, wanted)) is None:
             raise queue_table.missing(

@@ -18,10 +18,7 @@ _PORTION = 2_400
 
 
 def awaited(connection: Connection, queue: QueueTable) -> set[str]:
-    """The databases that messages of a queue wait for, as the messages name them.
-
-    :param connection: one with no open transaction.
-    """
+    """The databases that messages of a queue wait for, as the messages name them."""
     with connection.transaction():
         found = delayed.find(connection, queue.table)
         waiting = [] if found is None else DelayedTable(connection, found.table).waiting()
@@ -31,7 +28,6 @@ def awaited(connection: Connection, queue: QueueTable) -> set[str]:
 def put_back(connection: Connection, queue: QueueTable, database: str) -> tuple[int, datetime | None]:
     """Put back into a queue what waits for a database. What another session holds stays for the next time.
 
-    :param connection: one with no open transaction.
     :param database: as the messages name it.
     :returns: how many messages that were, and when the first of them would have been given up.
     """
