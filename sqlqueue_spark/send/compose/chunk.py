@@ -88,8 +88,7 @@ class Composed:
     def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
         """Each address, with the positions of its messages in ascending order."""
         for address, positions in grouped(self.addresses):
-            whole = len(positions) == len(self)
-            yield address, range(len(self)) if whole else positions.to_pylist()
+            yield address, positions.to_pylist()
 
     def delays(self, positions: Sequence[int]) -> int:
         """How many of the messages at these positions wait until they are due."""

@@ -121,11 +121,9 @@ class SendsOnce:
     def messages(self, decision: Decision) -> Iterator[tuple[Addressed, Sequence[int]]]:
         """What is inserted, by table. All senders keep one order, so that none waits in a circle."""
         wanted = set(decision.messages)
-        whole = sum(len(each.positions) for each in self.addressed) == len(wanted)
         reached = [(each.to.table.address, each) for each in self.addressed if each.to]
         for _, each in sorted(reached, key=lambda pair: pair[0]):
-            its = each.positions if whole else [at for at in each.positions if at in wanted]
-            if its:
+            if its := [at for at in each.positions if at in wanted]:
                 yield each, its
 
     def message_rows(self, to: Addressed, positions: Sequence[int]) -> list[Rows]:
