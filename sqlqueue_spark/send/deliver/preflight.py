@@ -69,10 +69,11 @@ def prepare(
             with suppress(ConfigurationError):
                 _send_left(options, connected(Target.of(options)), batch, held=False)
         try:
-            routes = Routes(destinations, connected)
-            _find(routes, addresses, down, stores=columns.outcomes)
+            wait = down is not None and options.error_queue is not None
+            routes = Routes(destinations, connected, down=set(down or ()) if wait else None)
+            _find(routes, addresses, stores=columns.outcomes)
             if columns.events or options.publish:
-                _look(routes, Target.of(routes.places.away), down, routes.check_subscriptions)
+                _look(routes, Target.of(routes.places.away), routes.check_subscriptions)
             for target in destinations.databases() if columns.delays else ():
                 routes.later(target)
             if columns.tells_rows:  # what becomes of them is known at home
@@ -82,7 +83,7 @@ def prepare(
     return run
 
 
-def _find(routes: Routes, addresses: Iterable[str], down: Collection[Target] | None, *, stores: bool) -> None:
+def _find(routes: Routes, addresses: Iterable[str], *, stores: bool) -> None:
     """Find error and audit queue, and destinations, but for those in a database for which rows wait.
 
     Where there is an error queue, the tasks find out too what is missing: messages fail then. Where messages
@@ -101,22 +102,18 @@ def _find(routes: Routes, addresses: Iterable[str], down: Collection[Target] | N
             place = places.destination(address)
             if places.is_stored(place):
                 continue
-            _look(routes, place.target, down, partial(routes.at, place, address))
+            _look(routes, place.target, partial(routes.at, place, address))
     if store is not None:
         routes.received(store)
 
 
-def _look(
-    routes: Routes, target: Target, down: Collection[Target] | None, look: Callable[[], object]
-) -> None:
+def _look(routes: Routes, target: Target, look: Callable[[], object]) -> None:
     """Look into a database, but for one that is down and for which rows wait."""
-    if routes.places.home.error_queue is None:
-        down = None
     try:
-        if down is None or target not in down:
+        if not routes.is_down(target):
             look()
     except ConnectionLost:
-        if down is None or target == routes.places.at_home:
+        if routes.down is None or target == routes.places.at_home:
             raise
 
 
