@@ -107,9 +107,9 @@ class Unsendable(ConfigurationError):
     """
 
     def __init__(self, texts: Mapping[int, str]) -> None:
-        self.position, first = next(iter(texts.items()))
+        self.texts = {at: plain(text) for at, text in texts.items()}
+        self.position, first = next(iter(self.texts.items()))
         super().__init__(first)
-        self.texts = texts
 
 
 class GaveUp(SqlQueueError):
