@@ -21,8 +21,7 @@ class SqlQueueError(Exception):
 class ConfigurationError(SqlQueueError):
     """Fix the configuration: an option, an address, a credential, a right, a checkpoint."""
 
-    #: Whether it may pass: a database that fails over refuses logins for a while. A session that had one may
-    #: wait.
+    #: Whether it may pass: a database that fails over refuses logins for a while. Who had a session may wait.
     may_pass = False
 
 

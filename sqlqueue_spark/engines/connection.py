@@ -142,8 +142,7 @@ class Connection(ABC):
     def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
         """Run a statement and return all its rows; every result set is drained, as any may hide an error.
 
-        :param statement: a plain text takes no parameters. An empty one is not sent: the engine has nothing
-            to do.
+        :param statement: a plain text takes no parameters. An empty one is not sent.
         :param parameters: by their names; other names are ignored.
         """
         if not statement:

@@ -10,8 +10,7 @@ handles the rest:
 - The message at which the child hung is tried once more in the same way, unless there are no immediate
   retries. A second wait is expensive, but a new child has new connections. If it hangs again, the message has
   failed by ``HandlerTimeout``.
-- If ``WorkerDied`` or ``HandlerTimeout`` is among the unrecoverable exceptions, the message is not tried
-  again.
+- If ``WorkerDied`` or ``HandlerTimeout`` is an unrecoverable exception, the message is not tried again.
 - Outcomes that the child has given away count. It gives them away every 0.05 s. The messages after them are
   handled again: none where each call takes longer than that.
 - A child is found again by the bytes of its pickled handler. So a stream that makes ``each_message`` anew for

@@ -40,12 +40,10 @@ def recoverability(
     ``sqlqueue delayed run`` deliver what is due in it.
 
     :param messages: has the source's columns and ``Failure``, a struct with a field ``ExceptionType``.
-    :param queue: the address of the queue in which the messages were received, where the frame has no column
-        ``Queue``.
+    :param queue: the address of the queue of these messages, where the frame has no column ``Queue``.
     :param errorQueue: the address of the error queue; else that of the sink.
     :param delayedRetries: how often a message is tried again later; 0 for never.
-    :param delayedRetriesIncrease: how much longer each delay is than the one before: ``500ms``, ``10s``,
-        ``5m``.
+    :param delayedRetriesIncrease: how much longer each delay is than the one before: ``500ms``, ``5m``.
     :raises ConfigurationError: an argument is wrong, or the frame lacks a column.
     """
     names = {name.lower(): name for name in messages.columns}

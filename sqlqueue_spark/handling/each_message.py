@@ -57,14 +57,12 @@ def each_message(
         a :class:`Publish`, or several of these. A dict instead has functions by the full names of message
         types, without assemblies; a message of another type fails. Functions go to the workers by
         cloudpickle, or by name where their module is installed there.
-    :param queue: the address of the queue in which the messages were received, where the frame has no column
-        ``Queue``.
+    :param queue: the address of the queue of these messages, where the frame has no column ``Queue``.
     :param immediateRetries: how often the function is called again at once when it raises.
     :param handlerTimeout: how long a call may take, for example ``500ms`` or ``30s``.
     :param unrecoverable: exceptions after which the function is not called again. Then the field
         ``Unrecoverable`` of Failure is true. That is always so for a body that ``json()`` cannot read, an
-        answer that is no message, a type without a function, and a reply to a message without an address for
-        it.
+        answer that is no message, a type without a function, and a reply to a message without an address.
     :raises ConfigurationError: an argument is wrong; or, when it is applied, the frame lacks a column.
     """
     check_functions("The function of each_message", function)

@@ -41,8 +41,7 @@ COLUMNS = pa.schema(
 class Outcome(NamedTuple):
     """A row of :data:`COLUMNS`: what a message sends or why it failed; neither where no function was called.
 
-    Where the function returned, ``started`` and ``ended`` are the times of its last call in microseconds
-    since 1970.
+    Where the function returned, ``started`` and ``ended`` tell its last call, in microseconds since 1970.
     """
 
     sends: Sequence[Outgoing] | None = None

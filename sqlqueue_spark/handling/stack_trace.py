@@ -38,8 +38,7 @@ def stack_trace(error: BaseException, packages: Collection[str]) -> str:
 
     The innermost frame of the user's code is the last one outside of libraries and of what is installed.
 
-    :param packages: the packages of the user's functions. They are the user's code wherever they are
-        installed.
+    :param packages: the packages of the user's functions. They are the user's code, installed or not.
     """
     frames = [
         each for each in traceback.walk_tb(error.__traceback__) if not _OURS.fullmatch(_module(each[0]))

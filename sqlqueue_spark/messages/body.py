@@ -13,8 +13,7 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _CHARACTERS = r'(?:[^"\\\x00-\x1f]|\\.)*'
 #: An object or an array, as far as one can tell from how it begins.
 _NESTED = r'\{\s*["}]|\[\s*(?:["{\[\]]|(?:[-0-9][-+.0-9eE]*|true|false|null)\s*(?:[,\]]|\z))'
-#: For a body that is read to its end. An empty body counts as JSON, because an empty message has no other
-#: type.
+#: For a body that is read to its end. An empty body counts as JSON: an empty message has no other type.
 _JSON = rf'{_BLANKS}(?:{_NESTED}|(?:"{_CHARACTERS}"|{_NUMBER}|true|false|null)?\s*\z)'
 #: For a body that goes on: apart from objects and arrays, only a text can be so long.
 _BEGUN_JSON = rf'{_BLANKS}(?:{_NESTED}|"{_CHARACTERS}(?:"\s*|\\)?\z)'

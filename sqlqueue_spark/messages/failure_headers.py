@@ -67,10 +67,8 @@ class Failure:
     :param time: when it failed; None for now.
     :param retry_after: after how long it is tried again; None where it goes to the error queue at once.
     :param error_queue: the address of that; None for the one of the sink.
-    :param failed_for: the address that it could not reach, where a retry is to send it there and not to its
-        queue.
-    :param waits_for: the database for which the message waits, because it is down; None where it does not
-        wait.
+    :param failed_for: the address that it could not reach, where a retry is to send it there.
+    :param waits_for: the database for which the message waits, because it is down; None for none.
     """
 
     exception_type: str

@@ -30,8 +30,7 @@ WAITS_FOR = "sqlqueue.WaitsFor"
 GIVE_UP_AT = "sqlqueue.GiveUpAt"
 #: Which row a message was at first that we have moved since.
 ORIGIN = "sqlqueue.Origin"
-#: The message is only on its way to another database: we have stored it. The value is what it is known by
-#: there.
+#: The message is only on its way to another database: we have stored it. By the value it is known there.
 STORED = "sqlqueue.Stored"
 
 #: The headers of one hop. They are for the receiver of the message: a message that is passed on loses them.

@@ -10,8 +10,7 @@ from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, 
 class MessageSelection:
     """The messages that fit all that is given. With headers that cannot be read, only the Id of a row counts.
 
-    :ivar types: one of these types, by the full name or the part behind its last dot; a base type counts,
-        too.
+    :ivar types: one of these types, by the full name or the part behind its last dot; base types count, too.
     :ivar ids: one of these ids: the message's, or the row's.
     :ivar headers: all these headers; with None as value any value will do.
     """

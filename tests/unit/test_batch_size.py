@@ -100,6 +100,30 @@ def test_a_batch_whose_claim_was_waited_for_shows_that_more_rows_fit():
     assert size.rows == 160_000
 
 
+@pytest.mark.parametrize("part", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize(
+    "fixed, each, rows", [(0.2, 50e-3, 300), (1.7, 4e-6, 100_000), (0.2, 100e-6, 100_000)]
+)
+def test_where_most_rows_have_expired_a_batch_of_live_ones_is_no_longer_than_any_other(
+    fixed, each, rows, part
+):
+    """The sink is given only the live ones, so their number is what the time tells of."""
+    size = BatchSize(rows, 2, 20, 1_000_000)
+    for number in range(20):
+        live = round(part * size.rows)
+        size.begins(size.rows, live=live, more=True)
+        size.done(fixed + live * each + 7 * (number == 0), cold=number == 0)
+        assert fixed + size.rows * each <= 30
+
+
+def test_expired_rows_are_claimed_beside_as_many_live_ones_as_without_them():
+    size = BatchSize(100_000, 2, 20, 1_000_000)
+    for _ in range(20):
+        size.begins(size.rows, live=size.rows // 4, more=True)
+        size.done(0.5 + size.rows // 4 * 20e-6)
+    assert size.rows == pytest.approx(800_000, rel=0.01)
+
+
 def test_a_batch_grows_no_further_than_the_limit():
     assert sizes(BatchSize(100_000, 2, 20, 150_000), [0.1, 0.1]) == [100_000, 100_000]
 

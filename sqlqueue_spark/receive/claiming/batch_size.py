@@ -41,8 +41,7 @@ class BatchLimits:
     def beside_receivers(self, table: QueueTable, most_locked: int) -> "BatchLimits":
         """The limits where one-row receivers have to step over each row that is locked.
 
-        :param most_locked: the most locks that they step over. A claim of everything has no limit here
-            either.
+        :param most_locked: the most locks that they step over. A claim of everything has no limit here.
         """
         if table.row_versions or self.rows == HIGHEST:
             return self
@@ -168,6 +167,8 @@ class BatchSize:
         self.rows = min(rows, most)
         #: How many rows the last batch had, and how long it lasted.
         self.had, self.lasted = 0, target
+        #: The part of these rows that the sink was given: those that have expired cost it nothing.
+        self._live = 1.0
         self._more = False
         #: The sizes of the smallest and the largest batch that the cost was learned from, and their number.
         self._smallest, self._largest, self._learned = most, 0, 0
@@ -203,12 +204,14 @@ class BatchSize:
             factor = seconds / self._cost.each / self.had
         return min(self.rows, self._times(factor))
 
-    def begins(self, rows: int, *, more: bool = False) -> None:
+    def begins(self, rows: int, *, live: int | None = None, more: bool = False) -> None:
         """Note that a batch of this number of rows begins.
 
+        :param live: how many of them have not expired; None where all have not.
         :param more: whether more were there. Its claim may have ended before its size.
         """
         self.had, self._more = rows, more or rows >= self._FULL * self.rows
+        self._live = 1.0 if live is None else live / rows
 
     def done(self, seconds: float, *, cold: bool = False) -> None:
         """Note how long that batch lasted.
@@ -218,14 +221,15 @@ class BatchSize:
         self.lasted = seconds = max(seconds, 0.001)
         if cold:
             if self._more:
-                self.rows = max(self.rows, self._times(self._COLD * self._longest / seconds))
+                self.rows = max(self.rows, self._times(self._live * self._COLD * self._longest / seconds))
             return
         if not self._more and self.had < self.rows / self._GROWTH:
             return  # a small batch says nothing of a large one
-        fits = self._longest / max(seconds, self._cost.of(self.had))
-        self._cost.learn(self.had, seconds)
+        live = round(self._live * self.had)
+        fits = self._longest / max(seconds, self._cost.of(live))
+        self._cost.learn(live, seconds)
         self._shortest = min(self._shortest, seconds)
-        self._smallest, self._largest = min(self._smallest, self.had), max(self._largest, self.had)
+        self._smallest, self._largest = min(self._smallest, live), max(self._largest, live)
         self._learned += 1
         wanted = self._next(fits)
         if not self._more:
@@ -239,7 +243,7 @@ class BatchSize:
         :param fits: how many times more rows fit, if every second of the last batch was for rows.
         """
         if not self._known:
-            return self._apart(fits)
+            return self._apart(self._live * fits)
         if self._cost.fixed < self._longest:
             return min(self._wanted(), self._times(fits) if fits < 1 else max(self.rows, self._times(fits)))
         # A job that slows down because its messages fail pauses for longer than a batch may last. A stream
@@ -265,6 +269,8 @@ class BatchSize:
         cost = self._cost
         caution = min(self._MOST_CAUTION, self._CAUTION * self._learned) if self.lasted > self._LONG else 0.0
         fixed = max(0.0, cost.fixed - caution * cost.doubt)
-        each = cost.each + (cost.fixed - fixed) / self.had
+        each = cost.each + (cost.fixed - fixed) / (self._live * self.had)
         seconds = max(self._target, min(self._SHARE * fixed, self._longest - fixed))
-        return min(self._most, max(self._LEAST, int(seconds / each)))
+        # The next rows may all be live: even then the batch lasts no longer than it may.
+        rows = max(seconds, min(seconds / self._live, self._longest - fixed)) / each
+        return min(self._most, max(self._LEAST, int(rows)))

@@ -13,8 +13,7 @@ from sqlqueue_spark.tables.database_facts import database
 def check_belongs(offset: Offset, session: QueueSession, options: SourceOptions) -> None:
     """Refuse a checkpoint that does not belong to a stream.
 
-    A batch over several queues is finished in all its queues, also in those that the stream no longer
-    reads.
+    A batch over several queues is finished in all its queues, also those that are no longer read.
 
     :raises ConfigurationError: the offset was written for another queue or database.
     """

@@ -39,8 +39,7 @@ class _Making:
 class Claims(BatchMaker):
     """Claims rows of each queue in one transaction.
 
-    A step that must end the transaction ends it for all queues: the rows are given back, and all are claimed
-    anew.
+    A step that must end the transaction ends it for all queues: all rows are given back and claimed anew.
     """
 
     def __init__(self, options: SourceOptions, clock: Callable[[], float]) -> None:

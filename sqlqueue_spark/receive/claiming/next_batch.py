@@ -59,8 +59,7 @@ class BatchMaker(ABC):
     ) -> NextBatch | None:
         """Make a batch of what a turn finds; None where it finds nothing.
 
-        :param turn: looks at each queue in turn. It may be called again after the transaction was rolled
-            back.
+        :param turn: looks at each queue in turn. It may be called again after a rollback.
         :raises QueueFails: something is wrong with one queue; the batch can be made without it.
         """
 

@@ -116,7 +116,8 @@ class Scanner:
         else:
             batch = self._next(start, max_rows)
         if batch is not None:
-            self._size.begins(batch.count, more=any(part.full for part in batch.parts))
+            live = sum(len(part.live) for part in batch.parts)
+            self._size.begins(batch.count, live=live, more=any(part.full for part in batch.parts))
             self._began, self._asked = self._clock(), asked
         return batch
 

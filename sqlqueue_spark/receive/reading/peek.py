@@ -65,8 +65,7 @@ def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Pre
     """Every row that can be read, in RowVersion order; none is read whole, no transaction stays open.
 
     A look goes over the whole queue, because no number tells what is new: numbers are given before rows are
-    committed, so a lower one may appear later. The look ends at the number that was the highest when it
-    began.
+    committed, so a lower one may appear later. The look ends at the highest number of its beginning.
 
     :param again: whether the database was reached before, as for ``connect``.
     """
