@@ -12,6 +12,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, TryAgain
 from sqlqueue_spark.receive.claiming import set_aside, stream_scanner
+from sqlqueue_spark.receive.claiming.batch_size import BatchSize
 from sqlqueue_spark.receive.receiver import Receiver
 from sqlqueue_spark.spark.readers import _look_round
 from sqlqueue_spark.tables import queue_table
@@ -424,6 +425,54 @@ def test_the_oldest_rows_are_left_to_neighbours_in_the_queue_where_they_are(engi
         told = stream.receiver.waiting()
         assert told is not None
         assert told["leftToNeighbours"] == 10
+
+
+def test_beside_neighbours_of_one_queue_a_batch_of_all_queues_is_small(postgresql, monkeypatch):
+    """One transaction has the rows of all. While it is open, it costs the neighbours."""
+    monkeypatch.setattr(BatchSize, "_HARMLESS", 0)  # a quarter of the rows, until the cost is known
+    queues, clock = Queues(postgresql, "a", "b"), Clock()
+    for table in queues:
+        table.insert(8000)
+    options: dict[str, Any] = {
+        "queues": queues.listed,
+        "maxMessagesPerTrigger": "2000",
+        "claimAhead": "false",
+    }
+    with streaming(postgresql, queues, **options) as stream, queues["a"].session() as neighbour:
+        stream.time = {"clock": clock, "sleep": clock.sleep}
+        counts = []
+        for _ in range(3):
+            assert stream.trigger()
+            counts.append({name: len(rows) for name, rows in by_queue(stream.sink[stream.done - 1]).items()})
+            neighbour.take()
+            neighbour.commit()
+            clock.now += 1
+    assert counts == [{"a": 1000, "b": 1000}, {"a": 500, "b": 1500}, {"a": 250, "b": 250}]
+
+
+def test_a_queue_that_fails_hides_no_neighbours_of_another_while_a_batch_runs(
+    postgresql, guarded_url, caplog
+):
+    """They are seen there, so what was claimed ahead is given back at once."""
+    caplog.set_level("INFO")
+    queues = Queues(postgresql, "a", "b")
+    for table in queues:
+        table.insert(1000)
+    postgresql.execute("GRANT SELECT, UPDATE, DELETE ON a, b TO guarded")
+    given: dict[str, Any] = {"queues": queues.listed, "url": guarded_url, "maxMessagesPerTrigger": "200"}
+    with streaming(postgresql, queues, **given) as stream, queues["b"].session() as neighbour:
+        assert stream.construct()
+        ahead = stream.receiver.source._scanner._ahead
+        assert ahead is not None
+        assert ahead.made() is not None
+        postgresql.execute("REVOKE SELECT, UPDATE, DELETE ON a FROM guarded")
+        neighbour.lock()  # no row, but the table, as a receive does from its beginning
+        eventually(lambda: "claim_ahead_given_back" in caplog.text)
+        assert (
+            caplog.text.rpartition("claim_ahead_given_back ")[2]
+            .splitlines()[0]
+            .endswith(": neighbours are seen")
+        )
 
 
 def test_a_run_does_not_end_as_if_a_locked_queue_were_empty(postgresql, monkeypatch):

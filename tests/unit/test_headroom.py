@@ -234,6 +234,19 @@ def test_receivers_that_run_before_the_first_claim_keep_the_oldest_rows():
     assert (beside.claim(), beside.headroom.rows) == (2_251, 2_000)
 
 
+def test_receivers_that_hold_no_row_when_it_is_looked_are_seen_by_what_they_take():
+    beside = Beside(range(1, 100_000))
+    beside.sleeps = lambda: beside.queue.take(250)
+    assert (beside.claim(), beside.headroom.rows) == (2_251, 2_000)
+
+
+@pytest.mark.parametrize("rows, most", [(7_999, HIGHEST), (100_000, 7_999)])
+def test_no_pace_is_measured_before_a_claim_that_is_soon_stepped_over(rows, most):
+    beside = Beside(range(1, rows + 1))
+    beside.sleeps = pytest.fail
+    assert beside.headroom.begin(beside.queue, most) == LOWEST
+
+
 def test_one_sighting_during_a_batch_is_no_neighbour():
     """An administrator's SELECT FOR UPDATE, or the check of a foreign key."""
     beside = Beside(range(1, 1_000_000))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sqlqueue_spark.errors import ConnectionLost
+from sqlqueue_spark.errors import ConnectionLost, LockTimeout
 from sqlqueue_spark.receive.claiming import neighbour_watch
 from sqlqueue_spark.receive.claiming.neighbour_watch import NeighbourWatch
 from tests.support.waiting import eventually
@@ -16,13 +16,13 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def pool():
-    session = SimpleNamespace(hurry=lambda: None, rollback=lambda: None, at=lambda table: table)
+    session = SimpleNamespace(hurry=lambda: None, rollback=lambda: None, at=lambda table: table, several=True)
     return SimpleNamespace(title="orders", borrowed=lambda: contextlib.nullcontext(session))
 
 
 def member(sees: Any) -> Any:
     """A queue, and whether a look sees a neighbour."""
-    return SimpleNamespace(table="orders", headroom=SimpleNamespace(watches=True, sees=sees))
+    return SimpleNamespace(table="orders", name="orders", headroom=SimpleNamespace(watches=True, sees=sees))
 
 
 def alive():
@@ -60,6 +60,24 @@ def test_a_look_that_fails_is_followed_by_another(pool, monkeypatch):
     watch.begin([member(sees)])
     eventually(lambda: seen)
     watch.close()
+
+
+def test_a_queue_that_fails_hides_no_neighbours_of_another(pool):
+    looks: list[str] = []
+
+    def fails(_):
+        looks.append("fails")
+        raise LockTimeout("a session waits for the whole table")
+
+    def sees(_):
+        looks.append("sees")
+        return True
+
+    seen: list[int] = []
+    watch = NeighbourWatch(pool, lambda: seen.append(len(looks)))
+    watch._watched = (member(fails), member(sees))
+    watch.look()
+    assert (looks, seen) == (["fails", "sees"], [2])
 
 
 def test_it_ends_also_where_it_is_about_to_wait(pool, monkeypatch):

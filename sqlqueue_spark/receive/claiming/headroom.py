@@ -99,7 +99,7 @@ class Headroom:
 
     @property
     def beside_neighbours(self) -> bool:
-        return self.rows > 0
+        return self.rows > 0 or self._sightings >= _SIGHTINGS
 
     @property
     def left(self) -> int:
@@ -123,12 +123,12 @@ class Headroom:
             return limits
         return limits.at_most(int(_STEPPED_OVER * max(1.0, self._size.lasted)))
 
-    def begin(self, queue: Queue) -> int:
-        """Look what neighbours do, and return the row above which a claim begins: ``HIGHEST`` for nowhere."""
+    def begin(self, queue: Queue, most: int = HIGHEST) -> int:
+        """Look what neighbours do; return above which row ``most`` rows are claimed: ``HIGHEST`` for none."""
         if self._wanted == 0:
             return LOWEST
         now = self._clock()
-        if not self.rows and not self._appear(queue):
+        if not self.rows and not self._appear(queue, most):
             return LOWEST
         left, asked = self._left, self.rows
         looked = self._look(queue, left, asked)
@@ -193,10 +193,10 @@ class Headroom:
 
     # -- what the neighbours do ------------------------------------------------------------------
 
-    def _appear(self, queue: Queue) -> bool:
+    def _appear(self, queue: Queue, most: int) -> bool:
         """Whether a neighbour was seen during the batch, or rows behind the last claim were taken since."""
         if not self._looked:
-            return self._runs_already(queue)
+            return self._runs_already(queue, most)
         floor, sighted = self._left.floor, self._sightings >= _SIGHTINGS
         if sighted:
             # A claim ahead was given up, and it is not known which rows the neighbour has taken or given
@@ -205,7 +205,7 @@ class Headroom:
         elif not self._seen_since(queue):
             return False
         self._sightings = 0
-        self._begins(queue, self._measured(queue))
+        self._begins(queue, self._measured(queue, queue.oldest(LOWEST, LOWEST, LOWEST, _MEASURED_ROWS)))
         self._left = _Left(floor, floor)
         return True
 
@@ -217,12 +217,13 @@ class Headroom:
         seen = queue.oldest(before.floor, before.up_to, before.up_to, _SAMPLE)
         return (seen.free_before < before.rows and not seen.streams) or self._new_holder(seen)
 
-    def _runs_already(self, queue: Queue) -> bool:
-        """Whether neighbours take rows before the first claim."""
+    def _runs_already(self, queue: Queue, most: int) -> bool:
+        """Whether neighbours take rows before the first claim. When it is looked, they may hold none."""
         self._looked = True
-        if not _holders(queue.oldest(LOWEST, LOWEST, LOWEST, _SAMPLE)):
+        before = queue.oldest(LOWEST, LOWEST, LOWEST, _MEASURED_ROWS)
+        if not _holders(before) and min(before.free, most) < _MEASURED_ROWS:
             return False
-        if pace := self._measured(queue):
+        if pace := self._measured(queue, before):
             self._begins(queue, pace)
         return pace > 0
 
@@ -243,12 +244,11 @@ class Headroom:
         self.rows = self._wanted or max(_LEAST, known or min(_FIRST, self._size.had or _FIRST))
         log.info("neighbours_seen queue=%s headroom=%d pace=%.0f", queue.table.name, self.rows, self._pace)
 
-    def _measured(self, queue: Queue) -> float:
-        """How many rows a second the neighbours take now, while the stream holds none.
+    def _measured(self, queue: Queue, before: Oldest) -> float:
+        """How many rows a second the neighbours take after a look, while the stream holds none.
 
         It is 0 where that is not known: another stream of ours takes rows, too.
         """
-        before = queue.oldest(LOWEST, LOWEST, LOWEST, _MEASURED_ROWS)
         if before.streams or self._wanted is not None:
             return 0.0
         self._sleep(_MEASURED_SECONDS)

@@ -13,6 +13,7 @@ from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.claiming.queue_scanner import QueueScanner
+from sqlqueue_spark.receive.claiming.set_aside import QueueFails, setting_aside
 
 log = plain_text.logger(__name__)
 
@@ -60,12 +61,20 @@ class NeighbourWatch:
             self._thread.join(_CLOSE_SECONDS)
 
     def look(self) -> None:
-        """Look once at each watched queue."""
+        """Look once at each watched queue. One that fails hides no neighbours of the others."""
         if not (watched := self._watched):
             return
+        found = False
         with self._pool.borrowed() as session:
             session.hurry()
-            found = [each for each in watched if each.headroom.sees(session.at(each.table))]
+            for each in watched:
+                try:
+                    with setting_aside(session, each.name):
+                        found |= each.headroom.sees(session.at(each.table))
+                except QueueFails as error:
+                    log.debug("neighbours_not_looked_for queue=%s: %s", each.name, error)
+                    session.rollback()
+                    session.hurry()
             session.rollback()
         if found and self._watched:
             self.end()

@@ -134,7 +134,7 @@ class QueueScanner:
     def _find_onward(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
         """Find rows behind those that are left to neighbours."""
         before = self.headroom.beside_neighbours
-        above = max(after, self.headroom.begin(queue))
+        above = max(after, self.headroom.begin(queue, limits.rows))
         if self.headroom.beside_neighbours and self.headroom.filled_up:
             self.cleanup.begin_when_worth_it(queue)
         if before and not self.headroom.beside_neighbours:

@@ -301,7 +301,10 @@ class Scanner:
                 self._give_back_ahead("batches are smaller now")
             elif (batch := self._late(start) or self._take_ahead(start, ahead)) is not None:
                 return batch
-        batch = self._mark(self._claim(start, self._due(), self._limits, QueueScanner.onward))
+        limits = self._limits
+        if self._options.several and any(each.headroom.beside_neighbours for each in self._members.values()):
+            limits = limits.at_most(self._size.beside_neighbours)  # one transaction has the rows of all
+        batch = self._mark(self._claim(start, self._due(), limits, QueueScanner.onward))
         if batch is None and self._maker.bounded:
             for member in self._members.values():
                 if isinstance(member.aside.failure, TryAgain):
