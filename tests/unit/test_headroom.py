@@ -302,6 +302,33 @@ def test_who_holds_rows_and_takes_none_is_known_from_then_on():
     assert beside.headroom.beside_neighbours
 
 
+def known(beside, *, held, looking):
+    """Sessions that hold and seek rows, take none, and are forgotten."""
+    beside.claim()
+    beside.queue.held, beside.queue.looking = held, looking
+    for _ in range(4):
+        beside.claim()
+    assert not beside.headroom.beside_neighbours
+
+
+def test_newcomers_are_seen_beside_a_session_that_holds_more_rows_than_they_are_sessions():
+    beside = Beside(range(1, 1_000_000))
+    known(beside, held=5, looking=1)
+    assert [beside.headroom.sees(beside.queue) for _ in range(2)] == [False, False]
+    beside.queue.looking = 4
+    assert [beside.headroom.sees(beside.queue) for _ in range(2)] == [False, True]
+
+
+def test_newcomers_are_seen_in_the_place_of_sessions_that_were_forgotten():
+    beside = Beside(range(1, 1_000_000))
+    known(beside, held=0, looking=8)
+    found = []
+    for looking in (8, 0, 4, 4):
+        beside.queue.looking = looking
+        found.append(beside.headroom.sees(beside.queue))
+    assert found == [False, False, False, True]
+
+
 def test_a_queue_with_fewer_rows_is_left_whole():
     beside = Beside(range(1, 500), batch=100)
     beside.claim()

@@ -94,8 +94,8 @@ class Headroom:
         self._claimed_to = LOWEST
         #: Whether a limit has ended the last claim, so that a backlog waits behind it.
         self._backlog = False
-        #: How many rows were held or looked for by sessions that took none. They may do so for ever.
-        self._known_held = 0
+        #: How many rows sessions held that took none, and how many looked. They may do so for ever.
+        self._known_held, self._known_looking = 0, 0
 
     @property
     def beside_neighbours(self) -> bool:
@@ -156,7 +156,8 @@ class Headroom:
     def sees(self, queue: Queue) -> bool:
         """Look who looks for a row while a batch runs; True if two looks running have seen a neighbour."""
         looking = queue.oldest(HIGHEST, HIGHEST, HIGHEST, 1).looking
-        self._sightings = self._sightings + 1 if looking > self._known_held else 0
+        self._sightings = self._sightings + 1 if looking > self._known_looking else 0
+        self._known_looking = min(self._known_looking, looking)  # other sessions may come in their place
         return self._sightings >= _SIGHTINGS
 
     def appeared(self, queue: Queue) -> bool:
@@ -290,7 +291,7 @@ class Headroom:
             self._looks_since += 1
             patience = self._gone_seconds if self._took else _IDLE_SECONDS
             if now - self._taken_at >= patience and self._looks_since >= _GONE_LOOKS:
-                self.rows, self._known_held = 0, _holders(looked)
+                self.rows, self._known_held, self._known_looking = 0, _holders(looked), looked.looking
                 self._gone_at = now if self._took else self._gone_at
                 return
         self._most = _MOST_SHARED if looked.streams else _MOST
