@@ -43,8 +43,7 @@ COMPLETED = frozenset({
     TIME_TO_BE_RECEIVED,
 })  # fmt: skip
 
-#: The namespace of :func:`derived_ids`. With another one, a message that goes out again would have another
-#: id.
+#: The namespace of :func:`derived_ids`. With another one, what goes out again would have another id.
 _DERIVED = uuid.UUID("b1c0a3ce-55d2-4a3e-9d3e-6f2f8e6f3a51")
 _VERSION_4 = bytes(each & 0x0F | 0x40 for each in range(256))
 _VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))

@@ -26,8 +26,7 @@ RETRY_ID = "ServiceControl.Retry.UniqueMessageId"
 #: Says in a control message that a message was handled which it had retried.
 RETRY_SUCCESSFUL = "ServiceControl.Retry.Successful"
 
-#: Longer ids fit neither into the columns of its database nor into those of an outbox. Other texts have more
-#: room.
+#: Longer ids fit neither into the columns of its database nor into those of an outbox. Other texts have room.
 LONGEST_ID, LONGEST_NAME = 200, 450
 #: The UTF-16 code units that a .NET endpoint writes of an exception's message.
 LONGEST_MESSAGE = 16_384

@@ -475,6 +475,34 @@ def test_a_queue_that_fails_hides_no_neighbours_of_another_while_a_batch_runs(
         )
 
 
+def test_neighbours_of_a_queue_that_is_only_claimed_ahead_are_seen_while_a_batch_runs(postgresql, caplog):
+    """The batch has one late row of another queue, and what was claimed ahead still waits."""
+    caplog.set_level("INFO")
+    queues = Queues(postgresql, "a", "b")
+    options: dict[str, Any] = {"queues": queues.listed, "maxMessagesPerTrigger": "200"}
+    with (
+        queues["a"].session() as late,
+        queues["b"].session() as neighbour,
+        streaming(postgresql, queues, **options) as stream,
+    ):
+        late.insert(1)
+        for table in queues:
+            table.insert(1000, start=1)
+        assert stream.trigger()
+        ahead = stream.receiver.source._scanner._ahead
+        assert ahead is not None
+        assert ahead.made() is not None
+        late.commit()
+        member = next(each for each in stream.receiver.source._scanner._members.values() if "a@" in each.name)
+        eventually(member.late_ranges)
+        assert stream.trigger()
+        assert by_queue(stream.sink[1]) == {"a": [1]}
+        neighbour.lock()  # no row, but the table, as a receive does from its beginning
+        eventually(lambda: "claim_ahead_given_back" in caplog.text)
+        said = caplog.text.rpartition("claim_ahead_given_back ")[2].splitlines()[0]
+        assert said.endswith(": neighbours are seen")
+
+
 def test_a_run_does_not_end_as_if_a_locked_queue_were_empty(postgresql, monkeypatch):
     monkeypatch.setattr(database_retry, "RETRY_SECONDS", 1.0)
     engine, queues = postgresql, Queues(postgresql, *FIVE)

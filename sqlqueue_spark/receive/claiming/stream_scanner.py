@@ -184,7 +184,9 @@ class Scanner:
         """Look for neighbours while the present batch runs, and claim ahead what follows it."""
         self._maker.note(present)
         self._claim_ahead(present)
-        self._watch.begin(m for m, part in self._of(present) if part.queue.connection.dialect.tells_receivers)
+        if all(part.queue.connection.dialect.tells_receivers for part in present.parts):
+            names = {part.name for part in present.parts}  # of the others a full one may be claimed ahead
+            self._watch.begin(m for m in self._members.values() if m.full or m.name in names)
 
     def _neighbours_seen(self) -> None:
         """Give up a claim ahead at once: neighbours step over its rows. The watch calls it in its thread."""
