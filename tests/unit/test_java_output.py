@@ -13,7 +13,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 
-from sqlqueue_spark.pipeline.running.session import _show, start_java
+from sqlqueue_spark.pipeline.running.java_start import _show, start_java
 from tests.support.waiting import eventually
 
 EVERY_START = """\
@@ -88,7 +88,7 @@ def test_a_ctrl_c_while_java_starts_ends_java_and_waits_for_none_of_its_programs
         f"#!/bin/sh\nsleep 60 &\necho $$ $! > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid\nwait\n"
     )
     launcher.chmod(0o700)
-    module = "from sqlqueue_spark.pipeline.running import session as module"
+    module = "from sqlqueue_spark.pipeline.running import java_start as module"
     # A job in the background of a shell ignores it.
     hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = f"{hears}; {module}; module._LAST_WORDS = 0.1; module.start_java({{}})"
