@@ -9,6 +9,7 @@ from sqlqueue_spark.administration import failed_retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.send.deliver import destination_tables
 from sqlqueue_spark.send.sent import Sent
 from tests.support import messages
 from tests.support.crossing import crossing, drained, drained_twice, number_of
@@ -57,6 +58,15 @@ def put_back(engine, queue, number, to="error", own=0):
     asks = {TO: full(engine, to), RETRY_ID: f"31ec6466-6a86-9984-a9d7-{number:012x}"}
     text = messages.headers(number)[:-1] + "," + json.dumps(asks)[1:]
     queue.insert_row(id=row_id(own or number), headers=text, body=body(number))
+
+
+def far_from(engine, name="orders"):
+    """How the address of a queue at home begins in a row of an error queue elsewhere."""
+    return f"{name}@[{engine.default_schema}]@["
+
+
+def database(engine):
+    return engine.fetch("SELECT current_database()")[0][0]
 
 
 def retry(engine, error="error"):
@@ -110,7 +120,7 @@ def test_what_a_handled_row_owes_a_central_queue_is_stored_at_home_and_arrives_o
         ]
         drained_twice(job)
         assert (numbers_in(central["error"]), numbers_in(central["audit"])) == ([1, 3], [0, 2])
-        assert [each[FAILED_QUEUE].startswith(full(engine)) for each in headers_in(central["error"])] == [
+        assert [each[FAILED_QUEUE].startswith(far_from(engine)) for each in headers_in(central["error"])] == [
             True
         ] * 2
         assert [DESTINATION in each for each in headers_in(central["error"])] == [False] * 2
@@ -120,6 +130,20 @@ def test_what_a_handled_row_owes_a_central_queue_is_stored_at_home_and_arrives_o
         assert numbers_in(central["error"]) == [1, 3, 3]
         assert RETRY_ID in headers_in(central["error"])[2]
     assert (orders.count(), engine.queue("error").count()) == (0, 0)
+
+
+def test_a_retry_out_of_a_central_error_queue_reaches_no_queue_beside_it(postgresql, elsewhere):
+    """There is a queue of the same name, but the messages have failed at home."""
+    orders, far = create_home(postgresql, "Cross", "orders"), create_home(elsewhere, "Cross", "orders")
+    elsewhere.create_queue("central.error")
+    orders.insert(1)
+    orders.insert_row(id=row_id(1), headers="no JSON", body=body(1))
+    sink = {"endpoint.central.*.url": elsewhere.url, "errorQueue": "central.error"}
+    with crossing(postgresql, orders, sink, handler=lambda _: {"Failure": failure()}) as job:
+        drained_twice(job)
+    failed = headers_in(elsewhere.queue("central.error"))
+    assert [each[FAILED_QUEUE] for each in failed] == [f"{far_from(postgresql)}{database(postgresql)}]"] * 2
+    assert (retry(elsewhere, "central.error"), far.count()) == (0, 0)
 
 
 def test_an_error_row_of_a_retried_message_arrives_once_for_each_time_it_fails(engine, orders, far, central):
@@ -289,6 +313,28 @@ def test_a_plain_message_that_waits_until_it_is_due_waits_where_it_goes_to(engin
     assert (numbers_in(far.queue("billing")), later.count()) == ([0, 1], 0)
 
 
+@pytest.mark.parametrize("names", ["two", "one"])
+def test_a_plain_message_that_another_database_refuses_is_not_put_back_into_a_queue_at_home(
+    postgresql, elsewhere, names, monkeypatch
+):
+    """Its address means home there, and a name that the databases of two servers share does, too."""
+    create_home(postgresql, "Sales", "orders")
+    create_outbox(elsewhere, "Sales")
+    home = postgresql.create_queue("billing")
+    if names == "one":
+        here = database(postgresql)
+        monkeypatch.setattr(destination_tables, "database", lambda _: here)
+    given = options(postgresql, queue="billing", errorQueue="error", **leads(elsewhere)[0])
+    assert send(given, batch([1])) == (0, 0)
+    named = database(elsewhere) if names == "two" else "endpoint.billing.url"
+    (failed,) = headers_in(postgresql.queue("error"))
+    assert (failed[FAILED_QUEUE], failed["NServiceBus.ProcessingEndpoint"]) == (
+        f"billing@[public]@[{named}]",
+        "billing",
+    )
+    assert (retry(postgresql), home.count(), postgresql.queue("error").count()) == (0, 0, 1)
+
+
 @pytest.mark.parametrize("error_queue", ["central.error", "error"])
 def test_the_failure_of_a_plain_message_waits_for_a_central_error_queue_however_long_it_is_down(
     engine, orders, far, central, error_queue
@@ -317,6 +363,6 @@ def test_the_failure_of_a_plain_message_waits_for_a_central_error_queue_however_
             assert drained(job) == Sent(sent=2)
     assert (numbers_in(central["error"]), stored.count(), engine.queue("error").count()) == ([0, 1], 0, 0)
     failed_for = [
-        each[FAILED_QUEUE].startswith(full(engine, "gone")) for each in headers_in(central["error"])
+        each[FAILED_QUEUE].startswith(far_from(engine, "gone")) for each in headers_in(central["error"])
     ]
     assert failed_for == [True] * 2

@@ -146,16 +146,23 @@ class Places:
             table = replace(table, catalog=self.databases.get(target))
         return table.full_address(quoted=quoted)
 
-    def written(self, address: str, *, received: bool) -> tuple[str, str]:
+    def written(self, address: str, *, received: bool, beside: str | None = None) -> tuple[str, str]:
         """An address in full, and the endpoint whose queue it is; as it is where it cannot be read.
 
         :param received: whether messages were received there; else it is a destination.
+        :param beside: the error queue in which it stands. On PostgreSQL no full address names a database, and
+            a retry would take the queue of that name beside the error queue: one elsewhere has a catalog.
         """
         try:
             place = self.received(address) if received else self.destination(address)
         except ConfigurationError:  # a person who retries the message names another one
             return address, address
-        return self.full_address(place), place.table.table
+        target, table = place
+        if beside is not None and (end := self.beside(beside).target) != target:
+            name = self.databases.get(target)
+            known = name if name != self.databases.get(end) else self.option_of(target)
+            return str(replace(table, catalog=table.catalog or known)), table.table
+        return self.full_address(place), table.table
 
 
 def _elsewhere(target: Target, url: str) -> Target:

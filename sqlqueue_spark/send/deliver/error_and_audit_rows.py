@@ -70,9 +70,10 @@ class ErrorAndAuditRows:
         told_apart = [f"{FAILED} for {chunk.address_of[at].known_as}" for at in copies]
         yield from self._beside(self._error_queue, rows, owners, told_apart)
 
-    def _written(self, message: int) -> tuple[str, str]:
+    def _written(self, message: int, beside: str | None = None) -> tuple[str, str]:
         """The full address of a message's destination, and its endpoint."""
-        return self._places.written(self._chunk.sends.addresses[message].as_py(), received=False)
+        address = self._chunk.sends.addresses[message].as_py()
+        return self._places.written(address, received=False, beside=beside)
 
     @property
     def _error_queue(self) -> str:
@@ -84,7 +85,8 @@ class ErrorAndAuditRows:
         rows = sends.rows(positions)
         texts = zip(positions, rows["headers"].to_pylist(), strict=True)
         headers = [
-            failed_headers(text, failures[at], *self._written(at), row_id=sends.ids[at]) for at, text in texts
+            failed_headers(text, failures[at], *self._written(at, self._error_queue), row_id=sends.ids[at])
+            for at, text in texts
         ]
         return lasting(headers, rows["body"])
 
@@ -101,7 +103,8 @@ class ErrorAndAuditRows:
             text = rows.texts[at]
             if to and parse_headers(text) is not None:  # before: so it also stands in what is kept aside
                 text = changed_headers(text, [STORED_EVENT], {STORED_FOR: to[number]})
-            failed_for = self._places.written(failure.failed_for or rows.queue(at), received=True)
+            end = failure.error_queue or self._error_queue
+            failed_for = self._places.written(failure.failed_for or rows.queue(at), received=True, beside=end)
             headers.append(failed_headers(text, failure, *failed_for, row_id=rows.row_id(at)))
         return lasting(headers, rows.bodies_of([at for at, _ in failures]))
 
