@@ -293,6 +293,29 @@ def test_a_row_that_names_its_own_queue_in_any_spelling_is_handled_or_fails(post
     assert 1 in called or numbers_in(error) == [1]
 
 
+@pytest.mark.parametrize("way", ["handled", "passed on"])
+@pytest.mark.parametrize("named", ["orders@[{}]@[elsewhere]", "ORDERS@[]@[elsewhere]"])
+def test_a_row_on_its_way_to_the_queue_of_its_name_in_another_database_fails(engine, orders, named, way):
+    """Where the source has no error queue, it is a row of the batch, and none for this queue."""
+    billing = engine.create_queue("billing")
+    to = named.format(engine.default_schema)
+    text = messages.headers(1)[:-1] + f",{json.dumps(FORWARD_DESTINATION)}:{json.dumps(to)}}}"
+    orders.insert_row(id=row_id(1), headers=text, body=body(1))
+    own = (
+        messages.headers(2)[:-1]
+        + f",{json.dumps(FORWARD_DESTINATION)}:{json.dumps(full(engine, 'orders'))}}}"
+    )
+    orders.insert_row(id=row_id(2), headers=own, body=body(2))
+
+    def handler(message):
+        return [outgoing("billing", number_of(message))]
+
+    job = {"handler": handler} if way == "handled" else {"to": ["billing"]}
+    with crossing(engine, orders, {}, **job) as running:
+        drained_twice(running)
+    assert (numbers_in(billing), numbers_in(engine.queue("error")), orders.count()) == ([2], [1], 0)
+
+
 def test_rows_of_which_nothing_is_said_fail(engine, orders):
     """Neither what they send nor why they failed: no function was called for them."""
     orders.insert(2)

@@ -209,10 +209,12 @@ class OutcomeBuilder:
     def _is_own(self, to: str, queue: str) -> bool:
         """Whether an address means the queue. The case of letters does not count, as on most servers."""
         try:
-            tables = [self.places.received(each).table for each in (to, queue)]
+            wanted, own = (self.places.received(each).table for each in (to, queue))
         except ConfigurationError:
             return False
-        return len({(each.schema.casefold(), each.table.casefold()) for each in tables}) == 1
+        here = own.catalog or self.places.databases.get(self.places.at_home) or wanted.catalog or ""
+        names = (wanted.catalog or here, wanted.schema, wanted.table), (here, own.schema, own.table)
+        return len({tuple(map(str.casefold, each)) for each in names}) == 1
 
     def _undecided(self, batch: pa.RecordBatch, failing: Collection[int]) -> dict[int, Failure]:
         """The rows of which the frame does not say what became of them.
