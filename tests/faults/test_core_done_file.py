@@ -6,8 +6,10 @@ from threading import Event
 
 import pytest
 
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.receive.holding.done_file import DoneFile
+from sqlqueue_spark.receive.offset import Offset
 from tests.support.driver import streaming, told
 from tests.support.messages import row_ids
 from tests.support.streams import free
@@ -126,3 +128,23 @@ def test_an_unreadable_done_file_settles_nothing(engine, queue, tmp_path, said):
         assert free(queue) == 0
         told(done, stream.end(1))
         eventually(lambda: queue.count() == 0)
+
+
+def test_a_look_at_a_done_file_that_fails_is_followed_by_another(tmp_path, monkeypatch):
+    """Whatever the error is: it comes again at the next trigger, and ends the stream there."""
+    monkeypatch.setattr(Offset, "if_ours", lambda said: said.get("serial"))
+    errors, heard = [QueueError("no table"), ValueError("no number")], []
+
+    def settle(end):
+        heard.append(end)
+        if errors:
+            raise errors.pop()
+
+    done = tmp_path / "done"
+    watched = DoneFile(done, settle)
+    watched.watch()
+    for number in range(3):
+        told(done, {"serial": number})
+        eventually(lambda: len(heard) == number + 1)  # noqa: B023 -- it is called here
+    watched.close()
+    assert heard == [0, 1, 2]

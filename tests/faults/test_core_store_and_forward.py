@@ -21,6 +21,7 @@ from tests.support.messages import body, row_id
 from tests.support.proxy import proxied
 from tests.support.sending import steps
 from tests.support.stored import create_home, create_outbox, numbers_in, running, store, stored_headers
+from tests.support.waiting import eventually
 
 MANY = 12
 FEW = {"maxMessagesPerTrigger": "5"}
@@ -246,3 +247,27 @@ def test_messages_that_somebody_held_when_the_driver_looked_are_put_back_at_a_la
         assert sum(job.databases.look() for _ in range(30)) == 1
         job.drain()
     assert places(engine, outgoing, billing) == ([0], 0, 0, 0)
+
+
+def test_an_error_of_any_kind_ends_no_look_for_good(engine, outgoing, billing, gate, monkeypatch, caplog):
+    """The thread would end, and what waits would wait until it is given up."""
+    errors = [ValueError("no time")]
+
+    def put_back_or_fail(*given):
+        if errors:
+            raise errors.pop()
+        return put_back(*given)
+
+    store(outgoing, range(3))
+    gate.shut()
+    with running(engine, outgoing, gate.url, sink={"retryInterval": "50ms"}) as job:
+        job.note_down()
+        job.drain()
+        gate.open()
+        monkeypatch.setattr(databases_down, "put_back", put_back_or_fail)
+        with job.watching():
+            eventually(lambda: outgoing.count() == 3)
+        job.drain()
+    assert places(engine, outgoing, billing) == ([0, 1, 2], 0, 0, 0)
+    said = [each.getMessage() for each in caplog.records if "not_put_back" in each.getMessage()]
+    assert said == [f"not_put_back queue={job.table.address}: no time"]

@@ -45,7 +45,8 @@ def test_neighbours_are_told_once_and_then_it_looks_no_more(pool):
     watch.close()
 
 
-def test_a_look_that_fails_is_followed_by_another(pool, monkeypatch):
+@pytest.mark.parametrize("error", [ConnectionLost("the server is gone"), ValueError("no number")])
+def test_a_look_that_fails_is_followed_by_another(pool, monkeypatch, error):
     monkeypatch.setattr(neighbour_watch, "_REST_SECONDS", 0.01)
     looks: list[None] = []
     seen: list[int] = []
@@ -53,7 +54,7 @@ def test_a_look_that_fails_is_followed_by_another(pool, monkeypatch):
     def sees(_):
         looks.append(None)
         if len(looks) == 1:
-            raise ConnectionLost("the server is gone")
+            raise error
         return True
 
     watch = NeighbourWatch(pool, lambda: seen.append(True))

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.claiming.queue_scanner import QueueScanner
 from sqlqueue_spark.receive.claiming.set_aside import QueueFails, setting_aside
@@ -91,6 +90,6 @@ class NeighbourWatch:
             try:
                 self.look()
                 pause = _LOOK_SECONDS
-            except SqlQueueError as error:
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the next look may succeed
                 log.debug("neighbours_not_looked_for queue=%s: %s", self._pool.title, error)
                 pause = _REST_SECONDS

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.options.own_file import opened
 from sqlqueue_spark.receive.offset import Offset
 
@@ -76,5 +75,5 @@ class DoneFile:
         while not self._closed.wait(_LOOK_SECONDS):
             try:
                 self.look()
-            except SqlQueueError as error:  # the next trigger meets the same, and ends the stream with it
+            except Exception as error:  # noqa: BLE001 -- the next trigger meets it, and ends the stream
                 log.warning("not_settled_yet: %s", error)

@@ -148,7 +148,7 @@ class RemoteDatabases:
             before, said = said, ""
             try:
                 self.look()
-            except SqlQueueError as error:
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the next look may succeed
                 said = str(error)
                 if said != before:
                     log.warning("not_put_back queue=%s: %s", self._queue, error)
