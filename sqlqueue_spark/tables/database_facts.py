@@ -1,5 +1,6 @@
 """What is known of a database apart from its tables: name and clock, its server, open transactions."""
 
+import uuid
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -55,6 +56,15 @@ def same_database(connection: Connection, one: str, other: str) -> bool:
     statement = connection.dialect.statement("database")
     first, second = (connection.execute(statement, {"catalog": each})[0][2] for each in (one, other))
     return first is not None and first == second
+
+
+def are_one(one: Connection, other: Connection) -> bool:
+    """Whether two connections lead to one database, whatever their urls are: one sees a lock of the other."""
+    named, found = {"name": str(uuid.uuid4())}, []
+    for connection in (one, other):
+        with connection.transaction():
+            found += connection.execute(connection.dialect.statement("first_reader"), named)
+    return one is other or not found[1][0]
 
 
 def now(connection: Connection) -> datetime:

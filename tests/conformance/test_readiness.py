@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.administration import delayed_tables, outbox_tables
+from sqlqueue_spark.engines.open_connection import Target, one_each
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import check_ready, create_missing
@@ -17,6 +18,7 @@ from sqlqueue_spark.pipeline.running.readiness import check_checkpoint
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.tables.database_facts import are_one
 from tests.conftest import GUARDED_ROLE
 from tests.support.engines import with_catalog
 
@@ -524,3 +526,31 @@ def test_a_pattern_that_matches_nothing_yet_is_fine(engine):
     given = several(engine, queuePattern="Sales.*")
     check_ready(given)
     assert create_missing(given) == []
+
+
+@pytest.mark.parametrize("option", ["queue", "errorQueue", "auditQueue"])
+def test_a_queue_of_the_source_by_another_url_is_refused(engine, elsewhere, ready, option):
+    """What goes there would come again, and count as sent. A queue of that name elsewhere is another one."""
+    for name in ("orders", "Billing"):
+        elsewhere.create_queue(name)
+    outbox_tables.create(ConnectionOptions.parse({"url": elsewhere.url}), "Forward")
+
+    def check(url):
+        check_ready(source(engine), sink(engine, **{option: "orders", "endpoint.orders.url": url}))
+
+    assert refusal(lambda: check(other_spelling(engine.url))) == (
+        f"By another url the queue 'orders' of the sink is one of the source, {with_catalog(engine, 'orders')}: "
+        "what goes there would go round for ever, or be dropped as sent before; name another queue."
+    )
+    check(elsewhere.url)
+    with one_each() as connected:
+        own, same, other = (
+            connected(Target.of(source(engine, url=url)))
+            for url in (engine.url, other_spelling(engine.url), elsewhere.url)
+        )
+        assert (are_one(own, same), are_one(own, other)) == (True, False)
+
+
+def other_spelling(url):
+    """Another url to the same database."""
+    return f"{url};App=two" if ";" in url else f"{url}{'&' if '?' in url else '?'}application_name=two"

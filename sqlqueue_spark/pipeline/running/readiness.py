@@ -8,7 +8,7 @@ import json
 import os
 import pwd
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, try_outbox
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.tables import ddl, delayed, queues, rights
 from sqlqueue_spark.tables.base_table import BaseTable
+from sqlqueue_spark.tables.database_facts import are_one
 from sqlqueue_spark.tables.ddl import QueueItself
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.outbox import OutboxTable
@@ -152,7 +153,7 @@ def check_ready(
             if sink is not None and sink.home.delayed_endpoint is not None:
                 delayed.get(own, sink.sends_later(sink.at_home).table)
         if sink is not None:
-            _check_sink(sink, connected)
+            _check_sink(sink, connected, own, {each.table.name for each in received})
 
 
 def check_may_receive(source: SourceOptions) -> None:
@@ -265,10 +266,11 @@ def _places(sink: SinkOptions | Places | None) -> Places | None:
     return Places(sink, sink) if isinstance(sink, SinkOptions) else sink
 
 
-def _check_sink(sink: Places, connected: Connected) -> None:
+def _check_sink(sink: Places, connected: Connected, own: Connection, received: Collection[str]) -> None:
     _check_reach(sink)
     routes = Routes(Destinations(sink.home, sink.away), connected)
     targets = dict.fromkeys([sink.at_home])  # what fails, waits or is owed is known there
+    stored = sink.home.store_and_forward and sink.received(sink.home.store_and_forward)
     for address, place in sink.named:
         if sink.is_stored(place):
             continue
@@ -276,6 +278,11 @@ def _check_sink(sink: Places, connected: Connected) -> None:
         connection = connected(found.target)
         with connection.transaction():
             _check_rights(connection, found.table, SENDER)
+        if found.table.name in received and place != stored and are_one(own, connection):
+            raise ConfigurationError(
+                f"By another url the queue {address!r} of the sink is one of the source, {found.table.name}: "
+                "what goes there would go round for ever, or be dropped as sent before; name another queue."
+            )
         targets[place.target] = None
     if sink.away.publish:
         routes.check_subscriptions()
