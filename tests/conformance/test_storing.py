@@ -5,8 +5,8 @@ import json
 import pytest
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.errors import QueueError
-from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.preflight import prepare
 from sqlqueue_spark.send.sent import Sent
@@ -16,6 +16,7 @@ from tests.support.engines import QueueTable, with_catalog
 from tests.support.messages import message_id, message_ids, row_id
 from tests.support.outcomes import frame, outcome, outgoing, settled_all
 from tests.support.sending import PLAIN, batch, ids_in, options, send
+from tests.support.stages import settled
 from tests.support.stored import DESTINATION, create_outbox
 from tests.support.subscriptions import SubscriptionRows
 
@@ -153,6 +154,26 @@ def test_what_a_handler_stores_in_its_own_queue_is_passed_on(engine, elsewhere, 
         assert settled_all(given, frame([passed_on(row, 7)])) == done
     assert (outcomes.sent_to(billing), ids_in(billing)) == ([7], message_ids([7]))
     assert (orders.row_versions(), engine.queue("error").count()) == ([row.row_version], 0)
+
+
+def test_an_atomic_pipeline_stores_nothing_in_the_queue_that_it_receives_from(engine, elsewhere, orders):
+    """It reaches no other database: what it stored there would come again as another failed message."""
+    elsewhere.create_queue("Billing")
+    near, error = engine.create_queue("near"), engine.queue("error")
+    atomic = {"transactionMode": ATOMIC, "stream": "Sales"}
+    rows = frame([outcome(1, outgoing("Billing", 10)), outcome(2, outgoing("near", 11))])
+    with settled(engine, "Sales"):
+        given = outcomes.options(engine, **atomic, **{"endpoint.Billing.url": elsewhere.url})
+        assert outcomes.stage_all(given, rows) == (2, 1)
+        for queue in ("errorQueue", "auditQueue"):
+            far = outcomes.options(engine, **atomic, **{queue: "far", "endpoint.far.url": elsewhere.url})
+            with pytest.raises(
+                ConfigurationError, match=r"^The queue 'far' lies in another database, and nothing"
+            ):
+                outcomes.stage_all(far, rows)
+    (failed,) = outcomes.failed_in(error)
+    assert "The destination 'Billing' lies in another database" in failed["NServiceBus.ExceptionInfo.Message"]
+    assert (outcomes.sent_to(near), outcomes.sent_to(error), orders.count()) == ([11], [1], 0)
 
 
 def forged_headers(number: int, to: str, known_as: str) -> str:

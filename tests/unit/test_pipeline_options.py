@@ -110,6 +110,18 @@ def test_a_queue_of_that_name_in_another_database_is_not_the_sources():
         places_of(*agreed(source, {**there, "endpoint.orders.url": "postgresql://x"}))
 
 
+def test_an_atomic_pipeline_cannot_store_in_its_own_queue():
+    source = {"url": "postgresql://x", "queue": "orders"}
+    sink = {"endpoint": "E", "errorQueue": "error", "storeAndForward": "orders"}
+    assert places_of(*agreed(source, sink)).home.store_and_forward == "orders"
+    atomic = {**source, "transactionMode": "sendsAtomicWithReceive", "stream": "Orders"}
+    with pytest.raises(
+        ConfigurationError, match=r"^The option storeAndForward names the queue of the source"
+    ):
+        places_of(*agreed(atomic, sink))
+    assert places_of(*agreed(atomic, {**sink, "storeAndForward": "outgoing"})).home.error_queue == "error"
+
+
 def test_an_outbox_needs_a_name_of_its_own():
     with pytest.raises(ConfigurationError, match=r"^The option endpoint is required with an outbox: "):
         agreed({"url": "postgresql://x", "queue": "orders"}, {"queue": "Billing"})

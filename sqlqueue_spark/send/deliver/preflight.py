@@ -72,7 +72,7 @@ def prepare(
         try:
             wait = down is not None and options.error_queue is not None
             routes = Routes(destinations, connected, down=set(down or ()) if wait else None)
-            _find(routes, addresses, stores=columns.outcomes)
+            _find(routes, addresses, stores=columns.outcomes and options.transaction_mode != ATOMIC)
             if columns.events or options.publish:
                 _look(routes, Target.of(routes.places.away), routes.check_subscriptions)
             for target in destinations.databases() if columns.delays else ():

@@ -116,12 +116,12 @@ class Sender:
     def _addressed(self, part: Chunk) -> AddressedChunk:
         """The chunk with the place of each message. What cannot be reached at home has failed."""
         rows = part.rows
-        stores = self._options.store_and_forward is not None
+        stores = self._options.store_and_forward is not None or self._routes.stores(rows)
         told: dict[int, Destination | Place] = {}
         if rows is not None:
             self._check_ends(rows.queues.unique().to_pylist())
             for at, each in rows.owed.items():
-                if (to := self._routes.acknowledged_at(each.queue, stores=stores or rows.stores)) is not None:
+                if (to := self._routes.acknowledged_at(each.queue, stores=stores)) is not None:
                     told[at] = to
         addressed = self._routes.addressed(part)
         here = [each for each in addressed if each.target == self._home]

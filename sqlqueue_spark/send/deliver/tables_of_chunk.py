@@ -13,6 +13,7 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.compose.database_of_address import Place, Places
+from sqlqueue_spark.send.compose.received import Received
 from sqlqueue_spark.send.deliver.destination_tables import (
     HAS_IDS,
     HAS_SUBSCRIPTIONS,
@@ -147,6 +148,10 @@ class Routes:
             connection = self.connected(target)
             self.destinations.is_known(HAS_SUBSCRIPTIONS, connection, look)
 
+    def stores(self, rows: Received | None) -> bool:
+        """Whether the queue of rows stores what goes to another database. That of an atomic job does not."""
+        return rows is not None and rows.stores and not self.atomic
+
     def is_down(self, target: Target) -> bool:
         """Whether this task knows that a database is down, and rows for it wait."""
         return self.down is not None and target in self.down
@@ -201,7 +206,7 @@ class Routes:
         if place.target == self.places.at_home:
             return {}
         store, rows = self.places.home.store_and_forward, chunk.rows
-        if store is None and rows is not None and rows.handled:
+        if store is None and rows is not None and rows.handled and self.stores(rows):
             return gathered(positions, lambda at: rows.queue(chunk.owners[at]))
         goes_on = rows is not None and rows.on_their_way
         return {} if store is None or goes_on else {store: positions}
