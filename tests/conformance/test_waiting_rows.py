@@ -31,6 +31,7 @@ from sqlqueue_spark.spark.send_task import SendTask
 from sqlqueue_spark.spark.sink import SqlQueueSink
 from sqlqueue_spark.tables import queues
 from tests.conftest import GUARDED_PASSWORD
+from tests.support import messages
 from tests.support.delayed import DelayedRows, move
 from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, watched_connections
 from tests.support.gate import gated
@@ -162,6 +163,31 @@ def test_rows_go_back_into_the_queue_of_the_source_whatever_schema_the_sink_has(
     databases = waiting_for(source, Places(given, given))
     assert databases is not None
     assert (databases.look(), orders.count()) == (3, 3)
+
+
+def test_rows_of_each_queue_of_a_list_wait_and_go_back_into_their_own(engine, orders, far, gate):
+    other = engine.create_queue("other")
+    home = {"url": engine.url, "endpoint": "Copies", "errorQueue": "error"}
+    given = SinkOptions.parse({**home, "endpoint.far.url": gate.url})
+    source = SourceOptions.parse({"url": engine.url, "queues": '["orders", "other"]'})
+    assert waiting_for(source, Places(given, given)) is None  # rows of other have nowhere to wait
+    DelayedRows(engine, "other").create()
+    databases = waiting_for(source, Places(given, given))
+    assert databases is not None
+    received = {
+        "Queue": ["orders", "other", "other"],
+        "RowVersion": [1, 2, 3],
+        "Id": [str(row_id(n)) for n in (1, 2, 3)],
+        "Headers": [messages.headers(n) for n in (1, 2, 3)],
+        "Body": [body(n) for n in (1, 2, 3)],
+        "Destination": ["far"] * 3,
+    }
+    gate.shut()
+    task = SendTask(COLUMNS, Destinations(given), databases.down())
+    assert task.sent(iter(pa.table(received).to_batches())) == Sent(waiting=3)
+    gate.open()
+    assert databases.look() == 3
+    assert (numbers_in(orders), numbers_in(other)) == ([1], [2, 3])
 
 
 def test_the_length_says_which_rows_wait_for_a_database_and_when_they_are_given_up(engine, orders, far, gate):

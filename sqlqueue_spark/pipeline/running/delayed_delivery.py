@@ -122,21 +122,22 @@ def delivering(
 def waiting_for(source: SourceOptions, places: Places) -> RemoteDatabases | None:
     """The other databases of a job for which rows may wait; None where a batch waits instead.
 
-    Rows wait in the table of delayed messages of the job's queue. This needs an outbox at home, and an error
-    queue for rows that have waited too long.
+    Rows wait in the tables of delayed messages of the job's queues, which options name. This needs an outbox
+    at home, and an error queue for rows that have waited too long.
     """
     home = places.home
-    if source.queue is None or len(places.everywhere()) == 1:
+    if source.queue_pattern is not None or len(places.everywhere()) == 1:
         return None
     if not home.uses_outbox or home.error_queue is None or source.transaction_mode != RECEIVE_ONLY:
         return None
     with connect(places.at_home) as connection, connection.transaction():
-        owner = source.naming(connection.dialect).table(source.queue)
-        if delayed.find(connection, owner) is not None:
-            return RemoteDatabases(places, str(owner))
+        owners = tables_of(connection, source)
+        lacking = [each for each in owners if delayed.find(connection, each) is None]
+    if not lacking:
+        return RemoteDatabases(places, *map(str, owners))
     log.warning("rows_do_not_wait queue=%s: while a database is down a batch waits for it; rows could wait "
                 "instead and hold no others up, after: sqlqueue delayed create %s",
-                source.queue, for_shell(str(owner)))  # fmt: skip
+                source.title, for_shell(str(lacking[0])))  # fmt: skip
     return None
 
 

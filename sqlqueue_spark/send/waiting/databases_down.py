@@ -52,13 +52,13 @@ class RemoteDatabases:
     """Tries the databases that a sink sends to, other than home, where its rows are received.
 
     :param places: where the sink sends to.
-    :param queue: the address of the queue in which rows are received.
+    :param queues: the addresses of the queues in which rows are received.
     """
 
-    def __init__(self, places: Places, queue: str) -> None:
+    def __init__(self, places: Places, *queues: str) -> None:
         self._places = places
         self._options = places.away
-        self._queue = queue
+        self._queues = queues
         self._lock = threading.Lock()
         #: Those that are down, and since when by this process's clock.
         self._down: dict[Target, float] = {}
@@ -125,7 +125,8 @@ class RemoteDatabases:
             # No option leads to these any more: what waits for them goes wherever its address leads now.
             with connect(self._places.at_home, again=True) as connection:
                 named = map(self._places.option_of, self._all)
-                others = awaited(connection, self._table(connection)).difference(named)
+                found = {each for table in self._tables(connection) for each in awaited(connection, table)}
+                others = found.difference(named)
             back += sum(map(self._put_back, sorted(others)))
             self._renamed = False
         with self._lock:  # rows of a batch may have begun to wait meanwhile
@@ -151,7 +152,7 @@ class RemoteDatabases:
             except Exception as error:  # noqa: BLE001 -- whatever it is, the next look may succeed
                 said = str(error)
                 if said != before:
-                    log.warning("not_put_back queue=%s: %s", self._queue, error)
+                    log.warning("not_put_back queue=%s: %s", ", ".join(self._queues), error)
 
     def wake(self) -> None:
         """Let :meth:`watch` go on at once."""
@@ -175,18 +176,22 @@ class RemoteDatabases:
         return True
 
     def _put_back(self, name: str) -> int:
+        total = 0
         with connect(self._places.at_home, again=True) as connection:
-            back, first_due = put_back(connection, self._table(connection), name)
-        if first_due is not None:
-            left = first_due - datetime.now(UTC)
-            self.longest_wait = max(self.longest_wait, self._options.give_up_after - left)
-        if back:
-            log.warning("put_back queue=%s database=%s rows=%d", self._queue, name, back)
-        return back
+            for queue, table in zip(self._queues, self._tables(connection), strict=True):
+                back, first_due = put_back(connection, table, name)
+                if first_due is not None:
+                    left = first_due - datetime.now(UTC)
+                    self.longest_wait = max(self.longest_wait, self._options.give_up_after - left)
+                if back:
+                    log.warning("put_back queue=%s database=%s rows=%d", queue, name, back)
+                total += back
+        return total
 
-    def _table(self, connection: Connection) -> queue_table.QueueTable:
+    def _tables(self, connection: Connection) -> list[queue_table.QueueTable]:
+        naming = self._places.home.naming(connection.dialect)
         with connection.transaction():
-            return queues.get(connection, self._queue, self._places.home.naming(connection.dialect)).table
+            return [queues.get(connection, each, naming).table for each in self._queues]
 
 
 def database_came_back(
