@@ -538,8 +538,9 @@ def test_a_queue_of_the_source_by_another_url_is_refused(engine, elsewhere, read
     def check(url):
         check_ready(source(engine), sink(engine, **{option: "orders", "endpoint.orders.url": url}))
 
+    named = with_catalog(engine, "orders")
     assert refusal(lambda: check(other_spelling(engine.url))) == (
-        f"By another url the queue 'orders' of the sink is one of the source, {with_catalog(engine, 'orders')}: "
+        f"By another url the queue 'orders' of the sink is one of the source, {named}: "
         "what goes there would go round for ever, or be dropped as sent before; name another queue."
     )
     check(elsewhere.url)
