@@ -116,7 +116,7 @@ def test_an_atomic_pipeline_cannot_store_in_its_own_queue():
     assert places_of(*agreed(source, sink)).home.store_and_forward == "orders"
     atomic = {**source, "transactionMode": "sendsAtomicWithReceive", "stream": "Orders"}
     with pytest.raises(
-        ConfigurationError, match=r"^The option storeAndForward names the queue of the source"
+        ConfigurationError, match=r"^The option storeAndForward of the sink names the queue of the source"
     ):
         places_of(*agreed(atomic, sink))
     assert places_of(*agreed(atomic, {**sink, "storeAndForward": "outgoing"})).home.error_queue == "error"

@@ -98,13 +98,9 @@ def check_ends(source: SourceOptions, places: Places) -> None:
             f"Source and sink are the same queue {place.table}, so its messages would go round for ever, or "
             "be dropped as sent before; name another queue for the sink."
         )
-    store, atomic = places.home.store_and_forward, source.transaction_mode == ATOMIC
-    if store is not None and atomic and leads_back(place := places.received(store)):
-        raise ConfigurationError(
-            f"The option storeAndForward names the queue of the source, {place.table}, but what an atomic "
-            "pipeline receives goes to no other database; name another queue, for a store-and-forward job."
-        )
-    for name, queue in (("errorQueue", places.home.error_queue), ("auditQueue", places.home.audit_queue)):
+    stored = places.home.store_and_forward if source.transaction_mode == ATOMIC else None  # it stays there
+    ends = {"errorQueue": places.home.error_queue, "auditQueue": places.home.audit_queue}
+    for name, queue in {**ends, "storeAndForward": stored}.items():
         if queue is not None and leads_back(place := places.beside(queue)):
             raise ConfigurationError(
                 f"The option {name} of the sink names the queue of the source, {place.table}, so what goes "

@@ -270,7 +270,6 @@ def _check_sink(sink: Places, connected: Connected, own: Connection, received: C
     _check_reach(sink)
     routes = Routes(Destinations(sink.home, sink.away), connected)
     targets = dict.fromkeys([sink.at_home])  # what fails, waits or is owed is known there
-    stored = sink.home.store_and_forward and sink.received(sink.home.store_and_forward)
     for address, place in sink.named:
         if sink.is_stored(place):
             continue
@@ -278,7 +277,8 @@ def _check_sink(sink: Places, connected: Connected, own: Connection, received: C
         connection = connected(found.target)
         with connection.transaction():
             _check_rights(connection, found.table, SENDER)
-        if found.table.name in received and place != stored and are_one(own, connection):
+        stores = address == sink.home.store_and_forward
+        if found.table.name in received and not stores and are_one(own, connection):
             raise ConfigurationError(
                 f"By another url the queue {address!r} of the sink is one of the source, {found.table.name}: "
                 "what goes there would go round for ever, or be dropped as sent before; name another queue."

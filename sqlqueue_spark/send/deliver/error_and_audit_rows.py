@@ -197,7 +197,7 @@ class ErrorAndAuditRows:
             return
         received = self._chunk.rows
         store = self._places.home.store_and_forward
-        if store is None and not self._routes.stores(received):
+        if store is None and (received is None or not received.stores or self._routes.atomic):
             raise nothing_passes_on(queue)
         full = self._places.full_address(self._places.beside(queue))
         texts = rows["headers"].to_pylist()

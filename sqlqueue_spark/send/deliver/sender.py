@@ -116,7 +116,8 @@ class Sender:
     def _addressed(self, part: Chunk) -> AddressedChunk:
         """The chunk with the place of each message. What cannot be reached at home has failed."""
         rows = part.rows
-        stores = self._options.store_and_forward is not None or self._routes.stores(rows)
+        passes_on = rows is not None and rows.stores and not self._routes.atomic
+        stores = passes_on or self._options.store_and_forward is not None
         told: dict[int, Destination | Place] = {}
         if rows is not None:
             self._check_ends(rows.queues.unique().to_pylist())

@@ -13,7 +13,6 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.chunk import Chunk
 from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.compose.database_of_address import Place, Places
-from sqlqueue_spark.send.compose.received import Received
 from sqlqueue_spark.send.deliver.destination_tables import (
     HAS_IDS,
     HAS_SUBSCRIPTIONS,
@@ -105,12 +104,9 @@ class Routes:
                 if target not in places.databases:
                     places.databases[target] = database(connection)
                 if (queue := queue_table.find_queue(connection, table)) is None:
-                    there = (
-                        "" if target == places.at_home else f" in the database of {places.option_of(target)}"
-                    )
-                    raise queue_table.missing(
-                        connection, table, address, f"to send to{there}", "the destination"
-                    )
+                    of = f" in the database of {places.option_of(target)}" if target != places.at_home else ""
+                    where = f"to send to{of}"
+                    raise queue_table.missing(connection, table, address, where, "the destination")
                 name = table.table.casefold()
                 alike = (its for at, its in places.chosen if at == target and its.table.casefold() == name)
                 named = (queue_table.find(connection, each) for each in alike)
@@ -147,10 +143,6 @@ class Routes:
         if not self.destinations.knows(HAS_SUBSCRIPTIONS, target):
             connection = self.connected(target)
             self.destinations.is_known(HAS_SUBSCRIPTIONS, connection, look)
-
-    def stores(self, rows: Received | None) -> bool:
-        """Whether the queue of rows stores what goes to another database. That of an atomic job does not."""
-        return rows is not None and rows.stores and not self.atomic
 
     def is_down(self, target: Target) -> bool:
         """Whether this task knows that a database is down, and rows for it wait."""
@@ -206,7 +198,7 @@ class Routes:
         if place.target == self.places.at_home:
             return {}
         store, rows = self.places.home.store_and_forward, chunk.rows
-        if store is None and rows is not None and rows.handled and self.stores(rows):
+        if store is None and rows is not None and rows.handled and not self.atomic:
             return gathered(positions, lambda at: rows.queue(chunk.owners[at]))
         goes_on = rows is not None and rows.on_their_way
         return {} if store is None or goes_on else {store: positions}
