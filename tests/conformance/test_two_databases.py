@@ -9,7 +9,7 @@ from sqlqueue_spark.administration import failed_retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send.deliver import destination_tables
+from sqlqueue_spark.send.deliver import tables_of_chunk
 from sqlqueue_spark.send.sent import Sent
 from tests.support import messages
 from tests.support.crossing import crossing, drained, drained_twice, number_of
@@ -323,7 +323,7 @@ def test_a_plain_message_that_another_database_refuses_is_not_put_back_into_a_qu
     home = postgresql.create_queue("billing")
     if names == "one":
         here = database(postgresql)
-        monkeypatch.setattr(destination_tables, "database", lambda _: here)
+        monkeypatch.setattr(tables_of_chunk, "database", lambda _: here)
     given = options(postgresql, queue="billing", errorQueue="error", **leads(elsewhere)[0])
     assert send(given, batch([1])) == (0, 0)
     named = database(elsewhere) if names == "two" else "endpoint.billing.url"
