@@ -143,6 +143,8 @@ def _headers(answer: Answer, intent: str, message: ReceivedMessage) -> str:
 
 
 def _are_texts(headers: object) -> bool:
+    if not headers and isinstance(headers, dict):
+        return True
     return isinstance(headers, Mapping) and all(
         isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
     )

@@ -45,6 +45,7 @@ class BatchHandler:
                     size += len(each.body)
                 if size > _MOST_BYTES or time.monotonic() > due:
                     yield self._columns(part)
+                    self._watch.listen()
                     part, size, due = [], 0, time.monotonic() + _OLDEST_SECONDS
             if part:
                 yield self._columns(part)

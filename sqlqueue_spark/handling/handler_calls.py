@@ -6,6 +6,7 @@ A call that hears no alarm is ended by killing its process, after a grace.
 import contextlib
 import ctypes
 import functools
+import math
 import signal
 import threading
 import time
@@ -70,7 +71,8 @@ class Watch:
     def __init__(self, timeout: float, seen: Seen | None = None) -> None:
         self.seen = seen or Seen()
         self._timeout = timeout
-        self._calls = self._hears = False
+        self._until = math.inf
+        self._hears = False
 
     @contextlib.contextmanager
     def alarms(self) -> Iterator[None]:
@@ -78,26 +80,31 @@ class Watch:
         self._hears = threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGALRM)
         try:
+            self.listen()
             yield
         finally:
             if self._hears:
+                signal.setitimer(signal.ITIMER_REAL, 0)
                 signal.signal(signal.SIGALRM, before)
 
-    def __enter__(self) -> None:
-        self._calls = True
-        self.seen.until = time.monotonic() + self._timeout
+    def listen(self) -> None:
+        """Set the alarm. Call it again now and then, because a handler may have set an alarm, too."""
         if self._hears:
-            signal.signal(signal.SIGALRM, self._ring)  # each time, for a handler may set an alarm, too
-            signal.setitimer(signal.ITIMER_REAL, self._timeout, _AGAIN_SECONDS)
+            signal.signal(signal.SIGALRM, self._ring)
+            signal.setitimer(signal.ITIMER_REAL, self._timeout)
+
+    def __enter__(self) -> None:
+        self._until = self.seen.until = time.monotonic() + self._timeout
 
     def __exit__(self, *_: object) -> None:
         """No call is made now; calling again is harmless."""
-        self._calls = False
-        if self._hears:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        self._until = math.inf
 
     def _ring(self, _: int, __: object) -> None:
-        if self._calls:  # else it rang while the call ended
+        """End a late call. One alarm serves many calls: to set it takes as long as a quick handler."""
+        left = self._until - time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS if left <= 0 else min(left, self._timeout))
+        if left <= 0:
             raise HandlerTimeout("The handler took longer than handlerTimeout.")
 
 

@@ -1,5 +1,6 @@
 """A message as a handler sees it, made of a row of the source."""
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -72,17 +73,21 @@ class ReceivedMessage:
 
 def received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:
     """The messages of a batch; None for one that no function is called for."""
-    names = [name for name in batch.schema.names if name.lower() in COLUMNS]
-    for row in batch.select(names).rename_columns([*map(str.lower, names)]).to_pylist():
-        headers, body = parse_headers(row["headers"]), row["body"]
-        if headers is None or goes_elsewhere(headers, row["queue"]):
+    own = {name.lower(): name for name in batch.schema.names}
+    columns = [
+        batch.column(own[name]).to_pylist() if name in own else itertools.repeat(None, batch.num_rows)
+        for name in COLUMNS
+    ]
+    for queue, row_id, row_version, text, body, reply_to in zip(*columns, strict=True):
+        headers = parse_headers(text)
+        if headers is None or goes_elsewhere(headers, queue):
             yield None
         else:
             yield ReceivedMessage(
-                queue=row["queue"],
-                row_id=row["id"],
-                row_version=row["rowversion"],
+                queue=queue,
+                row_id=row_id,
+                row_version=row_version,
                 headers=headers,
                 body=body.encode() if isinstance(body, str) else body or b"",
-                reply_to_column=row.get("replytoaddress"),
+                reply_to_column=reply_to,
             )

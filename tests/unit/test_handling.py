@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import signal
 import threading
 import time
 from datetime import timedelta
@@ -380,6 +381,14 @@ def test_no_alarm_is_set_on_another_thread():
     thread.join()
     (((sent,), failure),) = told[0]
     assert (sent["Destination"], failure) == ("Billing", None)
+
+
+def test_one_alarm_serves_many_calls():
+    """To set an alarm takes longer than a quick handler."""
+    with mock.patch("signal.setitimer", wraps=signal.setitimer) as setting:
+        found = outcomes(lambda _: None, batch(*range(1000)))
+    assert found == [([], None)] * 1000
+    assert setting.call_count < 200  # one for each part, of which a slow machine has more
 
 
 def test_a_function_that_swallows_the_alarm_hears_it_again():
