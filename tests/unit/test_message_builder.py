@@ -23,8 +23,10 @@ from sqlqueue_spark.send.compose.message_builder import MessageBuilder
 from sqlqueue_spark.send.compose.outcome_builder import builder_of
 from sqlqueue_spark.send.deliver import error_and_audit_rows
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk
+from sqlqueue_spark.send.deliver.destination_tables import Destinations
 from sqlqueue_spark.send.deliver.error_and_audit_rows import ErrorAndAuditRows
 from tests.support import messages as sent
+from tests.support.outcomes import composed_outcomes, frame, outcome, outgoing
 from tests.support.sending import Outgoing
 
 N = "NServiceBus."
@@ -737,3 +739,39 @@ def test_messages_without_a_type_are_counted(headers, more, untyped):
     builder = builder_of(FrameColumns(names={n: n for n in ("Headers", "Body")}), Places(options, options))
     (chunk,) = builder.compose([batch])
     assert chunk.sends.untyped == untyped
+
+
+def failing(*sends):
+    """The failures of received messages, each of which sends one of these, and how often the messages were made."""
+    given = SinkOptions.parse({"url": "postgresql://h/d", "endpoint": "Sales", "errorQueue": "error"})
+    rows = [outcome(number, each) for number, each in enumerate(sends)]
+    made = MessageBuilder.composed
+    with mock.patch.object(MessageBuilder, "composed", autospec=True, side_effect=made) as composing:
+        (chunk,) = composed_outcomes(given, Destinations(given), frame(rows))
+    return chunk.failed, composing.call_count
+
+
+def named(number, **more):
+    """A message with a header that no other one has."""
+    return {**outgoing("billing", 0, **more), "Headers": [(f"x{number}", "")]}
+
+
+CENTURIES = timedelta(days=9000 * 365)
+
+
+def test_all_messages_that_cannot_be_made_fail_at_once_whatever_headers_they_have():
+    """Else a chunk is made again for each kind of headers."""
+    failed, made = failing(*(named(number, DelayDeliveryFor=CENTURIES) for number in range(50)), named(50))
+    assert (sorted(failed), made) == ([*range(50)], 2)
+
+
+def test_messages_that_cannot_be_made_for_two_reasons_fail_each_for_its_own():
+    late, unread = {"DelayDeliveryFor": CENTURIES}, {"ReplyToAddress": "a@[b"}
+    failed, _ = failing(*(named(number, **more) for number, more in enumerate((late, unread, late, unread))))
+    told = {
+        at: (each.message.partition(" that ")[0][:43], each.inner_exception_type)
+        for at, each in failed.items()
+    }
+    of_time = ("A row has a time of delivery", None)
+    of_address = ("The ReplyToAddress of a row cannot be read:", "sqlqueue_spark.errors.ConfigurationError")
+    assert told == {0: of_time, 1: of_address, 2: of_time, 3: of_address}

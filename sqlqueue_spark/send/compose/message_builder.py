@@ -7,6 +7,7 @@ import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 
 import pyarrow as pa
 
@@ -172,7 +173,7 @@ class MessageBuilder:
         standard = self._standard()
         of_events = {name: each for name, each in standard.items() if name != ENCLOSED_MESSAGE_TYPES}
         of_events[MESSAGE_INTENT] = _PUBLISH
-        made = []
+        made, wrong = [], list[Unsendable]()
         for group in groups:
             at = group.positions
             whole = len(at) == len(ids)
@@ -180,12 +181,18 @@ class MessageBuilder:
             if group.poison:
                 _, *columns = lasting(group.texts.to_pylist(), its["Body"]).columns
                 made.append(pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:]))
-            elif group.event:
-                types = {ENCLOSED_MESSAGE_TYPES: pc.coalesce(told(its["EventType"]), self._message_type)}
-                lacking = {} if ENCLOSED_MESSAGE_TYPES in group.names else types
-                made.append(self._alike(group, its, its_ids, of_events, lacking))
-            else:
-                made.append(self._alike(group, its, its_ids, standard, {}))
+                continue
+            lacking = dict[str, pa.Array]()
+            if group.event and ENCLOSED_MESSAGE_TYPES not in group.names:
+                lacking[ENCLOSED_MESSAGE_TYPES] = pc.coalesce(told(its["EventType"]), self._message_type)
+            try:
+                made.append(self._alike(group, its, its_ids, of_events if group.event else standard, lacking))
+            except Unsendable as error:  # the other groups may have more of its kind
+                wrong.append(error)
+        if wrong:
+            cause = wrong[0].__cause__
+            texts = (each.texts.items() for each in wrong if type(each.__cause__) is type(cause))
+            raise Unsendable(dict(chain.from_iterable(texts))) from cause
         rows = in_order([group.positions for group in groups], made)
         return pa.RecordBatch.from_arrays([row_ids, *rows.columns], schema=OUTGOING)
 
