@@ -1,5 +1,7 @@
 """Headers of one hop are taken out of columns of JSON as they are out of one JSON, wherever they stand."""
 
+from unittest import mock
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from sqlqueue_spark.messages.header_json import format_headers, parse_headers, without_headers
 from sqlqueue_spark.messages.message import ONE_HOP
+from sqlqueue_spark.send.compose import header_shapes
 from sqlqueue_spark.send.compose.header_shapes import _HOPS, alike
 
 NAMES = ["NServiceBus.MessageId", "a", "b", ",", "$.store-and-forward", *sorted(ONE_HOP)]
@@ -52,3 +55,19 @@ def test_a_text_of_hops_alone_is_an_empty_object(hop):
     (group,) = alike(pa.array([f'{{"{hop}":"a"}}', f'{{"{hop}":"b"}}']), received=True)
     assert (group.texts.to_pylist(), group.bare) == (["{}", "{}"], True)
     assert group.asked[hop].to_pylist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", [pa.null(), pa.string(), pa.map_(pa.string(), pa.string())])
+@pytest.mark.parametrize("received", [True, False])
+def test_rows_without_headers_are_a_group_of_which_no_row_is_parsed_by_itself(kind, received):
+    with mock.patch.object(header_shapes, "_parsed", return_value=[]) as parsed:
+        (group,) = alike(pa.nulls(3, kind), received=received)
+    parsed.assert_called_once_with([], received, ONE_HOP)
+    assert (group.positions.to_pylist(), group.texts.to_pylist()) == ([0, 1, 2], ["{}"] * 3)
+    assert (group.names, group.bare, group.asked, group.poison) == (frozenset(), True, {}, False)
+
+
+def test_rows_without_headers_stand_at_their_places_among_others():
+    first, second = alike(pa.array([None, '{"a":"b"}', None, '{"a":"c"}']), received=True)
+    assert (first.positions.to_pylist(), first.texts.to_pylist()) == ([0, 2], ["{}", "{}"])
+    assert (second.positions.to_pylist(), second.texts.to_pylist()) == ([1, 3], ['{"a":"b"}', '{"a":"c"}'])

@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -133,9 +132,14 @@ def alike(column: pa.Array, *, received: bool, lost: AbstractSet[str] = ONE_HOP)
     :param lost: the headers that do not go out.
     """
     column = in_texts(column)
-    positions = pa.array(range(len(column)), pa.int32())
+    found = column.is_valid()
+    positions, lacking = (pc.indices_nonzero(its).cast(pa.int32()) for its in (found, pc.invert(found)))
     groups: list[Alike] = []
-    odd: list[tuple[int, str | None]] = []
+    if len(lacking):  # all rows of a frame that has no headers
+        empty = pa.repeat("{}", len(lacking))
+        groups = [Alike(positions=lacking, names=frozenset(), texts=empty, bare=True, asked={})]
+        column = column.drop_null()
+    odd: list[tuple[int, str]] = []
     learned = 0
     while len(column) and learned < _SHAPES:
         text = column[0].as_py()
@@ -273,7 +277,7 @@ def _unescaped(values: pa.Array) -> pa.Array:
     return pc.replace_substring(pc.replace_substring(values, "\\/", "/"), '\\"', '"')
 
 
-def _parsed(rows: Iterable[tuple[int, Any]], received: bool, hops: AbstractSet[str]) -> list[Alike]:
+def _parsed(rows: Iterable[tuple[int, str]], received: bool, hops: AbstractSet[str]) -> list[Alike]:
     """Read rows one by one, and group them; as :func:`alike`.
 
     :param rows: the headers of each row, behind the row's position.
@@ -304,8 +308,8 @@ def _parsed(rows: Iterable[tuple[int, Any]], received: bool, hops: AbstractSet[s
     ]
 
 
-def _text(given: Any, headers: Mapping[str, str], lost: AbstractSet[str], received: bool) -> str:
+def _text(given: str, headers: Mapping[str, str], lost: AbstractSet[str], received: bool) -> str:
     """The headers that go out, as JSON: those of received rows as they were, others as .NET writes them."""
-    if not received or given is None or not is_object_of_texts(given):
+    if not received or not is_object_of_texts(given):
         return format_headers({name: value for name, value in headers.items() if name not in lost})
     return without_headers(given.strip(), lost) if lost else given.strip()
