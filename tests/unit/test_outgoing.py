@@ -1,12 +1,14 @@
 """What is written on messages that go out, and how it is handed to each engine."""
 
 import base64
+import hashlib
 import json
 import socket
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -260,3 +262,19 @@ def test_derived_ids_are_uuids_of_version_5():
     names = ['["a","r",0]', r'["\"ü/","s",12]']
     made = derived_ids(["a", '"ü/'], ["r", "s"], [0, 12])
     assert made.to_pylist() == [str(uuid.uuid5(namespace, each)) for each in names]
+
+
+def test_derived_ids_are_made_where_a_policy_forbids_sha_1_for_what_must_be_secure():
+    made, sha1 = derived_ids(["a"], ["r"], [0]), hashlib.sha1
+
+    def refused(text=b"", *, usedforsecurity=True):
+        if usedforsecurity:
+            raise ValueError("[digital envelope routines] unsupported")
+        return sha1(text, usedforsecurity=False)
+
+    with mock.patch.object(hashlib, "sha1", refused):
+        assert derived_ids(["a"], ["r"], [0]) == made
+
+
+def test_no_derived_ids_are_an_empty_column():
+    assert derived_ids([], [], []) == pa.array([], pa.string())
