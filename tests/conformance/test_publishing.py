@@ -392,7 +392,10 @@ def test_a_copy_and_a_send_of_one_id_to_one_table_are_one(engine, queue, routing
     assert sent(publishing(engine), batch([1], EventType=PLACED)) == Sent(repeated=1)
 
 
-def test_a_worker_looks_by_itself_and_takes_nothing_from_the_driver(engine, routing, billing, shipping):
+def test_a_task_looks_again_after_a_few_seconds_and_takes_nothing_from_the_driver(
+    engine, routing, billing, shipping
+):
+    now = [1000.0]
     given = publishing(engine)
     driver = Destinations(given)
     routing.add(billing, PLACED)
@@ -401,13 +404,17 @@ def test_a_worker_looks_by_itself_and_takes_nothing_from_the_driver(engine, rout
     routing.add(shipping, PLACED)
     worker = pickle.loads(pickle.dumps(driver))  # noqa: S301 -- as Spark sends it
     with Sender(worker) as sender:
+        sender._routes.clock = lambda: now[0]
 
         def publish(number):
             return sender.send(composed(given, batch([number], EventType=PLACED)))
 
         assert publish(1) == Sent(sent=2)
         routing.remove(shipping)
-        assert publish(2) == Sent(sent=1)
+        now[0] += 4.9
+        assert publish(2) == Sent(sent=2)
+        now[0] += 0.2
+        assert publish(3) == Sent(sent=1)
 
 
 # -- outcomes -------------------------------------------------------------------------------------

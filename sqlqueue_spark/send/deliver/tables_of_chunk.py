@@ -1,7 +1,8 @@
 """Finds the table of each message of a chunk, and who has subscribed to its events."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlqueue_spark import errors
@@ -25,6 +26,8 @@ from sqlqueue_spark.tables.subscriptions import SubscriptionTable
 
 log = logger(__name__)
 
+#: So long the subscribers that were found count, as with the .NET transport.
+_FRESH_SECONDS = 5.0
 #: Errors of a database that takes nothing, after all retries.
 TAKES_NOTHING = (ConnectionLost, errors.DatabaseTakesNothing, errors.LockTimeout, errors.RowsHeld)
 
@@ -69,6 +72,10 @@ class Routes:
     down: set[Target] | None = None
     #: The places that this task could not reach, so that it looks for each only once.
     _unreachable: dict[object, SqlQueueError] = field(default_factory=dict)
+    #: What stands as the addresses of subscribers, by database and type, and since when that counts.
+    _subscribed: dict[tuple[Target, str], Sequence[str]] = field(default_factory=dict)
+    _subscribed_since: float = 0.0
+    clock: Callable[[], float] = time.monotonic
 
     @property
     def remembers(self) -> bool:
@@ -261,11 +268,7 @@ class Routes:
             no error queue.
         :raises ConfigurationError: likewise, the database of an address cannot be reached from here.
         """
-        options = places.away
-        with self.connected(Target.of(options)).transaction() as connection:
-            routing = _subscriptions(connection, options)
-            routing.check()
-            found = routing.subscribers(topics)
+        found = self._subscribed_to(topics, places.away)
         addresses: dict[object, str] = {}
         return {
             topic: [
@@ -277,6 +280,22 @@ class Routes:
             ]
             for topic, its in found.items()
         }
+
+    def _subscribed_to(self, topics: Collection[str], options: SinkOptions) -> dict[str, Sequence[str]]:
+        """What stands as the addresses of subscribers to each of these types. A look takes some statements.
+
+        On PostgreSQL one of them fails where a publisher may only read, and the server's log says so.
+        """
+        target, now = Target.of(options), self.clock()
+        if now - self._subscribed_since >= _FRESH_SECONDS:
+            self._subscribed, self._subscribed_since = {}, now
+        if new := [each for each in topics if (target, each) not in self._subscribed]:
+            with self.connected(target).transaction() as connection:
+                routing = _subscriptions(connection, options)
+                routing.check()
+                found = routing.subscribers(new)
+            self._subscribed |= {(target, each): found.get(each, ()) for each in new}
+        return {each: self._subscribed[target, each] for each in topics}
 
     def _table_of(self, address: str, topic: str, places: Places) -> object:
         """What tells the table at a subscriber's address apart; None where it is left out, and logged."""
