@@ -3,8 +3,10 @@
 import uuid
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships neither
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
@@ -21,8 +23,9 @@ _OF_OUTCOMES = frozenset({
     *(*RECEIVED_ROW, "Headers", "Body", "MessageId", "Outgoing", "Failure", *TIMES.names),
     *("CorrelationId", "ReplyToAddress", "Expires"),
 })  # fmt: skip
-#: Where Spark keeps a query's id and the id of its run, on the thread that runs the query's batches.
-_QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
+#: Where Spark keeps, on the thread that runs a query's batches, the query's id and, until a program names its
+#: jobs, the id of its run.
+_QUERY_ID, _JOB_GROUP = "sql.streaming.queryId", "spark.jobGroup.id"
 #: What in a plan may answer otherwise when it runs again: subqueries, functions of the program, the time.
 #: https://github.com/apache/spark/blob/v4.2.0/sql/catalyst/src/main/scala/org/apache/spark/sql/catalyst/trees/TreePatterns.scala
 _MAY_CHANGE = ("PLAN_EXPRESSION", "PYTHON_UDF", "SCALA_UDF", "CURRENT_LIKE")
@@ -72,8 +75,17 @@ def batch_of(df: DataFrame, number: int) -> Batch:
     """What Spark tells of the batch; call it on the thread that runs the batch."""
     if (context := getattr(df.sparkSession, "sparkContext", None)) is None:
         return Batch(number=number, attempt=_PROCESS)
-    query, run = (context.getLocalProperty(name) or "" for name in (_QUERY_ID, _RUN_ID))
-    return Batch(query=query, number=number, attempt=run or _PROCESS)
+    query, jobs = (context.getLocalProperty(name) or "" for name in (_QUERY_ID, _JOB_GROUP))
+    return Batch(query=query, number=number, attempt=_run_of(df.sparkSession, query) or jobs or _PROCESS)
+
+
+def _run_of(session: Any, query: str) -> str:
+    """The id of the run of a query; empty where Spark does not show it."""
+    with suppress(Py4JError, AttributeError):
+        running = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 -- as below
+        if query and (run := running.get(session._jvm.java.util.UUID.fromString(query))):  # noqa: SLF001
+            return str(run.runId())
+    return ""
 
 
 def surely_same(one: DataFrame, other: DataFrame) -> bool:

@@ -111,6 +111,43 @@ def test_a_failed_batch_without_rows_is_run_again(spark, postgresql, billing, tm
     assert (bodies(billing), on_stage(postgresql)) == ([b"1", b"2", b"2", b"2", b"2"], 0)
 
 
+def test_a_program_that_names_its_jobs_sends_a_batch_without_rows_once(spark, postgresql, billing, tmp_path):
+    """Spark names a query's jobs by its run, and a name of the program's is the same after a restart."""
+    queue = postgresql.create_queue()
+    queue.insert(10)
+
+    def sending(send, number_of_death):
+        def call(frame, number):
+            spark.sparkContext.setJobGroup("billing", "what goes to billing")
+            send(frame, number)
+            if number == number_of_death:
+                raise DiedError
+
+        return call
+
+    with pytest.raises(Exception, match="DiedError"):
+        drain(to_each(counted(spark, postgresql, queue), tmp_path, sending(sink(postgresql), 1)))
+    assert (bodies(billing), queue.count(), logged(tmp_path, "commits")) == ([], 0, [0])
+    drain(to_each(counted(spark, postgresql, queue), tmp_path, sending(sink(postgresql), None)))
+    assert (bodies(billing), on_stage(postgresql)) == ([b"1", b"2", b"2", b"2", b"2"], 0)
+
+
+def test_two_frames_of_a_batch_may_have_jobs_of_two_names(spark, postgresql, billing, tmp_path):
+    """The batch after, which the watermark lets go, has no rows of the queue."""
+    queue, shipping = postgresql.create_queue(), postgresql.create_queue("shipping")
+    queue.insert(10)
+    send = sink(postgresql, queue=None)
+
+    def both(frame, number):
+        for name in ("billing", "shipping"):
+            spark.sparkContext.setJobGroup(name, f"what goes to {name}")
+            send(frame.withColumn("Destination", F.lit(name)), number)
+
+    drain(to_each(counted(spark, postgresql, queue), tmp_path, both))
+    arrived = [b"1", b"2", b"2", b"2", b"2"]
+    assert (bodies(billing), bodies(shipping), on_stage(postgresql)) == (arrived, arrived, 0)
+
+
 def united(spark, postgresql, queue, folder):
     folder.mkdir(exist_ok=True)
     rows = stream(spark, postgresql, queue, **ATOMIC).select("Headers", "Body")
