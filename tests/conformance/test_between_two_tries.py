@@ -3,15 +3,18 @@
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.messages.message import MESSAGE_ID
+from sqlqueue_spark.send.sent import Sent
 from tests.support.crossing import crossing, drained, drained_twice, number_of
 from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
-from tests.support.messages import message_ids, row_id
+from tests.support.messages import message_id, message_ids, row_id
 from tests.support.outcomes import options as of_outcomes
 from tests.support.outcomes import outcome, outgoing, settle
-from tests.support.sending import OUTBOXES, batch, ids_in, options, send, steps
+from tests.support.sending import OUTBOXES, batch, ids_in, options, send, sent_all, steps
 from tests.support.stored import create_home, create_outbox, numbers_in
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -140,6 +143,28 @@ def test_of_copies_for_two_databases_each_is_in_one_place_though_a_destination_c
         [],
         [0, 1, 2],
     )
+
+
+@pytest.mark.parametrize("outbox", OUTBOXES)
+@pytest.mark.parametrize("copies", [False, True])
+def test_what_failed_and_comes_again_in_a_new_batch_is_in_error_alone(engine, orders, there, outbox, copies):
+    """Its batch was done, but its claim was lost, so it is free again. The sink takes the batch for new."""
+    near, url = engine.create_queue("near"), leads(engine, there)
+    given = options(engine, outbox=outbox, errorQueue="error", **url)
+    orders.insert(3)
+    rows = pa.RecordBatch.from_pylist(
+        [
+            {"Headers": json.dumps({MESSAGE_ID: message_id(number)}), "Body": b"{}", "Destination": to}
+            | ({"Queue": "orders", "RowVersion": number, "Id": str(row_id(number))} if copies else {})
+            for number in range(1, 4)
+            for to in (("near", "billing") if copies else ("billing",))
+        ]
+    )
+    sent = 3 if copies else 0
+    assert sent_all(given, rows, first_try=True) == Sent(sent=sent, failed=3)
+    billing = there.create_queue("billing")
+    assert sent_all(given, rows, first_try=True) == Sent(repeated=3 + sent)
+    assert (near.count(), billing.count(), engine.queue("error").count()) == (sent, 0, 3)
 
 
 # -- an option, or a name -------------------------------------------------------------------------

@@ -34,14 +34,14 @@ class OutcomesOnce(SendsOnce):
 
     :param asks: whether the outbox is asked for the origin of each row. A sink that knows that a batch is
         tried for the first time need not ask where rows are passed on within home: the keys of their sends
-        say what went.
+        say what went. Of several copies one may have failed alone, so these are always asked for.
     """
 
     def __init__(self, routes: Routes, chunk: AddressedChunk, *, asks: bool) -> None:
         self._places = routes.places
         here = [each for each in chunk.addressed if each.target == self._places.at_home]
         super().__init__(routes, chunk, here)
-        self._asks = asks or chunk.handled
+        self._asks = asks or chunk.handled or len(chunk.owners) > len(chunk)
 
     def find_tables(self) -> None:
         """Find all tables that may be written, before the transaction: a look for one needs its own.

@@ -54,8 +54,8 @@ class Sender:
     :param down: the databases that are down; None where rows do not wait for them, but the batch. Those that
         the sender finds are added.
     :param first_try: whether this batch is surely tried for the first time, so that home need not be asked
-        for what stays there, nor for plain messages. A received row for another database is always asked
-        for: it may have failed before, and have come back with a server that forgot its deletion.
+        for a row with one message, which stays there. Any other may have failed before, and come again in a
+        new batch: its claim was lost, or the server forgot its deletion.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class Sender:
     def _without_known(self, chunk: AddressedChunk) -> AddressedChunk:
         """The chunk, of which it is known which rows had their outcome at home: nothing of these goes out."""
         fails = chunk.rows is not None or self._options.error_queue is not None
-        if not self._options.uses_outbox or not fails or (self._first_try and chunk.rows is None):
+        if not self._options.uses_outbox or not fails:
             return chunk
         work = OutcomesOnce(self._routes, chunk, asks=True)
 
