@@ -766,7 +766,8 @@ def test_all_messages_that_cannot_be_made_fail_at_once_whatever_headers_they_hav
 
 
 def test_messages_that_cannot_be_made_for_two_reasons_fail_each_for_its_own():
-    late, unread = {"DelayDeliveryFor": CENTURIES}, {"ReplyToAddress": "a@[b"}
+    late: dict[str, object] = {"DelayDeliveryFor": CENTURIES}
+    unread: dict[str, object] = {"ReplyToAddress": "a@[b"}
     failed, _ = failing(*(named(number, **more) for number, more in enumerate((late, unread, late, unread))))
     told = {
         at: (each.message.partition(" that ")[0][:43], each.inner_exception_type)
