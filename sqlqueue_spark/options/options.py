@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Address, Naming
+from sqlqueue_spark.messages.addresses import Address, Naming, of_endpoint
 from sqlqueue_spark.options.environment import MEANING_OF_URL
 from sqlqueue_spark.options.fields import (
     Options,
@@ -178,6 +178,11 @@ class ConnectionOptions(Options):
         "endpoint.<name>.schema",
         "Schema of one endpoint's queues; wins over the address. A name that ends in `*` is a prefix.",
     )
+    endpoint_urls: Mapping[str, str] = option_per_name(
+        "endpoint.<name>.url",
+        "Another database for one destination's queues; a name that ends in `*` is a prefix.",
+        secret=True,
+    )
 
     def naming(self, dialect: NamesTables) -> Naming:
         """The rules by which addresses become tables in a database of this dialect."""
@@ -188,6 +193,14 @@ class ConnectionOptions(Options):
             legacy_addresses=self.legacy_addresses,
             quoted_addresses=dialect.quoted_addresses,
         )
+
+    def leads_away(self, address: str, dialect: NamesTables) -> bool:
+        """Whether ``endpoint.<name>.url`` leads to another database; not from a text that is no address."""
+        try:
+            named = Address.parse(address, legacy=self.legacy_addresses, quoted=dialect.quoted_addresses)
+        except ConfigurationError:
+            return False
+        return of_endpoint(self.endpoint_urls, named.table) not in (None, self.url)
 
     def check(self) -> None:
         logins = {
@@ -387,11 +400,6 @@ class SinkOptions(ConnectionOptions):
         "Queue of this database that stores messages for another one; a store-and-forward job sends them on.",
         None,
         parse=address,
-    )
-    endpoint_urls: Mapping[str, str] = option_per_name(
-        "endpoint.<name>.url",
-        "Another database for one destination's queues; a name that ends in `*` is a prefix.",
-        secret=True,
     )
 
     @property

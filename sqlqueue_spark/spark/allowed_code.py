@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from sqlqueue_spark.engines.open_connection import Target, confined, local_access
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import holds_password, shell_word
 
 #: In the environment of Spark's driver: the names that are allowed in all its sessions, between commas.
@@ -37,19 +37,16 @@ def check(options: Given, allowed: Collection[str]) -> Given:
     if (provider := options.access_token_provider) is not None:
         _check("accessTokenProvider", provider, known)
     target = Target.of(options)
-    checked = replace(options, url=_checked(target, known))
-    if isinstance(checked, SinkOptions):
-        alone = replace(target, password=None, access_token=None, access_token_provider=None)
-        urls = {  # each holds a login of its own
-            name: _checked(replace(alone, url=url), known) for name, url in checked.endpoint_urls.items()
-        }
-        checked = replace(checked, endpoint_urls=urls)
-    return checked
+    alone = replace(target, password=None, access_token=None, access_token_provider=None)
+    urls = {  # each holds a login of its own
+        name: _checked(replace(alone, url=url), known) for name, url in options.endpoint_urls.items()
+    }
+    return replace(options, url=_checked(target, known), endpoint_urls=urls)
 
 
 def these(options: ConnectionOptions) -> str:
     """The name that allows all that these options lead to, and no other options: for those of a program."""
-    urls = sorted(options.endpoint_urls.items()) if isinstance(options, SinkOptions) else []
+    urls = sorted(options.endpoint_urls.items())
     told = (options.url, options.user, options.access_token_provider, urls)
     return hashlib.sha256(repr(told).encode()).hexdigest()
 

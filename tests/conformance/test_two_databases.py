@@ -8,6 +8,7 @@ import pytest
 from sqlqueue_spark.administration import failed_retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send.deliver import tables_of_chunk
 from sqlqueue_spark.send.sent import Sent
@@ -366,3 +367,89 @@ def test_the_failure_of_a_plain_message_waits_for_a_central_error_queue_however_
         each[FAILED_QUEUE].startswith(far_from(engine, "gone")) for each in headers_in(central["error"])
     ]
     assert failed_for == [True] * 2
+
+
+def in_transit(engine, queue, number, to="billing"):
+    """A message on its way to another queue, as a .NET endpoint's delayed message is when it is due."""
+    text = messages.headers(number)[:-1] + f',"{FORWARD_DESTINATION}":{json.dumps(full(engine, to))}}}'
+    queue.insert_row(id=row_id(number), headers=text, body=body(number))
+
+
+@pytest.fixture(params=["passed on", "handled"])
+def job_of(request, engine, orders, far):
+    """A job that sends elsewhere what it receives for itself: it passes that on, or handles it."""
+    engine.create_queue("Shipping")
+    ways: dict[str, dict[str, object]] = {
+        "passed on": {"to": ["Shipping"]},
+        "handled": {"handler": lambda message: [outgoing("Shipping", number_of(message))]},
+    }
+
+    def job(url=far.url):
+        leads_there = {"endpoint.billing.url": url}
+        return crossing(engine, orders, leads_there, **leads_there, **ways[request.param])
+
+    return job
+
+
+def test_a_message_in_transit_to_another_database_is_passed_on_and_no_queue_at_home_gets_it(
+    engine, orders, far, job_of
+):
+    """The transform and the handler have no say, and the queue of that name at home is another one."""
+    billing = engine.create_queue("billing")
+    in_transit(engine, orders, 1)
+    orders.insert(1, start=2)
+    with job_of() as job:
+        assert drained_twice(job) == Sent(repeated=2)
+    assert (numbers_in(far.queue("billing")), numbers_in(engine.queue("Shipping"))) == ([1], [2])
+    assert (billing.count(), orders.count(), engine.queue("error").count()) == (0, 0, 0)
+    assert [name for each in headers_in(far.queue("billing")) for name in (FORWARD_DESTINATION, DESTINATION)
+            if name in each] == []  # fmt: skip
+
+
+def test_a_message_in_transit_that_another_database_refuses_still_goes_there_when_it_is_put_back(
+    engine, orders, far, job_of
+):
+    billing = far.queue("billing")
+    wrong = "headers" if engine.name == "postgresql" else "Headers"
+    billing.execute(
+        f"ALTER TABLE {{table}} ADD CONSTRAINT no_one CHECK ({wrong} NOT LIKE '%8000-000000000001%')"
+    )
+    in_transit(engine, orders, 1)
+    with job_of() as job:
+        drained_twice(job)
+        assert numbers_in(engine.queue("error")) == [1]
+        billing.execute("ALTER TABLE {table} DROP CONSTRAINT no_one")
+        assert retry(engine) == 1
+        drained(job)
+    assert (numbers_in(billing), engine.queue("Shipping").count(), orders.count()) == ([1], 0, 0)
+
+
+def test_a_message_in_transit_to_a_database_that_is_down_still_goes_there_when_that_is_back(
+    engine, orders, far, job_of
+):
+    in_transit(engine, orders, 1)
+    with gated(far.url) as gate, job_of(gate.url) as job:
+        gate.shut()
+        assert drained_twice(job) == Sent(repeated=1)
+        assert (DelayedRows(engine, "orders").count(), orders.count()) == (1, 0)
+        gate.open()
+        assert job.databases.look() == 1
+        drained_twice(job)
+    assert (numbers_in(far.queue("billing")), engine.queue("Shipping").count(), orders.count()) == ([1], 0, 0)
+
+
+def test_a_due_message_for_another_database_goes_into_its_queue_whose_job_passes_it_on(
+    engine, orders, far, job_of
+):
+    billing, later = engine.create_queue("billing"), DelayedRows(engine, "orders")
+    in_transit(engine, orders, 1)
+    past = "now()::timestamp - interval '1 day'" if engine.name == "postgresql" else "'2020-01-01'"
+    engine.execute(
+        f"INSERT INTO {later.quoted} (headers, body, due) SELECT headers, body, {past} FROM orders"
+    )
+    orders.execute("DELETE FROM {table}")
+    assert move(engine, "orders", **leads(far)[0]) == (1, 0)
+    assert (numbers_in(orders), later.count()) == ([1], 0)
+    with job_of() as job:
+        drained_twice(job)
+    assert (numbers_in(far.queue("billing")), billing.count(), orders.count()) == ([1], 0, 0)

@@ -1,5 +1,6 @@
 """Completes the options that source and sink share, and refuses those that contradict each other."""
 
+import re
 from collections.abc import Mapping
 
 from sqlqueue_spark.errors import ConfigurationError
@@ -13,6 +14,8 @@ _SHARED = ("transactionMode", "stream", "allowedDestinations")
 #: The sink takes these from the source where it names no database of its own.
 DATABASE = ("url", "defaultSchema", "legacyAddresses", "lockTimeout", "commandTimeout")
 LOGIN = ("user", "password", "accessToken", "accessTokenProvider")
+#: By these the source knows which of its rows are on their way to another database.
+_URL_OF_ENDPOINT = re.compile(r"endpoint\..+\.url", re.IGNORECASE | re.DOTALL)
 _OF_A_DATABASE = {name.lower() for name in (*DATABASE, *LOGIN)}
 
 
@@ -31,6 +34,8 @@ def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str
         login = LOGIN if all(said(there, name) is None for name in LOGIN) else ()
         for name in (*DATABASE, *login):
             _take(there, here, name)
+    for name in [each for each in there if _URL_OF_ENDPOINT.fullmatch(each)]:
+        _take(here, there, name)
     _check(SourceOptions.parse(here), SinkOptions.parse(there))
     return here, there
 

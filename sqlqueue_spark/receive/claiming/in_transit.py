@@ -79,14 +79,18 @@ class Forwarder:
         return self._clock() >= self._not_before.get(queue.name, 0.0)
 
     def elsewhere(self, queue: Queue, row_versions: Sequence[int]) -> Collection[int]:
-        """Which of these rows are to go to another queue."""
+        """Which of these rows are to go to another queue of this database.
+
+        One on its way to another database is a row of the batch, which the sink passes on.
+        """
         headers = queue.headers_of(row_versions)
-        naming = self._naming(queue)
+        naming, dialect = self._naming(queue), queue.connection.dialect
         return {
             row_version
             for row_version, (_, text) in headers.items()
             if (address := in_transit_to(parse_headers(text))) is not None
             and not _is_own(queue, naming, address)
+            and not self._options.leads_away(address, dialect)
         }
 
     def elsewhere_but(self, stay: Collection[int]) -> Elsewhere:

@@ -28,7 +28,7 @@ from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ORIGIN, STORED, STORED_EVENT, STORED_FOR
 from sqlqueue_spark.messages.origin import Origin
 from sqlqueue_spark.messages.outgoing import derived_ids
-from sqlqueue_spark.messages.transit import in_transit_to
+from sqlqueue_spark.messages.transit import as_stored, in_transit_to
 from sqlqueue_spark.send.compose.chunk import Chunk, nothing
 from sqlqueue_spark.send.compose.chunk_size import chunks
 from sqlqueue_spark.send.compose.column_values import failures_of, grouped, moment, told
@@ -95,7 +95,7 @@ class OutcomeBuilder:
         return pc.cumulative_sum(least_one).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def _of(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
-        groups = self._grouped(batch)
+        batch, groups = self._with_ways(batch, self._grouped(batch))
         if not any(STORED_FOR in each.asked or STORED_EVENT in each.asked for each in groups):
             yield self.composed(batch, groups)
             return
@@ -112,6 +112,26 @@ class OutcomeBuilder:
             yield away.composed(goes, self._grouped(goes))
         if stays.num_rows:
             yield self.composed(stays, self._grouped(stays))
+
+    def _with_ways(self, batch: pa.RecordBatch, groups: list[Alike]) -> tuple[pa.RecordBatch, list[Alike]]:
+        """The batch, in which a row in transit to another database is one that is stored here for that one."""
+        if not (moving := asked(FORWARD_DESTINATION, groups)):
+            return batch, groups
+        texts = self.columns.column(batch, "Headers").cast(pa.string()).to_pylist()
+        queues = self.columns.column(batch, "Queue")
+        for at in moving:
+            to = in_transit_to(parse_headers(texts[at]))
+            if to is not None and not self._is_own(to, queues[at].as_py()) and self._is_away(to):
+                texts[at] = as_stored(texts[at])
+        own = self.columns.names["Headers"]
+        batch = batch.set_column(batch.schema.get_field_index(own), own, pa.array(texts, pa.string()))
+        return batch, self._grouped(batch)
+
+    def _is_away(self, address: str) -> bool:
+        try:
+            return self.places.beside(address).target != self.places.at_home
+        except ConfigurationError:
+            return False
 
     def _grouped(self, batch: pa.RecordBatch) -> list[Alike]:
         return alike(self.columns.column(batch, "Headers"), received=True)

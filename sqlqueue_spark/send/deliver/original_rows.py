@@ -10,6 +10,7 @@ from sqlqueue_spark.engines.open_connection import MOST_WAITING, Connection, ope
 from sqlqueue_spark.errors import NoRight
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
+from sqlqueue_spark.messages.transit import as_stored
 from sqlqueue_spark.messages.waiting_headers import given_up_at
 from sqlqueue_spark.options import NO_TRANSACTION
 from sqlqueue_spark.row_set import RowSet
@@ -51,7 +52,8 @@ def with_original_rows(
                 raise TooLarge
     there = sorted(found)
     its = among(there, len(rows))
-    headers = pa.array([found[at][0] for at in there], pa.string())
+    texts = (found[at][0] for at in there)
+    headers = pa.array(map(as_stored, texts) if rows.on_their_way else texts, pa.string())
     bodies = empty_for_null(pa.array([found[at][1] for at in there], pa.binary()))
     return replace(
         rows,
