@@ -40,7 +40,9 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
     if not text or text.isspace():
         return {}
     try:
-        headers = _DECODER.decode(text.removeprefix("\ufeff"))
+        headers, end = _DECODER.raw_decode(text) if text[0] == "{" else (None, 0)
+        if end < len(text):  # hardly any: there are blanks, or a mark of the byte order
+            headers = _DECODER.decode(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         return None
     if headers is None or headers == []:

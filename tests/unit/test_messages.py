@@ -2,9 +2,11 @@
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from unittest import mock
 
 import pytest
 
+from sqlqueue_spark.messages import header_json
 from sqlqueue_spark.messages.header_json import format_headers, parse_headers
 from sqlqueue_spark.messages.message import format_time, parse_time
 from sqlqueue_spark.spark.readers import SCHEMA
@@ -68,6 +70,13 @@ def test_anything_else_is_poison(text):
 
 def test_headers_nested_beyond_reason_are_poison():
     assert parse_headers("[" * 100_000) is None
+
+
+def test_headers_that_begin_and_end_with_a_brace_are_decoded_without_a_look_for_blanks_around_them():
+    """All headers of .NET do, and to look takes a quarter of the time."""
+    with mock.patch.object(header_json, "_DECODER", wraps=header_json._DECODER) as decoder:
+        assert [parse_headers(text) for text in ('{"a":"b"}', ' {"a":"b"}', '{"a":"b"} ')] == [{"a": "b"}] * 3
+    assert decoder.decode.call_args_list == [mock.call(' {"a":"b"}'), mock.call('{"a":"b"} ')]
 
 
 @pytest.mark.parametrize(
