@@ -265,7 +265,9 @@ def test_an_unknown_option_s_value_is_not_shown():
 def test_every_option_is_described_in_one_line():
     described = list(SourceOptions.described())
     assert [each.name for each in described][:4] == ["url", "user", "password", "accessToken"]
-    assert {each.name for each in described if each.secret} == {"url", "password", "accessToken"}
+    assert {each.name for each in described if each.secret} == {
+        *("url", "password", "accessToken", "endpoint.<name>.url"),
+    }
     assert {each.name: each.default for each in described}["url"] == "required"
     assert all(each.meaning.endswith(".") and "\n" not in each.meaning for each in described)
     assert {each.name for each in ConnectionOptions.described()} < {each.name for each in described}

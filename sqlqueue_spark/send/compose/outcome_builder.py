@@ -114,7 +114,7 @@ class OutcomeBuilder:
             yield self.composed(stays, self._grouped(stays))
 
     def _with_ways(self, batch: pa.RecordBatch, groups: list[Alike]) -> tuple[pa.RecordBatch, list[Alike]]:
-        """The batch, in which a row in transit to another database is one that is stored here for that one."""
+        """The batch, in which a row in transit to another database is one that is stored here for it."""
         if not (moving := asked(FORWARD_DESTINATION, groups)):
             return batch, groups
         texts = self.columns.column(batch, "Headers").cast(pa.string()).to_pylist()
