@@ -143,15 +143,18 @@ class _View:
         self._tell_looked()
 
     def _print(self, messages: Iterable[Message], at_once: int) -> None:
-        if self._format == _TABLE:
-            for some in portions(messages, _size, at_once, _LAID_OUT_BYTES):
-                output.lines(self._table.lines(some))
+        if self._format != _TABLE:
+            # Bytes are UTF-8 in every locale, and click.echo would search long lines for colours.
+            out = sys.stdout.buffer
+            for message in messages:
+                is_json = self._format == _JSON
+                out.write(f"{to_line(to_json(message))}\n".encode() if is_json else body_line(message.body))
+                if at_once == 1:
+                    out.flush()
+            out.flush()
             return
-        for message in messages:
-            is_json = self._format == _JSON
-            # Bytes are UTF-8 in every locale, and click does not search them for colours.
-            line = f"{to_line(to_json(message))}\n".encode() if is_json else body_line(message.body)
-            click.echo(line, nl=False)
+        for some in portions(messages, _size, at_once, _LAID_OUT_BYTES):
+            output.lines(self._table.lines(some))
 
     def _tell_looked(self, *, scanned: bool = False) -> None:
         """With a filter, say how many rows were read."""
