@@ -247,9 +247,8 @@ class _Shape:
             before, rest = _split(texts, f'"{name}":"')
             if name == names[-1]:
                 value = pc.binary_slice(rest, 0, -2)
-                before = (
-                    pc.binary_slice(before, 0, -1) if len(names) > 1 else before
-                )  # with no comma at its end
+                if len(names) > 1:  # a comma stands before it
+                    before = pc.binary_slice(before, 0, -1)
                 texts = pc.binary_join_element_wise(before, b"}", b"")
             else:
                 following = f'"{names[names.index(name) + 1]}":"'

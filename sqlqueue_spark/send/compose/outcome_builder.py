@@ -115,14 +115,17 @@ class OutcomeBuilder:
 
     def _with_ways(self, batch: pa.RecordBatch, groups: list[Alike]) -> tuple[pa.RecordBatch, list[Alike]]:
         """The batch, in which a row in transit to another database is one that is stored here for it."""
-        if not (moving := asked(FORWARD_DESTINATION, groups)):
-            return batch, groups
-        texts = self.columns.column(batch, "Headers").cast(pa.string()).to_pylist()
-        queues = self.columns.column(batch, "Queue")
-        for at in moving:
-            to = in_transit_to(parse_headers(texts[at]))
+        headers, queues = (self.columns.column(batch, name) for name in ("Headers", "Queue"))
+        away = []
+        for at in asked(FORWARD_DESTINATION, groups):
+            to = in_transit_to(parse_headers(headers[at].as_py()))
             if to is not None and not self._is_own(to, queues[at].as_py()) and self._is_away(to):
-                texts[at] = as_stored(texts[at])
+                away.append(at)
+        if not away:
+            return batch, groups
+        texts = headers.to_pylist()
+        for at in away:
+            texts[at] = as_stored(texts[at])
         own = self.columns.names["Headers"]
         batch = batch.set_column(batch.schema.get_field_index(own), own, pa.array(texts, pa.string()))
         return batch, self._grouped(batch)

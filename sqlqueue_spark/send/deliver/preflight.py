@@ -12,7 +12,6 @@ from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.send.deliver.destination_tables import Destinations, nothing_passes_on
 from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox, has_sent, look_for_versions
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
-from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stages.stage import Stage, StageRun
 from sqlqueue_spark.tables.stages.stage_mark import NO_BATCH, Batch
@@ -78,8 +77,7 @@ def prepare(
             for target in destinations.databases() if columns.delays else ():
                 routes.later(target)
             if columns.tells_rows:  # what becomes of them is known at home, and their addresses may name it
-                with connected(routes.places.at_home).transaction() as home:
-                    routes.places.databases.setdefault(routes.places.at_home, database(home))
+                routes.reached(routes.places.at_home)
         except QueueError as error:
             raise QueueError(f"{error} Nothing of this batch was sent.") from error
     return run

@@ -86,6 +86,14 @@ class Routes:
     def places(self) -> Places:
         return self.destinations.places
 
+    def reached(self, target: Target) -> Connection:
+        """A connection to a database, whose name is known from then on. Addresses may name it."""
+        connection = self.connected(target)
+        if target not in self.places.databases:
+            with connection.transaction():
+                self.places.databases[target] = database(connection)
+        return connection
+
     def beside(self, address: str) -> Destination | None:
         """The error queue, the audit queue or that of an acknowledgement; None where it lies elsewhere.
 
@@ -107,9 +115,7 @@ class Routes:
         known, places = self.destinations.found, self.places
         if place not in known:
             target, table = place
-            with self.connected(target).transaction() as connection:
-                if target not in places.databases:
-                    places.databases[target] = database(connection)
+            with self.reached(target).transaction() as connection:
                 if (queue := queue_table.find_queue(connection, table)) is None:
                     of = f" in the database of {places.option_of(target)}" if target != places.at_home else ""
                     where = f"to send to{of}"
