@@ -1,4 +1,4 @@
-"""Where a url leads: the hosts and ports that a connection would try, found without any driver."""
+"""Where a url leads: the hosts, the ports and the database that it names, found without any driver."""
 
 import re
 from urllib.parse import parse_qs, unquote
@@ -34,8 +34,25 @@ def same_server(one: str, other: str) -> bool:
         return one == other
 
 
+def location(url: str) -> str:
+    """The server and the database that a url names, without any login. Errors as of :func:`hosts`."""
+    if dialect_of(url).name == "postgresql":
+        named, database = _named(url)
+        return ",".join(f"{host}:{port or 5432}" for host, port in named) + f"/{database}"
+    text = OdbcString.of(url)
+    return "/".join(filter(None, map(text.get, ("DSN", "Server", "Port", "Database"))))
+
+
 def _of_postgresql(url: str) -> list[Host]:
-    """Format: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS."""
+    named, _ = _named(url)
+    return [(host, int(port or 5432)) for host, port in named if host[:1] not in ("", "/", "@")]
+
+
+def _named(url: str) -> tuple[list[tuple[str, str]], str]:
+    """Hosts or folders of sockets with their ports, and the database.
+
+    Format: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS.
+    """
     if splits_login(url):
         raise ConfigurationError(
             "The option url cannot be read as postgresql://user@host:port/database; percent-encode special "
@@ -44,13 +61,13 @@ def _of_postgresql(url: str) -> list[Host]:
     # Not urlsplit(): some versions of Python take [::1] in a list of hosts for a mistake.
     place, _, query = url.partition("://")[2].partition("?")
     asked = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
-    named = [_split(unquote(each)) for each in place.partition("/")[0].rpartition("@")[2].split(",")]
+    place, _, database = place.partition("/")
+    named = [_split(unquote(each)) for each in place.rpartition("@")[2].split(",")]
     ports = asked["port"].split(",") if "port" in asked else [port for _, port in named]
     given = (asked.get("hostaddr") or asked.get("host", ",".join(host for host, _ in named))).split(",")
     if len(ports) != len(given):  # one for all hosts
         ports = ports[:1] * len(given)
-    by_tcp = ((host, port) for host, port in zip(given, ports, strict=True) if host[:1] not in ("", "/", "@"))
-    return [(host, int(port or 5432)) for host, port in by_tcp]
+    return list(zip(given, ports, strict=True)), asked.get("dbname", unquote(database))
 
 
 def _split(text: str) -> tuple[str, str]:

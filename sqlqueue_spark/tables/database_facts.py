@@ -42,6 +42,11 @@ def database(connection: Connection) -> str:
     return str(connection.execute(connection.dialect.statement("database"), {"catalog": ""})[0][0])
 
 
+def identity(connection: Connection) -> str:
+    """Which database the connection leads to, whatever its url is. It survives a fail-over and a new name."""
+    return str(connection.execute(connection.dialect.statement("database_identity"))[0][0])
+
+
 def to_create(connection: Connection, command: str) -> str:
     """In which database something is missing, without a secret of its url, and how to create it there."""
     there = "".join(f" at {host}:{port}" for host, port in hosts(connection.target.url)[:1])

@@ -17,7 +17,7 @@ from sqlqueue_spark.pipeline import as_outgoing
 from sqlqueue_spark.pipeline.declared import jobs
 from tests.support.delayed import DelayedRows
 from tests.support.gate import gated
-from tests.support.jobs import Job
+from tests.support.jobs import Job, reached_before
 from tests.support.messages import body, headers, message_ids, row_id
 from tests.support.outboxes import OutboxRows
 from tests.support.sending import ids_in
@@ -220,6 +220,7 @@ def test_what_waits_for_a_database_is_no_duplicate_for_a_transform_that_drops_th
                 eventually(lambda: waiting.count() == 3, within=timedelta(seconds=12))
             gate.open()
 
+        reached_before(tmp_path / "checkpoint", "endpoint.billing.url", gate.url)
         gate.shut()
         back = threading.Thread(target=come_back)
         back.start()

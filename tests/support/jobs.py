@@ -1,5 +1,6 @@
 """Runs the programs under ``jobs/`` as a user does."""
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from sqlqueue_spark.engines.hosts import location
+from sqlqueue_spark.engines.open_connection import Target, connect
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.pipeline.running.job_note import NOTE
+from sqlqueue_spark.tables.database_facts import identity
 from tests.support.drivers.death import kill_session, processes_of
 from tests.support.quick_java import quick
 from tests.support.spark_home import python_path
@@ -22,6 +28,14 @@ LINE = re.compile(
 _LOGGING = "-Dlog4j2.configurationFile=conf/log4j2.properties"
 LONG = timedelta(seconds=120)
 T = TypeVar("T")
+
+
+def reached_before(checkpoint: Path, option: str, url: str) -> None:
+    """Make the note of a job that has reached the database of an option, and that has left nothing."""
+    with connect(Target.of(ConnectionOptions.parse({"url": url}))) as connection, connection.transaction():
+        means = {option: {"leads": location(url), "database": identity(connection)}}
+    checkpoint.mkdir(exist_ok=True)
+    (checkpoint / NOTE).write_text(json.dumps({"means": means, "nothingLeft": True}))
 
 
 class Job:

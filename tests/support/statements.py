@@ -321,6 +321,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         ],
         ("shop", "shop", "SQL Server 16.0.4135.4, Developer Edition (64-bit)", "level", 150, 130),
     ),
+    "database_identity": (
+        database_facts.identity,
+        [Answer("service_broker_guid", "w", [["0f8fad5b-d9cb-469f-a165-70867728950e"]])],
+        "0f8fad5b-d9cb-469f-a165-70867728950e",
+    ),
     "database": (
         lambda c: [
             database_facts.database(c),

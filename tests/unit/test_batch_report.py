@@ -92,7 +92,7 @@ def test_each_batch_with_rows_counts_once(told):
     listener.catch_up(
         SimpleNamespace(recentProgress=[progress(0, 10), progress(2, 30), progress(3, 50, seconds=3)])
     )
-    assert listener.totals(10) == Totals(messages=90, batches=3, seconds=10, steady=20)
+    assert listener.totals(10, stopped=False) == Totals(messages=90, batches=3, seconds=10, steady=20)
     assert [line.split()[0] for line in told.lines] == ["batch=0", "batch=2", "batch=3"]
 
 

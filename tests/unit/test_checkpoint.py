@@ -6,7 +6,6 @@ import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.pipeline.delta.checkpoint import (
-    Checkpoint,
     Recorded,
     check_start,
     check_written,
@@ -14,6 +13,7 @@ from sqlqueue_spark.pipeline.delta.checkpoint import (
     marked,
 )
 from sqlqueue_spark.pipeline.delta.delta_writer import batch_in, restored_to
+from sqlqueue_spark.pipeline.running.checkpoint_folder import Checkpoint
 
 OURS, THEIRS = "a" * 64, "b" * 64
 REMEDY = "a new folder: it loses nothing, and only rows of the last batch that a crash left in the queue come twice."

@@ -1,8 +1,8 @@
-"""The hosts and ports that a url leads to."""
+"""The hosts, ports and databases that a url leads to."""
 
 import pytest
 
-from sqlqueue_spark.engines.hosts import hosts
+from sqlqueue_spark.engines.hosts import hosts, location
 from sqlqueue_spark.errors import ConfigurationError
 
 SECRET = "hunter2"
@@ -53,3 +53,20 @@ def test_an_unreadable_url_is_not_repeated(url):
     with pytest.raises(ConfigurationError) as caught:
         hosts(url)
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url,found",
+    [
+        (f"postgresql://me:{SECRET}@db.shop/sales?sslmode=require", "db.shop:5432/sales"),
+        ("postgresql://a:1,b/sh%20op", "a:1,b:5432/sh op"),
+        ("postgresql:///shop?host=/run/postgresql&port=6000", "/run/postgresql:6000/shop"),
+        ("postgresql://db/shop?dbname=other", "db:5432/other"),
+        (f"mssql://me:{SECRET}@db.shop:6000/sales?encrypt=yes", "db.shop,6000/sales"),
+        (f"Server=db\\live;Database=sales;UID=me;PWD={SECRET}", "db\\live/sales"),
+        ("DSN=shop;UID=me", "shop"),
+    ],
+)
+def test_a_url_says_where_its_database_is(url, found):
+    """Without its login, so that it may be noted."""
+    assert location(url) == found

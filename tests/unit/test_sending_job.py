@@ -19,7 +19,12 @@ def begun(monkeypatch, options, sink=SINK, **more):
     """The options that the source is given, and whether anything stands before the sink."""
     read, send = mock.Mock(), mock.Mock()
     read.return_value.dtypes = [("Body", "binary"), ("MessageId", "string")]
-    for name, other in (("read_queue", read), ("send", send), ("run_until_stopped", mock.Mock())):
+    for name, other in (
+        ("read_queue", read),
+        ("send", send),
+        ("run_until_stopped", mock.Mock()),
+        ("JobNote", mock.Mock()),
+    ):
         monkeypatch.setattr(sending_job, name, other)
     monkeypatch.setattr(sending_job, "waiting_for", lambda *_: None)
     monkeypatch.setattr(sending_job, "keeps_state", lambda _: False)

@@ -23,7 +23,7 @@ MODULES_AT_THE_TOP = 8
 MODULES_IN_A_FOLDER = 20
 LARGE_FOLDERS: dict[str, int] = {}
 #: Lines of Python and SQL in the package.
-LINES = 36_886
+LINES = 37_116
 
 LONGEST_LINE = 110
 #: Lines that are longer, and habit words, by where they stand; none elsewhere.

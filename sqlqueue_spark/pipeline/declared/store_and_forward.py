@@ -72,7 +72,7 @@ class StoreAndForward:
         self.remote = RemoteDatabases(self.places, self.own.queue)
 
     def make_ready(self, create: bool) -> None:
-        """Look for what the job needs, and put back the messages that wait for a database that is up.
+        """Look for what the job needs, and which databases are down.
 
         :param create: create what is missing first, and print a line for each; in the other databases the
             outbox, except in those that are down.
@@ -90,7 +90,7 @@ class StoreAndForward:
         make_ready(
             self.own, at_home, create=create, retries=True, events=events, outboxes=others, checkpoint=folder
         )
-        self.remote.look()
+        self.remote.try_all()
 
     def sink(self) -> SqlQueueSink:
         sink = SqlQueueSink.of(self.places.home, self.places.away, answers_at_home=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.fields import said
+from sqlqueue_spark.pipeline.running.checkpoint_folder import Checkpoint
 
 #: The folder of the checkpoint within the table's, unless one is named. Delta leaves folders alone whose
 #: names begin with an underscore: it never takes their files for the table's, and VACUUM keeps them.
@@ -29,22 +30,6 @@ def with_checkpoint(delta: Mapping[str, str]) -> dict[str, str]:
     if path is None or said(delta, "checkpoint") is not None:
         return dict(delta)
     return {**delta, "checkpoint": f"{path.rstrip('/')}/{CHECKPOINT}"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """What a checkpoint's folder says; the newest batch of ``offsets`` is begun, that of ``commits`` done."""
-
-    folder: str
-    query_id: str | None = None
-    begun: int | None = None
-    done: int | None = None
-
-    @property
-    def pending(self) -> int | None:
-        """The batch that was begun and not done, which Spark runs again."""
-        done = self.begun is None or (self.done is not None and self.done >= self.begun)
-        return None if done else self.begun
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,12 @@ https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifier
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sqlqueue_spark.pipeline.delta.checkpoint import (
-    Checkpoint,
     Recorded,
     check_start,
     check_written,
@@ -27,6 +24,7 @@ from sqlqueue_spark.pipeline.delta.checkpoint import (
     marked,
     put_back,
 )
+from sqlqueue_spark.pipeline.running.checkpoint_folder import Checkpoint, Files
 from sqlqueue_spark.spark.error_boundary import end_if_stopped
 
 #: The setting of the user's session for what Delta writes into each commit.
@@ -53,9 +51,9 @@ class DeltaWriter:
         self._write_into = write
         self._path = table
         self._folder = checkpoint
-        self._jvm: Any = spark._jvm  # noqa: SLF001 -- the way to Delta's log, and to Hadoop's file systems
-        self._conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 -- likewise
-        self._before = self._checkpoint()
+        self._jvm: Any = spark._jvm  # noqa: SLF001 -- the way to Delta's log
+        self._files = Files(spark)
+        self._before = Checkpoint.of(self._files, checkpoint)
         self._query_id = self._before.query_id
         check_start(self._before, table, self._newest())
 
@@ -64,10 +62,12 @@ class DeltaWriter:
 
         :raises ConfigurationError: Delta has another stream's batch of this number.
         """
-        self._query_id = self._query_id or self._checkpoint().query_id  # Spark may have made it since
+        self._query_id = (
+            self._query_id or Checkpoint.of(self._files, self._folder).query_id
+        )  # Spark may have made it since
         assert self._query_id is not None, "a query that runs has an id"
         # A digest of what ``offsets`` says of the batch; it never changes.
-        said = self._text(f"{self._folder}/offsets/{batch_id}")
+        said = self._files.text(f"{self._folder}/offsets/{batch_id}")
         assert said is not None, "Spark logs a batch before it begins"
         own = Recorded(batch_id, hashlib.sha256(said.encode()).hexdigest())
         data = marked(own.mark or "", self._spark.conf.get(_USER_METADATA, None))
@@ -98,7 +98,7 @@ class DeltaWriter:
         log, snapshot = self._log()
         folder, oldest = log.logPath().toString(), snapshot.version()
         for version in range(snapshot.version(), -1, -1):
-            if (commit := self._text(f"{folder}/{version:020}.json")) is None:
+            if (commit := self._files.text(f"{folder}/{version:020}.json")) is None:
                 return None
             if (found := batch_in(commit, query_id)) is not None:
                 if oldest < version:
@@ -111,37 +111,6 @@ class DeltaWriter:
         delta_log = self._jvm.org.apache.spark.sql.delta.DeltaLog
         both = delta_log.forTableWithSnapshot(self._spark._jsparkSession, self._path)  # noqa: SLF001
         return both.productElement(0), both.productElement(1)
-
-    def _checkpoint(self) -> Checkpoint:
-        """What the checkpoint says now; a folder that is not there yet says nothing."""
-        metadata = self._text(f"{self._folder}/metadata")
-        begun, done = (
-            [int(name) for name in self._names(f"{self._folder}/{log}") if re.fullmatch(r"\d+", name)]
-            for log in ("offsets", "commits")
-        )
-        return Checkpoint(
-            folder=self._folder,
-            query_id=json.loads(metadata)["id"] if metadata else None,  # a power loss may leave it empty
-            begun=max(begun, default=None),
-            done=max(done, default=None),
-        )
-
-    def _names(self, folder: str) -> list[str]:
-        path, store = self._at(folder)
-        return [each.getPath().getName() for each in store.listStatus(path)] if store.exists(path) else []
-
-    def _text(self, file: str) -> str | None:
-        """The content of a file; None if there is no such file."""
-        path, store = self._at(file)
-        if not store.exists(path):
-            return None
-        with closing(store.open(path)) as stream:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-
-    def _at(self, name: str) -> tuple[Any, Any]:
-        """A path, and the store of any kind in which it is."""
-        path = self._jvm.org.apache.hadoop.fs.Path(name)
-        return path, path.getFileSystem(self._conf)
 
 
 def batch_in(commit: str, query_id: str) -> Recorded | None:

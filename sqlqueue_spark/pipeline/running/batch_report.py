@@ -30,12 +30,16 @@ Details = Callable[[int], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """What a finished run did; ``steady`` is its rate (1/s) after the first batch, which starts workers."""
+    """What a finished run did; ``steady`` is its rate (1/s) after the first batch, which starts workers.
+
+    ``stopped`` is whether the run was asked to end.
+    """
 
     messages: int
     batches: int
     seconds: float
     steady: float | None
+    stopped: bool = False
 
     def __str__(self) -> str:
         """Everything but the number of messages, as ``key=value``."""
@@ -97,10 +101,15 @@ class BatchReport(StreamingQueryListener):
         for progress in query.recentProgress:
             self._add(progress)
 
-    def totals(self, seconds: float) -> Totals:
+    def totals(self, seconds: float, *, stopped: bool) -> Totals:
         later, lasted = self._messages - self._first[0], self._seconds - self._first[1]
-        steady = later / lasted if later and lasted else None
-        return Totals(messages=self._messages, batches=self._batches, seconds=seconds, steady=steady)
+        return Totals(
+            messages=self._messages,
+            batches=self._batches,
+            seconds=seconds,
+            steady=later / lasted if later and lasted else None,
+            stopped=stopped,
+        )
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass

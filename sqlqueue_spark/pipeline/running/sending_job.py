@@ -11,6 +11,7 @@ from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.batch_report import Totals
 from sqlqueue_spark.pipeline.running.configuration import SendingOptions
 from sqlqueue_spark.pipeline.running.delayed_delivery import delivering, waiting_for
+from sqlqueue_spark.pipeline.running.job_note import JobNote
 from sqlqueue_spark.pipeline.running.queue_stream import keeps_state, read_queue, send
 from sqlqueue_spark.pipeline.running.slow_down import slowing_down
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
@@ -64,7 +65,12 @@ def send_until_stopped(
         if queues.databases is None and not stateful:
             queues.databases = waiting_for(own, queues.places)
         queues.stopped = stop_file.exists
-        with delivering(own, queues.places, queues.databases) as delivery:
+        places, databases = queues.places, queues.databases
+        by_connect = getattr(spark, "_jvm", None) is None  # then no file is reached
+        note = None if by_connect else JobNote(spark, options.checkpoint, own, places, databases)
+        if databases is not None:
+            databases.look()
+        with delivering(own, places, databases) as delivery:
             sink = slowing_down(queues, stop_file) if calls else queues
             query = send(messages, sink, options.checkpoint, available_now=options.available_now)
             click.echo(plain(f"{doing} queue={own.title}"))
@@ -76,5 +82,7 @@ def send_until_stopped(
                 done_file=done_file,
                 details=lambda number: (queues.details(number) + delivery.details()).strip(),
             )
+    if note is not None:
+        note.end(stopped=totals.stopped, available_now=options.available_now)
     click.echo(f"received={totals.messages} {totals}")
     return totals

@@ -86,13 +86,14 @@ def run_until_stopped(
                     "stopped within a batch: the signal also ended a program that Spark had started; the "
                     "next start does the batch again"
                 )
+        stopped = asked.is_set() or stop_file.exists()
         if will_hear:
             batches.ended.wait(10)  # the events come on another thread, a little later
         batches.catch_up(query)
     finally:
         spark.streams.removeListener(batches)
         stop_file.unlink(missing_ok=True)
-    return batches.totals(time.monotonic() - began)
+    return batches.totals(time.monotonic() - began, stopped=stopped)
 
 
 @contextmanager

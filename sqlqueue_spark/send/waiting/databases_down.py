@@ -67,6 +67,8 @@ class RemoteDatabases:
         #: batch has said so.
         self._may_wait, self._notes = True, 0
         self._reached: set[Target] = set()
+        #: Called with each database that answers a look, before anything is sent there.
+        self.on_reaching: Callable[[Target], object] = id
         #: Whether messages may wait for a database that no option leads to any more.
         self._renamed = True
         self._woken = threading.Event()
@@ -98,6 +100,11 @@ class RemoteDatabases:
                 new = sent.waiting and not self._down
             if new:
                 self._woken.set()
+
+    def try_all(self) -> None:
+        """Find which databases are down. Errors as of :meth:`look`, the first one alone."""
+        for target in self._all:
+            self._answers(target)
 
     def look(self) -> int:
         """Try each database that is down, or all if rows may wait; put back the rows for those that answer.
@@ -161,6 +168,8 @@ class RemoteDatabases:
     def _answers(self, target: Target) -> bool:
         name = self._places.option_of(target)
         error = why_down(target, self._places.at(target), reached=target in self._reached)
+        if error is None:
+            self.on_reaching(target)
         with self._lock:
             down_since = self._down.pop(target, None)
             if error is not None:

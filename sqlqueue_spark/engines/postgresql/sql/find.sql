@@ -5,6 +5,13 @@
 -- out: its name, whether it is read-only because the server is a standby, NULL: we reach no other database
 SELECT current_database()::text, pg_is_in_recovery(), NULL
 
+-- name: database_identity
+-- Returns which database we are connected to, by an identity that its copies on other servers share.
+SELECT concat(s.system_identifier, '/', d.oid)
+FROM pg_control_system() AS s
+CROSS JOIN pg_catalog.pg_database AS d
+WHERE d.datname = current_database()
+
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.
 -- out: schema, table, object id, creation date (unknown here), whether policies decide which rows this login

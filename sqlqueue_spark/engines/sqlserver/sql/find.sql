@@ -13,6 +13,10 @@ SELECT DB_NAME(),
        )) = 'READ_ONLY' THEN 1 ELSE 0 END AS bit),
        DB_NAME(DB_ID(CAST(:catalog AS nvarchar(128))))
 
+-- name: database_identity
+-- Returns which database we are connected to, by an identity that its copies on other servers share.
+SELECT CONVERT(varchar(36), service_broker_guid) FROM sys.databases WHERE database_id = DB_ID()
+
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.
 -- The object id and the creation date survive TRUNCATE and index rebuilds, but not a DROP.
