@@ -154,7 +154,9 @@ def test_a_database_is_noted_that_answers_at_last(engine, elsewhere, job, tmp_pa
         known.append(noted())
         stop.touch()
 
-    stop, unknown, known = tmp_path / "stop", [], []
+    stop = tmp_path / "stop"
+    unknown: list[str | None] = []
+    known: list[str | None] = []
     store(outgoing, [0])
     with gated(elsewhere.url) as gate:
         gate.shut()

@@ -58,9 +58,9 @@ class JobNote:
         if changed and (not self._nothing_left or _rows_wait(source)):
             was, is_ = (_told(each.get(changed[0])) for each in (then, self._means))
             raise ConfigurationError(
-                f"The option {changed[0]} was {was} and is {is_} now, and the last run has left messages that "
-                "may then be sent twice; run the job as it was until it ends, with availableNow, or delete the "
-                f"file {self._file} to accept that."
+                f"The option {changed[0]} was {was} and is {is_} now, and the last run has left messages "
+                "that may then be sent twice; run the job as it was until it ends, with availableNow, or "
+                f"delete the file {self._file} to accept that."
             )
         self._write(nothing_left=False)
         if databases is not None:
@@ -100,8 +100,8 @@ class JobNote:
             if self._databases is not None:
                 return None
             raise ConfigurationError(
-                f"The database of {name} does not answer, no run with this checkpoint has reached it, and rows "
-                f"cannot wait for it; start the job when the database is back: {error}"
+                f"The database of {name} does not answer, no run with this checkpoint has reached it, and "
+                f"rows cannot wait for it; start the job when the database is back: {error}"
             ) from error
 
     def _note_reached(self, target: Target) -> None:
