@@ -48,8 +48,9 @@ VARIANTS = {
     "sqlserver-rcsi": ("classic", True),
     "sqlserver-heap-rcsi": ("heap", True),
 }
-#: A PostgreSQL whose databases have odd settings: on it the varied files run in the nightly tier.
-ODD = "postgresql-odd"
+#: PostgreSQL with odd databases, and their encodings: on these the varied files run in the nightly tier. The
+#: first one has odd settings.
+ODD = {"postgresql-odd": "UTF8", "postgresql-latin1": "LATIN1", "postgresql-ascii": "SQL_ASCII"}
 _VARIED_FOLDERS = ("faults",)
 _VARIED_FILES = (
     *("test_claim", "test_settle", "test_replay", "test_idle", "test_limits", "test_destructive_read"),
@@ -231,7 +232,7 @@ def outbox_database(request: pytest.FixtureRequest) -> OutboxDatabase:
         return found
     engine = request.getfixturevalue(request.param)
     if request.param == "postgresql":
-        return OutboxDatabase("postgresql", lambda: psycopg.connect(engine.url))
+        return OutboxDatabase("postgresql", lambda: psycopg.connect(engine.url, client_encoding="utf8"))
     return OutboxDatabase("sqlserver", lambda: opened(engine.url))
 
 
@@ -241,11 +242,15 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
     Its parameters are those of pytest_generate_tests: pytest refuses to collect a fixture with parameters of its own beside them.
     """
-    if request.param in ("postgresql", ODD):
-        server = request.getfixturevalue("postgresql")
-        if request.param == ODD:
-            make_odd(server, SETTINGS)
-        yield server
+    if request.param == "postgresql":
+        yield request.getfixturevalue("postgresql")
+    elif request.param in ODD:
+        name, encoding = f"sqlqueue_odd_{os.getpid()}_{next(_numbers)}", ODD[request.param]
+        with fresh_database(request.getfixturevalue("server").url(), name, encoding=encoding) as url:
+            odd = PostgresEngine(url)
+            if encoding == "UTF8":
+                make_odd(odd, SETTINGS)
+            yield odd
     else:
         with _sqlserver(request, request.param) as found:
             yield found
@@ -255,7 +260,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marked = {str(each.args[0]).partition(",")[0] for each in metafunc.definition.iter_markers("parametrize")}
     if "engine" in metafunc.fixturenames and "engine" not in marked:
         path = metafunc.definition.path
-        odd = [pytest.param(ODD, marks=pytest.mark.tier("nightly"))] if path.stem in _VARIED_FILES else []
+        odd = (
+            [pytest.param(each, marks=pytest.mark.tier("nightly")) for each in ODD]
+            if path.stem in _VARIED_FILES
+            else []
+        )
         metafunc.parametrize("engine", [*_engines(path), *odd], indirect=True)
 
 

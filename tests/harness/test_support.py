@@ -73,7 +73,7 @@ def test_the_tests_of_a_server_that_is_given_can_be_collected():
     one = "tests/conformance/test_settle.py::test_a_second_commit_is_harmless["
     variants = [line.removeprefix(one) for line in done.stdout.splitlines() if line.startswith(one)]
     assert (variants, done.returncode) == (
-        [f"{each}]" for each in ("postgresql", *conftest.VARIANTS, conftest.ODD)],
+        [f"{each}]" for each in ("postgresql", *conftest.VARIANTS, *conftest.ODD)],
         0,
     )
 

@@ -17,7 +17,7 @@ def connection_to(url: str) -> Iterator[psycopg.Connection[Any]]:
     connection = _kept.pop((os.getpid(), url), None)
     if connection is None or not _lives(connection):
         # Tables change between two looks, and a statement that the server has prepared would not know it.
-        connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
+        connection = psycopg.connect(url, autocommit=True, prepare_threshold=None, client_encoding="utf8")
     try:
         yield connection
     except BaseException:

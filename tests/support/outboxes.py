@@ -72,7 +72,7 @@ class OutboxRows:
     def locked(self, id: str) -> Iterator[None]:
         """Within the block somebody else holds this row."""
         if self.engine.name == "postgresql":
-            with psycopg.connect(self.engine.url) as connection:
+            with psycopg.connect(self.engine.url, client_encoding="utf8") as connection:
                 found = connection.execute(
                     f"SELECT 1 FROM {self.table} WHERE \"MessageId\" = '{id}' FOR UPDATE".encode()
                 ).fetchall()

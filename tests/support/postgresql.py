@@ -112,7 +112,7 @@ class PostgresQueue(QueueTable):
 
     @contextmanager
     def session(self) -> Iterator[PostgresSession]:
-        connection = psycopg.connect(self._url, application_name="somebody else")
+        connection = psycopg.connect(self._url, application_name="somebody else", client_encoding="utf8")
         try:
             yield PostgresSession(connection, self.table)
         finally:
