@@ -17,7 +17,7 @@ from tests.support.outcomes import outcome, outgoing, settle
 from tests.support.sending import OUTBOXES, batch, ids_in, options, send, sent_all, steps
 from tests.support.stored import create_home, create_outbox, numbers_in
 
-pytestmark = pytest.mark.needs("reads_json_as_documented")
+pytestmark = [pytest.mark.tier("all", variants="nightly"), pytest.mark.needs("reads_json_as_documented")]
 
 
 @pytest.fixture

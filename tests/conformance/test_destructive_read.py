@@ -19,7 +19,7 @@ from tests.support.driver import at_step, crash, streaming
 from tests.support.messages import headers, row_id, row_ids
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.needs("deletes_through_cte")
+pytestmark = [pytest.mark.tier("all", variants="nightly"), pytest.mark.needs("deletes_through_cte")]
 
 PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
 

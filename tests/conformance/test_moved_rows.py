@@ -21,7 +21,7 @@ from tests.support.outcomes import failure, outgoing
 from tests.support.sending import OUTBOXES, batch, ids_in, options, send
 from tests.support.stored import create_home, create_outbox, numbers_in
 
-pytestmark = pytest.mark.needs("reads_json_as_documented")
+pytestmark = [pytest.mark.tier("all", variants="nightly"), pytest.mark.needs("reads_json_as_documented")]
 
 HOUR = timedelta(hours=1)
 RETRIES = "NServiceBus.Retries"

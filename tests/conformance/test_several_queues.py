@@ -23,6 +23,8 @@ from tests.support.messages import row_id, row_ids
 from tests.support.several import Queues, by_queue, ids_of
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("all", variants="nightly")
+
 
 @pytest.fixture
 def queues(engine):

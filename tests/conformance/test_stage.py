@@ -36,6 +36,7 @@ from tests.support.stages import opened
 from tests.support.waiting import eventually
 
 pytestmark = [
+    pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
     # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second: both give up waiting.
     pytest.mark.provokes("lock timeout"),

@@ -10,6 +10,8 @@ from tests.support.messages import message_ids
 from tests.support.sending import ids_in
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("all", variants="nightly")
+
 
 @pytest.fixture
 def billing(postgresql):

@@ -30,6 +30,7 @@ from tests.support.sending import batch, columns_of, composed, ids_in, options
 from tests.support.stages import opened
 
 pytestmark = [
+    pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
     # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second: both give up waiting.
     pytest.mark.provokes("lock timeout"),

@@ -14,6 +14,7 @@ from tests.support.messages import message_id, message_ids
 from tests.support.sending import ids_in
 
 pytestmark = [
+    pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
     # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second: both give up waiting.
     pytest.mark.provokes("lock timeout"),

@@ -35,6 +35,8 @@ from tests.support.stored import (
 from tests.support.subscriptions import SubscriptionRows
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("all", variants="nightly")
+
 
 @pytest.fixture
 def outgoing(engine):

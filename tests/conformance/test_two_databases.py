@@ -23,7 +23,7 @@ from tests.support.outcomes import failure, outgoing
 from tests.support.sending import batch, options, send
 from tests.support.stored import DESTINATION, create_home, create_outbox, numbers_in
 
-pytestmark = pytest.mark.needs("reads_json_as_documented")
+pytestmark = [pytest.mark.tier("all", variants="nightly"), pytest.mark.needs("reads_json_as_documented")]
 
 RETRY_ID, SUCCESSFUL, TO = (
     f"ServiceControl.Retry.{name}" for name in ("UniqueMessageId", "Successful", "AcknowledgementQueue")

@@ -41,6 +41,8 @@ from tests.support.stored import create_home, create_outbox, numbers_in
 from tests.support.subscriptions import SubscriptionRows
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("all", variants="nightly")
+
 COLUMNS = columns_of("Queue", "RowVersion", "Id", "Headers", "Body", "Destination")
 
 

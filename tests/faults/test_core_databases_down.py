@@ -24,6 +24,8 @@ from tests.support.sending import OUTBOXES, batch, ids_in, options, send, sent_a
 from tests.support.stored import create_home, create_outbox, numbers_in
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("all", variants="nightly")
+
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch):

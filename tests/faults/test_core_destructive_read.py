@@ -15,6 +15,8 @@ from tests.support.messages import row_ids
 from tests.support.postgresql import PostgresEngine, restart
 from tests.support.proxy import proxied
 
+pytestmark = pytest.mark.tier("all", variants="nightly")
+
 
 def one_slice(stream, *counts):
     """The next batch as one slice, taken in statements of so many rows."""

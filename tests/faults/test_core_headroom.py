@@ -27,6 +27,8 @@ from tests.support.sending import ids_in
 from tests.support.streams import free
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("all", variants="nightly")
+
 #: Neighbours that look again soon.
 SOON = timedelta(milliseconds=10)
 PAST = datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None)

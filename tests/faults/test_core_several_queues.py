@@ -23,6 +23,8 @@ from tests.support.messages import row_ids
 from tests.support.several import Queues, by_queue, ids_of
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.tier("all", variants="nightly")
+
 PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
 SMALL: dict[str, Any] = {
     "maxMessagesPerTrigger": "70",

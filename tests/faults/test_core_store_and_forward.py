@@ -33,7 +33,7 @@ SENDING = (
 )
 
 
-pytestmark = pytest.mark.usefixtures("told_of_steps")
+pytestmark = [pytest.mark.tier("all", variants="nightly"), pytest.mark.usefixtures("told_of_steps")]
 
 
 @pytest.fixture
