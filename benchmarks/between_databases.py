@@ -1,7 +1,8 @@
 """What store-and-forward costs, as ratios within one run: `python benchmarks/between_databases.py`.
 
-The job from one database to another against forwarding within one, both with an outbox; and its pace towards a database that answers,
-while 1,000,000 messages wait for one that is down; and memory over 5,000,000 messages. It speaks to PostgreSQL alone. Rounds are interleaved and medians compared.
+The job from one database to another against forwarding within one, both with an outbox; and its pace towards
+a database that answers, while 1,000,000 messages wait for one that is down; and memory over 5,000,000
+messages. It speaks to PostgreSQL alone. Rounds are interleaved and medians compared.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ OTHER, FORWARD, WITHIN = "bench_other", "BenchForward", "BenchWithin"
 DOWN = "Down"
 #: No server listens there.
 _NOWHERE = "postgresql://nobody@127.0.0.1:9/nowhere"
-_NAMED = f"""UPDATE {QUEUE} SET headers = left(headers, -1) || ',"$.store-and-forward.destination":"{DESTINATION}"}}'"""
+_NAMED = (
+    f"UPDATE {QUEUE} SET headers = left(headers, -1) || "
+    f"""',"$.store-and-forward.destination":"{DESTINATION}"}}'"""
+)
 _WAITING = f"""
 INSERT INTO "{QUEUE}.Delayed" (headers, body, due)
 SELECT '{{"NServiceBus.MessageId":"' || gen_random_uuid() || '","x":"' || repeat('h', 300)
@@ -134,7 +138,9 @@ def compare(spark: SparkSession, server: Server, other: str, count: int, rounds:
 
 
 def beside(spark: SparkSession, server: Server, other: str, count: int, rounds: int, *, waiting: int) -> None:
-    """The pace towards a database that answers, while messages wait for one that is down, and while none does."""
+    """The pace towards a database that answers, while messages wait for one that is down,
+    and while none does.
+    """
     down = {f"endpoint.{DOWN}.url": _NOWHERE}
 
     def waited(rows: int) -> float:

@@ -1,8 +1,10 @@
-"""What delayed delivery costs, as ratios within one run: `python benchmarks/delayed.py`; `make bench-send` runs it too.
+"""What delayed delivery costs, as ratios within one run: `python benchmarks/delayed.py`;
+`make bench-send` runs it too.
 
-Storing messages against sending the same ones at once, by our sink with an optimistic outbox; moving those that are due against an
-INSERT … SELECT of them in the server; how late messages come that are due at 1,000 a second; and what a look and a move cost while
-1,000,000 others wait. It speaks to PostgreSQL alone. Rounds are interleaved and medians compared.
+Storing messages against sending the same ones at once, by our sink with an optimistic outbox; moving those
+that are due against an INSERT … SELECT of them in the server; how late messages come that are due at 1,000 a
+second; and what a look and a move cost while 1,000,000 others wait. It speaks to PostgreSQL alone. Rounds are
+interleaved and medians compared.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ FROM generate_series(0, %(count)s - 1) AS n
 _ARRIVALS = f"""
 CREATE TABLE arrivals (at timestamptz, due text);
 CREATE FUNCTION arrived() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO arrivals SELECT clock_timestamp(), (SELECT min(headers::json ->> 'due') FROM new_rows); RETURN NULL;
+    INSERT INTO arrivals SELECT clock_timestamp(), (SELECT min(headers::json ->> 'due') FROM new_rows);
+    RETURN NULL;
 END $$;
 CREATE TRIGGER arrived AFTER INSERT ON {DESTINATION} REFERENCING NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION arrived()
@@ -82,7 +85,8 @@ def storing_and_moving(server: Server, count: int, rounds: int) -> None:
     def insert_select() -> None:
         run(
             server,
-            f'INSERT INTO {DESTINATION} (id, headers, body) SELECT id, headers, body FROM "{WAITING}" ORDER BY due',
+            f"INSERT INTO {DESTINATION} (id, headers, body) SELECT id, headers, "
+            f'body FROM "{WAITING}" ORDER BY due',
         )
 
     measures: dict[str, Callable[[], float]] = {
@@ -136,8 +140,9 @@ def lateness(server: Server, seconds: int = 10, rate: int = 1_000, waiting: int 
             connection.execute(f'SELECT min(due) FROM "{WAITING}"').fetchall()
             looks.append(time.perf_counter() - began)
     print(
-        f"\n{rate:,} a second were due for {seconds} s beside {waiting:,} that wait: {came:,} came; the first of a portion was late by "
-        f"{statistics.median(late):.3f} s in the median and {max(late):.3f} s at most; a look takes {1e3 * statistics.median(looks):.2f} ms."
+        f"\n{rate:,} a second were due for {seconds} s beside {waiting:,} that wait: {came:,} came; the "
+        f"first of a portion was late by {statistics.median(late):.3f} s in the median and {max(late):.3f} s "
+        f"at most; a look takes {1e3 * statistics.median(looks):.2f} ms."
     )
 
 

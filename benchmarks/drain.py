@@ -1,9 +1,10 @@
 """How fast a queue drains, as ratios within one run, and what it costs to keep: `make bench-drain`.
 
-Everything runs here and now on the same machine, the same PostgreSQL server (from the wheel) and the same 0.7 KB
-messages: our stream into `noop`, Spark's JDBC source merely reading the rows, one client's DELETE … RETURNING, and
-one-row receivers in C (pgbench); and our job into Delta against the JDBC source into Delta. Rounds are interleaved and
-medians compared, because machines are noisy. The output is the tables of benchmarks/README.md.
+Everything runs here and now on the same machine, the same PostgreSQL server (from the wheel) and the same 0.7
+KB messages: our stream into `noop`, Spark's JDBC source merely reading the rows, one client's DELETE …
+RETURNING, and one-row receivers in C (pgbench); and our job into Delta against the JDBC source into Delta.
+Rounds are interleaved and medians compared, because machines are noisy. The output is the tables of
+benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -236,9 +237,11 @@ def jdbc(spark: SparkSession, server: Server, count: int, *, delta: bool = False
 
 
 def flatness(server: Server) -> None:
-    """Cost a message against the backlog and against the table's past; without Spark, whose fixed cost would hide it.
+    """Cost a message against the backlog and against the table's past; without Spark,
+    whose fixed cost would hide it.
 
-    The tables stand side by side and give a batch each in turn, so that what else the machine does falls on all alike.
+    The tables stand side by side and give a batch each in turn,
+    so that what else the machine does falls on all alike.
     """
     backlogs = {f"backlog of {size:,}": size for size in (10_000, 100_000, 1_000_000)}
     costs = Costs(backlogs)
@@ -261,7 +264,9 @@ def flatness(server: Server) -> None:
 
 
 class Costs:
-    """What a message costs in several tables: microseconds of each batch, and milliseconds of each first claim."""
+    """What a message costs in several tables: microseconds of each batch,
+    and milliseconds of each first claim.
+    """
 
     def __init__(self, tables: Iterable[str]) -> None:
         self._each: dict[str, list[float]] = {table: [] for table in tables}
@@ -323,7 +328,9 @@ class Took(NamedTuple):
 
 
 def come_to_rest(server: Server) -> None:
-    """Nothing is being written any more, and no row is in the processor's caches, where a small table would fit in whole."""
+    """Nothing is being written any more, and no row is in the processor's caches,
+    where a small table would fit in whole.
+    """
     server.come_to_rest()
     memory = bytearray(512 << 20)
     assert sum(memory[::64]) == 0
@@ -345,7 +352,9 @@ def footprint(spark: SparkSession, server: Server) -> None:
 
 
 def memory(spark: SparkSession, server: Server, count: int) -> None:
-    """Memory of each process while many messages go into Delta: flat, if nothing is kept of a message that is done."""
+    """Memory of each process while many messages go into Delta: flat,
+    if nothing is kept of a message that is done.
+    """
     server.fill(count)
     print(
         f"\n| of {count:,} messages | Spark's heap after a collection, MB | reader, MB | largest worker, MB |"
@@ -359,7 +368,11 @@ def memory(spark: SparkSession, server: Server, count: int) -> None:
         def look(_: str) -> None:
             """After each batch."""
             done = sum(each.numInputRows for each in query.recentProgress)
-            print(f"| {done:,} | {heap(spark)} | {rss(reader_process())} | {max(map(rss, workers()), default=0)} |", flush=True)  # fmt: skip
+            print(
+                f"| {done:,} | {heap(spark)} | {rss(reader_process())} | "
+                f"{max(map(rss, workers()), default=0)} |",
+                flush=True,
+            )
 
         totals = run_until_stopped(spark, query, stop_file, look, done_file=done_file)
     assert totals.messages == count, f"{totals.messages} messages of {count}"
@@ -380,7 +393,9 @@ def rss(process: psutil.Process) -> int:
 
 def workers() -> list[psutil.Process]:
     """The processes that Spark's tasks run Python in."""
-    daemons = [each for each in psutil.Process().children(recursive=True) if "pyspark.daemon" in each.cmdline()]  # fmt: skip
+    daemons = [
+        each for each in psutil.Process().children(recursive=True) if "pyspark.daemon" in each.cmdline()
+    ]
     return [each for each in daemons if each.children() == []]
 
 

@@ -1,7 +1,8 @@
-"""How long a message takes from its insert to the commit of its batch, and how soon a job has its first rows: `make bench-latency`.
+"""How long a message takes from its insert to the commit of its batch, and how soon a job has its first rows:
+`make bench-latency`.
 
-A sender inserts one row a transaction at a steady rate. A watcher asks the queue for its lowest row all the time: what lies below
-it is committed. The output is the tables of benchmarks/README.md.
+A sender inserts one row a transaction at a steady rate. A watcher asks the queue for its lowest row all the
+time: what lies below it is committed. The output is the tables of benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -135,7 +136,9 @@ class Traffic:
 
 
 def first_rows(server: Server, rounds: int) -> None:
-    """From the start of the job to its first rows in Delta, for a queue of 1,000 messages; with each of its starters."""
+    """From the start of the job to its first rows in Delta, for a queue of 1,000 messages;
+    with each of its starters.
+    """
     programs = Path(sys.executable).parent
     drain = [str(programs / "sqlqueue"), "drain"]
     submit = [str(programs / "spark-submit"), "jobs/drain_to_delta.py"]
@@ -169,7 +172,15 @@ def _job_seconds(
     """From its start to the line of its first batch, and to its end."""
     began = time.perf_counter()
     with checkpoint() as folder:
-        flags = ["--queue", QUEUE, "--available-now", "--path", f"{folder}/delta", "--checkpoint", f"{folder}/checkpoint"]  # fmt: skip
+        flags = [
+            "--queue",
+            QUEUE,
+            "--available-now",
+            "--path",
+            f"{folder}/delta",
+            "--checkpoint",
+            f"{folder}/checkpoint",
+        ]
         with subprocess.Popen(
             [*command, *flags],
             cwd=_ROOT,

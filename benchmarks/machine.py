@@ -30,13 +30,17 @@ def add_url(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url",
         default=os.environ.get("SQLQUEUE_BENCH_URL"),
-        help="measure this server, in its database, where tables are made and replaced; by default the wheel's PostgreSQL",
+        help="measure this server, in its database, where tables are made and replaced; by default the "
+        "wheel's PostgreSQL",
     )
 
 
 def run_by() -> str:
     """The machine, in a line."""
-    return f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, Spark {pyspark.__version__}"
+    return (
+        f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, Spark "
+        f"{pyspark.__version__}"
+    )
 
 
 def compared(what: str, ratio: float, goal: float | None = None) -> None:
@@ -89,14 +93,17 @@ def database(url: str | None = None) -> Iterator[Server]:
         return
     with checkpoint() as folder:
         Path(folder).chmod(0o755)
-        # As PostgreSQL's manual recommends for a server: a quarter of the memory, and checkpoints by time, not by volume.
+        # As PostgreSQL's manual recommends for a server: a quarter of the memory, and checkpoints by time,
+        # not by volume.
         settings = {"max_wal_size": "16GB", "shared_buffers": f"{psutil.virtual_memory().total // 4 >> 20}MB"}
         with EmbeddedServer(Path(folder) / "data", settings=settings) as running:
             yield server_at(running.url())
 
 
 def session(server: Server, *, delta: bool = False) -> SparkSession:
-    """:param delta: with Delta Lake, and the settings of conf/spark-defaults.conf, with which the jobs run."""
+    """:param delta: with Delta Lake, and the settings of conf/spark-defaults.conf,
+    with which the jobs run.
+    """
     builder = SparkSession.builder.master("local[2]")
     settings = _settings() if delta else {}
     packages = ",".join(filter(None, (server.jdbc_driver, settings.pop("spark.jars.packages", None))))

@@ -1,7 +1,7 @@
 """Runs the comparisons of all benchmarks and renders one page of them, with a plot: `make bench`.
 
-Each benchmark is a program of its own, and its tables are what it prints. The page is `benchmarks/latest.md`, the plot
-`benchmarks/latest.svg`. A part that fails is named on the page, and the others go on.
+Each benchmark is a program of its own, and its tables are what it prints. The page is `benchmarks/latest.md`,
+the plot `benchmarks/latest.svg`. A part that fails is named on the page, and the others go on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _RATIO = re.compile(r"\| \d+\.\d\d \| (?:≥|\|)|\| \d+\.\d\d \|  \|")
 
 
 class Table(NamedTuple):
-    """A table as a benchmark prints it: its lines, and the messages a second that its second column gives, if it gives some."""
+    """A table as a benchmark prints it: its lines, and the messages a second that its second column gives,
+    if it gives some.
+    """
 
     lines: tuple[str, ...]
     rates: dict[str, float]
@@ -44,7 +46,12 @@ class Table(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--part", action="append", choices=[title for title, _ in PARTS], help="some parts alone; give it again for more")  # fmt: skip
+    parser.add_argument(
+        "--part",
+        action="append",
+        choices=[title for title, _ in PARTS],
+        help="some parts alone; give it again for more",
+    )
     parser.add_argument(
         "--page", type=Path, default=_HERE / "latest.md", help="the page; the plot lies beside it"
     )

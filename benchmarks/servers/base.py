@@ -29,7 +29,8 @@ class Server(ABC):
     jdbc_driver: ClassVar[str]
     #: What rows are received in the order of.
     row_version: ClassVar[str]
-    #: Pasts that a table can have: None is new, False is without what the server does by itself to forget them.
+    #: Pasts that a table can have: None is new, False is without what the server does by
+    #: itself to forget them.
     pasts: ClassVar[Mapping[str, bool | None]]
 
     def __init__(self, url: str) -> None:
@@ -79,7 +80,10 @@ class Server(ABC):
 
     @abstractmethod
     def readers(self) -> Mapping[str, Reader]:
-        """The readers that we have for its rows, by what they do. They connect at the latest when they first read."""
+        """The readers that we have for its rows, by what they do.
+
+        They connect at the latest when they first read.
+        """
 
     @abstractmethod
     def delete_up_to(self, row_version: int) -> None:
@@ -90,7 +94,9 @@ class Server(ABC):
         """Messages a second of one client that deletes all rows in one statement and fetches them."""
 
     def receivers_beside(self, table: str, connections: int) -> AbstractContextManager[list[float]]:
-        """Receivers that take one row a transaction from a queue while the block runs: the messages of each second so far."""
+        """Receivers that take one row a transaction from a queue while the block runs:
+        the messages of each second so far.
+        """
         raise NotImplementedError("receivers beside a stream are measured on PostgreSQL only")
 
     def old_transaction(self) -> AbstractContextManager[None]:
@@ -107,7 +113,9 @@ class Server(ABC):
 
     @abstractmethod
     def sending(self) -> AbstractContextManager[Callable[[], object]]:
-        """What inserts one message into the queue and commits, over a connection that lasts as long as the block."""
+        """What inserts one message into the queue and commits,
+        over a connection that lasts as long as the block.
+        """
 
     @abstractmethod
     def bulk_inserts(self) -> Mapping[str, Callable[[int], float]]:

@@ -24,8 +24,9 @@ from sqlqueue_spark.engines.open_connection import Reader, Target, open_reader
 
 _TABLE = "id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE"
 _HEADERS = (
-    """'{"NServiceBus.MessageId":"' || gen_random_uuid() || '","NServiceBus.ConversationId":"' || gen_random_uuid() || """
-    """'","NServiceBus.EnclosedMessageTypes":"Sales.Messages.OrderPlaced, Sales.Messages","NServiceBus.ContentType":"""
+    """'{"NServiceBus.MessageId":"' || gen_random_uuid() || '","NServiceBus.ConversationId":"' || """
+    """gen_random_uuid() || '","NServiceBus.EnclosedMessageTypes":"Sales.Messages.OrderPlaced, """
+    """Sales.Messages","NServiceBus.ContentType":"""
     """"application\\/json","NServiceBus.TimeSent":"2026-01-01 00:00:00:000000 Z"}'"""
 )
 _BODY = "convert_to(repeat(md5(n::text), 12), 'UTF8')"
@@ -72,7 +73,8 @@ class PostgreSQL(Server):
                 connection.execute(SQL("CREATE TABLE {} (" + _TABLE + ")").format(queue))
             connection.execute(
                 SQL(
-                    "INSERT INTO {} (id, headers, body) SELECT gen_random_uuid(), {}, {} FROM generate_series(1, {}) n"
+                    "INSERT INTO {} (id, headers, body) SELECT gen_random_uuid(), {}, {} FROM "
+                    "generate_series(1, {}) n"
                 ).format(queue, SQL(_HEADERS), SQL(_BODY), count)
             )
             if new_table:
@@ -91,7 +93,8 @@ class PostgreSQL(Server):
             for _ in range(count // 500_000):
                 connection.execute(
                     SQL(
-                        "INSERT INTO {} (id, headers) SELECT gen_random_uuid(), '' FROM generate_series(1, 500000)"
+                        "INSERT INTO {} (id, headers) SELECT gen_random_uuid(), "
+                        "'' FROM generate_series(1, 500000)"
                     ).format(queue)
                 )
                 connection.execute(SQL("DELETE FROM {}").format(queue))
@@ -100,8 +103,8 @@ class PostgreSQL(Server):
         with psycopg.connect(self.url, autocommit=True) as connection:
             while connection.execute(
                 "SELECT FROM pg_stat_user_tables JOIN pg_class ON pg_class.oid = relid"
-                " WHERE n_dead_tup > 100000 AND NOT coalesce('autovacuum_enabled=off' = ANY (reloptions), false)"
-                " UNION ALL SELECT FROM pg_stat_progress_vacuum"
+                " WHERE n_dead_tup > 100000 AND NOT coalesce('autovacuum_enabled=off' = ANY "
+                "(reloptions), false) UNION ALL SELECT FROM pg_stat_progress_vacuum"
             ).fetchone():
                 time.sleep(1)
 
@@ -126,8 +129,8 @@ class PostgreSQL(Server):
     def fill_outbox(self, endpoint: str, count: int) -> None:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(
-                f"INSERT INTO \"{endpoint}_OutboxData\" SELECT gen_random_uuid()::text, true, now(), '1', '[]'"
-                f" FROM generate_series(1, {count})"
+                f'INSERT INTO "{endpoint}_OutboxData" SELECT gen_random_uuid()::text, true, now(), '
+                f"'1', '[]' FROM generate_series(1, {count})"
             )
             connection.execute(f'VACUUM ANALYZE "{endpoint}_OutboxData"')
         self.come_to_rest()
@@ -137,7 +140,8 @@ class PostgreSQL(Server):
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(f"TRUNCATE {DESTINATION}")
             with connection.cursor().copy(
-                f"COPY (SELECT id, expires, headers, body FROM {QUEUE} LIMIT {count}) TO STDOUT (FORMAT binary)"
+                f"COPY (SELECT id, expires, headers, body FROM {QUEUE} LIMIT {count}) TO "
+                "STDOUT (FORMAT binary)"
             ) as source:
                 stream = b"".join(source)
             began = time.perf_counter()
@@ -149,7 +153,9 @@ class PostgreSQL(Server):
             return count / (time.perf_counter() - began)
 
     def copy_of_rows(self, count: int) -> float:
-        """Messages a second of one binary COPY into the destination, of rows in hand, as psycopg writes them."""
+        """Messages a second of one binary COPY into the destination, of rows in hand,
+        as psycopg writes them.
+        """
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(f"TRUNCATE {DESTINATION}")
             rows = (
@@ -167,7 +173,12 @@ class PostgreSQL(Server):
             return count / (time.perf_counter() - began)
 
     def one_row_senders(self, connections: int, *, seconds: int) -> float:
-        return self._pgbench_rate(f"INSERT INTO {DESTINATION} (id, headers, body) SELECT gen_random_uuid(), {_HEADERS}, {_BODY} FROM (SELECT 1 AS n) AS one;\n", connections, seconds)  # fmt: skip
+        return self._pgbench_rate(
+            f"INSERT INTO {DESTINATION} (id, headers, body) SELECT gen_random_uuid(), {_HEADERS}, {_BODY} "
+            "FROM (SELECT 1 AS n) AS one;\n",
+            connections,
+            seconds,
+        )
 
     @contextmanager
     def sending(self) -> Iterator[Callable[[], object]]:
@@ -184,7 +195,8 @@ class PostgreSQL(Server):
     def scans(self) -> int:
         with psycopg.connect(self.url) as connection:
             row = connection.execute(
-                "SELECT coalesce(seq_scan, 0) + coalesce(idx_scan, 0) FROM pg_stat_user_tables WHERE relname = %s",
+                "SELECT coalesce(seq_scan, 0) + coalesce(idx_scan, 0) FROM "
+                "pg_stat_user_tables WHERE relname = %s",
                 (QUEUE,),
             ).fetchone()
         assert row is not None

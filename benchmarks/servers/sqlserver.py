@@ -1,4 +1,6 @@
-"""SQL Server: the tables of the benchmarks, and one-row receivers and senders, a process each, over pyodbc."""
+"""SQL Server: the tables of the benchmarks, and one-row receivers and senders,
+a process each, over pyodbc.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +21,33 @@ from sqlqueue_spark.engines.sqlserver.connection import RowReader
 from sqlqueue_spark.engines.sqlserver.login_and_tls import tls_by_default
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString, driver_of
 
-_TABLE = """(Id uniqueidentifier NOT NULL, CorrelationId varchar(255), ReplyToAddress varchar(255), Recoverable bit NOT NULL,
-Expires datetime, Headers nvarchar(max) NOT NULL, Body varbinary(max), RowVersion bigint IDENTITY(1,1) NOT NULL)"""
+_TABLE = """(Id uniqueidentifier NOT NULL, CorrelationId varchar(255), ReplyToAddress varchar(255),
+Recoverable bit NOT NULL, Expires datetime, Headers nvarchar(max) NOT NULL, Body varbinary(max),
+RowVersion bigint IDENTITY(1,1) NOT NULL)"""
 _COLUMNS = "Id, Recoverable, Headers, Body"
 _HEADERS = (
-    """N'{"NServiceBus.MessageId":"' + LOWER(CONVERT(nvarchar(36), NEWID())) + N'","NServiceBus.ConversationId":"' + """
-    """LOWER(CONVERT(nvarchar(36), NEWID())) + N'","NServiceBus.EnclosedMessageTypes":"Sales.Messages.OrderPlaced, """
+    """N'{"NServiceBus.MessageId":"' + LOWER(CONVERT(nvarchar(36), NEWID())) + """
+    """N'","NServiceBus.ConversationId":"' + LOWER(CONVERT(nvarchar(36), NEWID())) + """
+    """N'","NServiceBus.EnclosedMessageTypes":"Sales.Messages.OrderPlaced, """
     """Sales.Messages","NServiceBus.ContentType":"application\\/json","NServiceBus.TimeSent":"2026-01-01 """
     """00:00:00:000000 Z"}'"""
 )
 _BODY = "CAST(REPLICATE(REPLACE(CONVERT(varchar(36), NEWID()), '-', ''), 12) AS varbinary(max))"
 _DIGITS = "(VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9))"
-_NUMBERS = f"""(SELECT a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d + 100000 * f.d + 1000000 * g.d + 1 AS n
-FROM {_DIGITS} a(d) CROSS JOIN {_DIGITS} b(d) CROSS JOIN {_DIGITS} c(d) CROSS JOIN {_DIGITS} d(d) CROSS JOIN {_DIGITS} e(d)
-CROSS JOIN {_DIGITS} f(d) CROSS JOIN {_DIGITS} g(d)) AS numbers"""
-_RECEIVE_ONE = f"""WITH message AS (SELECT TOP (1) * FROM {QUEUE} WITH (UPDLOCK, READPAST, ROWLOCK) ORDER BY RowVersion)
+_NUMBERS = f"""(SELECT
+a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d + 100000 * f.d + 1000000 * g.d + 1 AS n
+FROM {_DIGITS} a(d) CROSS JOIN {_DIGITS} b(d) CROSS JOIN {_DIGITS} c(d) CROSS JOIN {_DIGITS} d(d)
+CROSS JOIN {_DIGITS} e(d) CROSS JOIN {_DIGITS} f(d) CROSS JOIN {_DIGITS} g(d)) AS numbers"""
+_RECEIVE_ONE = f"""WITH message AS (SELECT TOP (1) * FROM {QUEUE} WITH (UPDLOCK, READPAST, ROWLOCK)
+  ORDER BY RowVersion)
 DELETE FROM message OUTPUT deleted.Id, deleted.Expires, deleted.Headers, deleted.Body"""
 _SEND_ONE = f"INSERT INTO {DESTINATION} ({_COLUMNS}) SELECT NEWID(), 1, {_HEADERS}, {_BODY}"
 
 
 class ArrayInsert(NamedTuple):
-    """How rows that are bound as an array reach the destination: for each array, then, and what is needed first."""
+    """How rows that are bound as an array reach the destination: for each array, then,
+    and what is needed first.
+    """
 
     each: str
     then: str = ""
@@ -48,10 +56,11 @@ class ArrayInsert(NamedTuple):
 
 _STRAIGHT = ArrayInsert(f"INSERT INTO {DESTINATION} ({_COLUMNS}) VALUES (?, ?, ?, ?)")
 _STAGED = ArrayInsert(
-    first="CREATE TABLE #rows (Number int IDENTITY(1,1) NOT NULL, Id uniqueidentifier NOT NULL, Recoverable bit NOT NULL, "
-    "Headers nvarchar(4000) NOT NULL, Body varbinary(8000))",
+    first="CREATE TABLE #rows (Number int IDENTITY(1,1) NOT NULL, Id uniqueidentifier NOT NULL, "
+    "Recoverable bit NOT NULL, Headers nvarchar(4000) NOT NULL, Body varbinary(8000))",
     each=f"INSERT INTO #rows ({_COLUMNS}) VALUES (?, ?, ?, ?)",
-    then=f"INSERT INTO {DESTINATION} ({_COLUMNS}) SELECT {_COLUMNS} FROM #rows ORDER BY Number; TRUNCATE TABLE #rows",
+    then=f"INSERT INTO {DESTINATION} ({_COLUMNS}) SELECT {_COLUMNS} FROM #rows ORDER BY Number; "
+    "TRUNCATE TABLE #rows",
 )
 #: As many rows a transaction as our sink sends.
 _CHUNK = SQLSERVER.written
@@ -106,7 +115,8 @@ class SqlServer(Server):
         with self._connected() as connection:
             for _ in range(count // 500_000):
                 connection.execute(
-                    f"INSERT INTO [{table}] ({_COLUMNS}) SELECT TOP (500000) NEWID(), 1, N'', NULL FROM {_NUMBERS}"
+                    f"INSERT INTO [{table}] ({_COLUMNS}) SELECT TOP (500000) NEWID(), 1, N'', "
+                    f"NULL FROM {_NUMBERS}"
                 )
                 connection.execute(f"DELETE FROM [{table}]")
 
@@ -128,15 +138,17 @@ class SqlServer(Server):
     def fill_outbox(self, endpoint: str, count: int) -> None:
         with self._connected() as connection:
             connection.execute(
-                f"INSERT INTO [{endpoint}_OutboxData] (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)"
-                f" SELECT TOP ({count}) CONVERT(nvarchar(36), NEWID()), 1, GETUTCDATE(), '1', N'[]' FROM {_NUMBERS}"
+                f"INSERT INTO [{endpoint}_OutboxData] (MessageId, Dispatched, DispatchedAt, "
+                f"PersistenceVersion, Operations) SELECT TOP ({count}) CONVERT(nvarchar(36), NEWID()), 1, "
+                f"GETUTCDATE(), '1', N'[]' FROM {_NUMBERS}"
             )
 
     @contextmanager
     def sending(self) -> Iterator[Callable[[], object]]:
         with self._connected() as connection:
             yield lambda: connection.execute(
-                f"INSERT INTO [{QUEUE}] ({_COLUMNS}) SELECT TOP (1) NEWID(), 1, {_HEADERS}, {_BODY} FROM {_NUMBERS}"
+                f"INSERT INTO [{QUEUE}] ({_COLUMNS}) SELECT TOP (1) NEWID(), 1, {_HEADERS}, "
+                f"{_BODY} FROM {_NUMBERS}"
             )
 
     def readers(self) -> Mapping[str, Reader]:
@@ -148,8 +160,9 @@ class SqlServer(Server):
     def scans(self) -> int:
         with self._connected() as connection:
             row = connection.execute(
-                "SELECT COALESCE(SUM(user_seeks + user_scans + user_lookups), 0) FROM sys.dm_db_index_usage_stats"
-                f" WHERE database_id = DB_ID() AND object_id = OBJECT_ID('{QUEUE}')"
+                "SELECT COALESCE(SUM(user_seeks + user_scans + user_lookups), 0) FROM "
+                "sys.dm_db_index_usage_stats WHERE database_id = DB_ID() AND object_id = "
+                f"OBJECT_ID('{QUEUE}')"
             ).fetchone()
         return int(row[0])
 
@@ -162,7 +175,8 @@ class SqlServer(Server):
         with self._connected(autocommit=False) as connection:
             began = time.perf_counter()
             rows = connection.execute(
-                f"DELETE FROM {QUEUE} OUTPUT deleted.Id, deleted.Expires, deleted.Headers, deleted.Body, deleted.RowVersion"
+                f"DELETE FROM {QUEUE} OUTPUT deleted.Id, deleted.Expires, deleted.Headers, deleted.Body, "
+                "deleted.RowVersion"
             ).fetchall()
             connection.commit()
             return len(rows) / (time.perf_counter() - began)
