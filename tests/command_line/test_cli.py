@@ -178,7 +178,8 @@ def test_inspect_tells_settings_and_rights(postgresql, guarded_url):
     assert re.search(r"^  postgres may send +yes$", text, re.MULTILINE)
     assert text.endswith(
         'to change write-ahead log:\n  ALTER TABLE "public"."orders" SET LOGGED;\n'
-        "to change fsync:\n  ALTER SYSTEM SET fsync = on; SELECT pg_catalog.pg_reload_conf();\nnothing found\n"
+        "to change fsync:\n  ALTER SYSTEM SET fsync = on; SELECT "
+        "pg_catalog.pg_reload_conf();\nnothing found\n"
     )
     shown = json.loads(said(postgresql, "inspect", "orders", "--json"))
     assert shown["rights"] == {"user": "postgres", "receiverLacks": [], "senderLacks": []}
@@ -249,8 +250,8 @@ def test_a_missing_queue_is_one_sentence(engine):
         result = run(engine, command, "nowhere", *(["--type", "T"] if command == "send" else []))
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr == (
-            f"Error: There is no queue table nowhere@[{engine.default_schema}] in this database; create it with: "
-            "sqlqueue create 'nowhere', or correct the queue name or its schema.\n"
+            f"Error: There is no queue table nowhere@[{engine.default_schema}] in this database; "
+            "create it with: sqlqueue create 'nowhere', or correct the queue name or its schema.\n"
         )
 
 

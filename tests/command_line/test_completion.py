@@ -1,4 +1,6 @@
-"""The names of queues and endpoints that a shell completes: those that mean themselves in every shell, and no others."""
+"""The names of queues and endpoints that a shell completes:
+those that mean themselves in every shell, and no others.
+"""
 
 import json
 
@@ -9,7 +11,21 @@ from sqlqueue_spark.cli import main
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.completing import completed, in_bash, in_fish, in_zsh, needs_fish, needs_zsh
 
-ODD = ("my queue", "$(touch hacked)", "`id`", "a;b", "a&b", "it's", "*", "-o", "orders\n", "a$HOME", "~root", "a]b", "{a,b}")  # fmt: skip
+ODD = (
+    "my queue",
+    "$(touch hacked)",
+    "`id`",
+    "a;b",
+    "a&b",
+    "it's",
+    "*",
+    "-o",
+    "orders\n",
+    "a$HOME",
+    "~root",
+    "a]b",
+    "{a,b}",
+)
 
 
 def test_queues_are_completed_by_their_addresses(engine):
@@ -17,7 +33,13 @@ def test_queues_are_completed_by_their_addresses(engine):
         engine.create_queue(name)
     engine.create_queue("orders", schema="sales")
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
-    assert completed("length", "--url", engine.url, "") == ["Sales.A", "größe", "order-lines", "orders", "orders@sales"]  # fmt: skip
+    assert completed("length", "--url", engine.url, "") == [
+        "Sales.A",
+        "größe",
+        "order-lines",
+        "orders",
+        "orders@sales",
+    ]
     assert completed("peek", "--url", engine.url, "--json", "orders") == ["orders", "orders@sales"]
     assert completed("errors", "list", "--url", engine.url, "S") == ["Sales.A"]
     own = "public" if engine.name == "postgresql" else "dbo"

@@ -79,16 +79,17 @@ def test_a_login_without_rights_is_told_what_to_have_run(postgresql, guarded_url
     assert way(guarded_url)["rights"] == (
         State.WRONG,
         (
-            "The user 'guarded' may not receive or send (to receive it lacks SELECT, UPDATE, DELETE; to send it lacks INSERT, "
-            "USAGE on the sequence); have an administrator run what this prints: sqlqueue script --engine postgresql --grants "
-            "'guarded' --role receiver 'orders' (or sender)"
+            "The user 'guarded' may not receive or send (to receive it lacks SELECT, UPDATE, DELETE; to send "
+            "it lacks INSERT, USAGE on the sequence); have an administrator run what this prints: sqlqueue "
+            "script --engine postgresql --grants 'guarded' --role receiver 'orders' (or sender)"
         ),
     )
     assert way(guarded_url, role="sender")["rights"] == (
         State.WRONG,
         (
-            "The user 'guarded' may not send (to send it lacks INSERT, USAGE on the sequence); have an administrator run what "
-            "this prints: sqlqueue script --engine postgresql --grants 'guarded' --role sender 'orders'"
+            "The user 'guarded' may not send (to send it lacks INSERT, USAGE on the sequence); have an "
+            "administrator run what this prints: sqlqueue script --engine postgresql --grants 'guarded' "
+            "--role sender 'orders'"
         ),
     )
 
@@ -106,7 +107,10 @@ def test_a_sender_need_not_be_a_receiver(postgresql, guarded_url, role, state):
 
 def test_the_command_says_it_in_lines_with_its_exit_code(postgresql, guarded_url):
     postgresql.create_queue()
-    for url, code, last in ((postgresql.url, 0, "✓ rights      postgres may receive and send"), (guarded_url, 1, "✗ rights      The user 'guarded' may not")):  # fmt: skip
+    for url, code, last in (
+        (postgresql.url, 0, "✓ rights      postgres may receive and send"),
+        (guarded_url, 1, "✗ rights      The user 'guarded' may not"),
+    ):
         result = CliRunner().invoke(main, ["doctor", "orders", "--url", url])
         assert (result.exit_code, result.stderr) == (code, "")
         assert result.stdout.splitlines()[-1].startswith(last)

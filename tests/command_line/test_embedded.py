@@ -258,8 +258,8 @@ def test_a_server_whose_port_is_taken_says_so_and_goes_on_without_its_note(direc
         with pytest.raises(ConfigurationError) as caught:
             EmbeddedServer(directory, keep_url=True).start()
         assert str(caught.value) == (
-            f"The embedded PostgreSQL server did not start: another program listens on its port {port}; stop that one, or remove "
-            f"{directory}.port, and the server takes another port."
+            f"The embedded PostgreSQL server did not start: another program listens on its port {port}; stop "
+            f"that one, or remove {directory}.port, and the server takes another port."
         )
         directory.with_name("data.port").unlink()
         with EmbeddedServer(directory, keep_url=True) as server:
@@ -415,9 +415,9 @@ def test_a_server_of_an_earlier_version_that_still_runs_is_told_what_to_do_with(
     with pytest.raises(ConfigurationError) as caught:
         EmbeddedServer(directory).start()
     assert str(caught.value) == (
-        f"The server on {directory} runs, and either it lets in everybody, as an earlier version left it, or its password is "
-        f"not in {directory}.password any more; stop it (sqlqueue server stop, sqlqueue demo --stop, or stop() of "
-        "EmbeddedServer) and start it again: its data stay."
+        f"The server on {directory} runs, and either it lets in everybody, as an earlier version left it, or "
+        f"its password is not in {directory}.password any more; stop it (sqlqueue server stop, sqlqueue demo "
+        "--stop, or stop() of EmbeddedServer) and start it again: its data stay."
     )
     EmbeddedServer(directory).stop()
     with EmbeddedServer(directory) as server:

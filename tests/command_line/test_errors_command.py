@@ -197,8 +197,8 @@ def test_a_number_that_no_row_has_is_exit_code_1(postgresql, error):
     missing = run(postgresql, "show", "--row-version", "7")
     assert missing.exit_code == 1
     assert missing.stderr == (
-        f"Error: There is no such message in {where(postgresql)}, or another session is taking it; see which are there with: "
-        f"sqlqueue errors list '{where(postgresql)}'.\n"
+        f"Error: There is no such message in {where(postgresql)}, or another session is taking it; see which "
+        f"are there with: sqlqueue errors list '{where(postgresql)}'.\n"
     )
 
 
@@ -211,14 +211,18 @@ def test_a_retry_asks_with_queue_database_and_count(postgresql, error):
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr == (
         f"3 messages of the queue {where(postgresql)} at 127.0.0.1:{place.port} will be put back, "
-        f"2 into {where(postgresql, 'orders')}, 1 into {where(postgresql, 'billing')}; to go on, type the queue's name: no\n"
+        f"2 into {where(postgresql, 'orders')}, 1 into {where(postgresql, 'billing')}; to go on, type the "
+        "queue's name: no\n"
         "Error: That is not 'error', so nothing was put back.\n"
     )
     assert (error.count(), orders.count()) == (3, 0)
     done = run(postgresql, "retry", input="error\n")
     assert (done.exit_code, done.stdout) == (
         0,
-        f"put 2 messages back into {where(postgresql, 'orders')}\nput 1 message back into {where(postgresql, 'billing')}\n",
+        (
+            f"put 2 messages back into {where(postgresql, 'orders')}\nput 1 message back into "
+            f"{where(postgresql, 'billing')}\n"
+        ),
     )
     assert (error.count(), orders.count(), billing.count()) == (0, 2, 1)
 
@@ -288,8 +292,9 @@ def test_a_discard_asks_and_keeps(postgresql, error, tmp_path):
     refused = run(postgresql, *arguments, input="no\n")
     place = urlsplit(postgresql.url)
     assert refused.stderr == (
-        f"1 message of the queue {where(postgresql)} at 127.0.0.1:{place.port} will be taken out and kept only in the file "
-        f"'{file}'; to go on, type the queue's name: no\nError: That is not 'error', so nothing was discarded.\n"
+        f"1 message of the queue {where(postgresql)} at 127.0.0.1:{place.port} will be taken out and kept "
+        f"only in the file '{file}'; to go on, type the queue's name: no\nError: That is not 'error', so "
+        "nothing was discarded.\n"
     )
     assert (refused.exit_code, error.count(), file.exists()) == (1, 5, False)
     assert said(postgresql, *arguments, "--yes") == (

@@ -93,7 +93,8 @@ def test_a_table_that_was_made_anew_is_watched_from_its_beginning(postgresql, mo
     with Watch(postgresql.url) as watch:
         postgresql.execute(
             "BEGIN; ALTER TABLE orders RENAME TO old; ALTER SEQUENCE orders_seq_seq RENAME TO old_seq; "
-            "CREATE TABLE orders (id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE); COMMIT"
+            "CREATE TABLE orders (id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, "
+            "seq bigserial UNIQUE); COMMIT"
         )
         queue.insert(2, start=10)
         eventually(lambda: watch.shown == [1, 2] or watch.error)

@@ -33,7 +33,9 @@ def fill(queue, count=30):
     for number in range(count):
         more = {
             "NServiceBus.MessageId": message_id(number),
-            "NServiceBus.EnclosedMessageTypes": "Shop.OrderCancelled, Shop" if number % 3 == 0 else "Shop.OrderPlaced, Shop",
+            "NServiceBus.EnclosedMessageTypes": (
+                "Shop.OrderCancelled, Shop" if number % 3 == 0 else "Shop.OrderPlaced, Shop"
+            ),
             **({"tenant": f"t{number}"} if number % 10 == 0 else {}),
         }  # fmt: skip
         queue.insert_row(id=row_id(number), headers=json.dumps(more), body=b"{}")
@@ -51,7 +53,10 @@ def test_filters_choose_messages(engine, queue):
         (["--id", message_id(4), "--id", str(row_id(6))], [5, 7], 30),
         (["--id", message_id(4), "--after", "5"], [], 25),
     ):
-        looked = f"looked at {rows} rows of orders, of which {len(numbers)} fit{'s' if len(numbers) == 1 else ''}\n"
+        looked = (
+            f"looked at {rows} rows of orders, of which {len(numbers)} "
+            f"fit{'s' if len(numbers) == 1 else ''}\n"
+        )
         assert peeked(engine, *arguments, stderr=looked) == numbers
     assert peeked(engine, "--after", "28") == [29, 30]
     assert peeked(engine, "--all") == [*range(1, 31)]
@@ -88,7 +93,8 @@ def test_a_look_reads_in_portions(engine, queue, monkeypatch):
     options = ConnectionOptions.parse({"url": engine.url})
     found = queue_peek.look(options, "orders", MessageSelection(headers=(("meant", "yes"),)))
     assert [each.row_version for each in found] == [1, 2, 4, 7, 9, 10]
-    # Row 3 is too large to be read in vain, and so are 5 and 6 together; rows 9 and 10 are too large for one statement.
+    # Row 3 is too large to be read in vain, and so are 5 and 6 together;
+    # rows 9 and 10 are too large for one statement.
     assert statements == [[1, 2], [4], [7], [9], [10]]
     statements.clear()
     assert len([*queue_peek.look(options, "orders", MessageSelection())]) == 10
@@ -102,7 +108,12 @@ def test_a_look_takes_no_lock_and_waits_for_none(postgresql):
     with queue.locked(2), queue.session() as session:
         session.take(1)
         assert peeked(postgresql, "--all") == [1, 2, 3]
-        assert peeked(postgresql, "--header", "NServiceBus.Version", stderr="looked at 3 rows of orders, of which 3 fit\n") == [1, 2, 3]  # fmt: skip
+        assert peeked(
+            postgresql,
+            "--header",
+            "NServiceBus.Version",
+            stderr="looked at 3 rows of orders, of which 3 fit\n",
+        ) == [1, 2, 3]
 
 
 def test_bodies_are_shown_beneath(postgresql):
@@ -168,7 +179,10 @@ def in_a_shell(engine, line):
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(postgresql):
-    """As with ``| head -1``; the exit code is that of any program whose pipe is closed. The lines are UTF-8, whatever is set."""
+    """As with ``| head -1``; the exit code is that of any program whose pipe is closed.
+
+    The lines are UTF-8, whatever is set.
+    """
     queue = postgresql.create_queue()
     queue.insert_row(id=row_id(0), headers='{"größe":"☃"}', body=b"{}")
     queue.insert(5_000, start=1)

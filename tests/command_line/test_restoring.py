@@ -1,4 +1,6 @@
-"""Queues are copied, saved and restored by ``peek --json`` and ``send --from``: row for row, byte for byte."""
+"""Queues are copied, saved and restored by ``peek --json`` and ``send --from``:
+row for row, byte for byte.
+"""
 
 import io
 import json
@@ -23,15 +25,22 @@ pytestmark = pytest.mark.needs("reads_json_as_documented")
 
 #: Every text that PostgreSQL can keep.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
-ROWS = st.fixed_dictionaries({
-    "expires": st.none() | st.datetimes(),
-    "headers": st.one_of(
-        TEXTS,
-        st.dictionaries(TEXTS, TEXTS).map(lambda each: json.dumps(each, ensure_ascii=False)),
-        st.sampled_from(["", "null", "[]", '{"a":"1","a":"2"}', '{"a":"\\ud800"}', '{"a":"b\\/c","n":1}', "\ufeff{}"]),
-    ),
-    "body": st.none() | st.binary() | TEXTS.map(str.encode) | TEXTS.map(lambda text: text.encode("utf-8-sig")),
-})  # fmt: skip
+ROWS = st.fixed_dictionaries(
+    {
+        "expires": st.none() | st.datetimes(),
+        "headers": st.one_of(
+            TEXTS,
+            st.dictionaries(TEXTS, TEXTS).map(lambda each: json.dumps(each, ensure_ascii=False)),
+            st.sampled_from(
+                ["", "null", "[]", '{"a":"1","a":"2"}', '{"a":"\\ud800"}', '{"a":"b\\/c","n":1}', "\ufeff{}"]
+            ),
+        ),
+        "body": st.none()
+        | st.binary()
+        | TEXTS.map(str.encode)
+        | TEXTS.map(lambda text: text.encode("utf-8-sig")),
+    }
+)
 INSERT = "INSERT INTO orders (id, expires, headers, body) VALUES (%(id)s, %(expires)s, %(headers)s, %(body)s)"
 
 
@@ -116,7 +125,10 @@ def test_rows_of_each_engine_make_the_round_trip(engine, queue, tmp_path):
     ):
         queue.insert_row(id=row_id(number), headers=text, body=bytes_, expires=later if number % 2 else None)
     if engine.name == "sqlserver":
-        engine.execute("UPDATE orders SET CorrelationId = 'c', ReplyToAddress = 'ä', Recoverable = 0 WHERE RowVersion = 2")  # fmt: skip
+        engine.execute(
+            "UPDATE orders SET CorrelationId = 'c', ReplyToAddress = 'ä', "
+            "Recoverable = 0 WHERE RowVersion = 2"
+        )
     copy = engine.create_queue("copy")
     assert said(engine, "send", "copy", "--from", str(saved(engine, tmp_path))) == "sent 4 messages to copy\n"
     assert whole(copy) == whole(queue)
@@ -175,7 +187,8 @@ def test_a_file_with_a_line_that_is_no_message_is_not_begun(postgresql, both, tm
     refused = run(postgresql, "send", "copy", "--from", str(file))
     assert (refused.exit_code, refused.stdout, copy.count()) == (1, "", 0)
     assert refused.stderr == (
-        f"Error: Line 4 of the file '{file}' is no message: it is no JSON (Expecting value at character 1); with --type a line is a body. Nothing was sent.\n"
+        f"Error: Line 4 of the file '{file}' is no message: it is no JSON (Expecting value at character 1); "
+        "with --type a line is a body. Nothing was sent.\n"
     )
 
 
@@ -187,8 +200,8 @@ def test_of_a_pipe_the_lines_before_that_one_are_sent(postgresql, both):
     refused = run(postgresql, "send", "copy", "--from", "-", input="\n".join(lines))
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr == (
-        "Error: Line 4 of standard input is no message: it is no JSON (Expecting value at character 1); with --type a line is a body. The first 3 lines are done; "
-        "send the rest with --skip 3.\n"
+        "Error: Line 4 of standard input is no message: it is no JSON (Expecting value at character 1); with "
+        "--type a line is a body. The first 3 lines are done; send the rest with --skip 3.\n"
     )
     assert copy.ids() == [UUID(each) for each in ids[:2]]
     lines[3] = ""
@@ -205,11 +218,17 @@ def test_of_a_pipe_the_lines_before_that_one_are_sent(postgresql, both):
     [
         (
             line(body=None),
-            "it has no body (NULL), at which .NET endpoints stop; make it an empty one, or have it sent all the same with --stopping",
+            (
+                "it has no body (NULL), at which .NET endpoints stop; make it an empty one, or have it sent "
+                "all the same with --stopping"
+            ),
         ),
         (
             line(headers="null"),
-            "its headers are the JSON null, at which .NET endpoints stop; make them {}, or have it sent all the same with --stopping",
+            (
+                "its headers are the JSON null, at which .NET endpoints stop; make them {}, or have it sent "
+                "all the same with --stopping"
+            ),
         ),
         (line(headers=None), "it has no headers (NULL), and the table takes no such row"),
         (line(headers="\0"), "its headers hold the character NUL, which PostgreSQL cannot keep"),
@@ -257,8 +276,8 @@ def test_a_row_that_is_there_is_not_sent_again(postgresql, both, tmp_path):
     refused = run(postgresql, "send", "orders", "--from", str(file))
     assert refused.exit_code == 1
     assert (
-        f"A row of lines 1 to 3 of the file '{file}' is in the queue already; if these lines are to go out once more, give their rows new "
-        "Ids with --new-ids. Nothing was sent.\n"
+        f"A row of lines 1 to 3 of the file '{file}' is in the queue already; if these lines are to go out "
+        "once more, give their rows new Ids with --new-ids. Nothing was sent.\n"
     ) in refused.stderr
     assert queue.count() == 3
     said(postgresql, "send", "orders", "--from", str(file), "--new-ids")

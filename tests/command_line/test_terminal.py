@@ -1,4 +1,6 @@
-"""The command on a terminal and off it: a password is asked for, Ctrl-C says what was done, bars are for people only."""
+"""The command on a terminal and off it: a password is asked for, Ctrl-C says what was done,
+bars are for people only.
+"""
 
 import contextlib
 import json
@@ -42,8 +44,9 @@ def test_off_a_terminal_the_remedy_is_said(without_password):
     result = CliRunner().invoke(main, ["length", "orders", "--url", without_password])
     assert (result.exit_code, result.stdout) == (1, "")
     assert re.fullmatch(
-        r"Error: The database at \S+ refused the login of user 'guarded', for whom no password is given; put it into the environment "
-        r"\(SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL\), or give it as option password\.\n",
+        r"Error: The database at \S+ refused the login of user 'guarded', for whom no password is given; put "
+        r"it into the environment \(SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL\), or give it as "
+        r"option password\.\n",
         result.stderr,
     )
 
@@ -58,12 +61,14 @@ def test_the_password_of_the_environment_wins(without_password):
 
 @contextlib.contextmanager
 def held_at_the_second_portion(postgresql, event):
-    """Within the block the second statement of this kind on the queue waits; gives what waits until it does, and what lets it go."""
+    """Within the block the second statement of this kind on the queue waits; gives what waits until it does,
+    and what lets it go.
+    """
     postgresql.execute(
         "CREATE SEQUENCE portions; "
         "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN IF nextval('portions') = 2 THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NULL; END $$; "
-        f"CREATE TRIGGER hold AFTER {event} ON orders FOR EACH STATEMENT EXECUTE FUNCTION hold()"
+        "$$ BEGIN IF nextval('portions') = 2 THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NULL; "
+        f"END $$; CREATE TRIGGER hold AFTER {event} ON orders FOR EACH STATEMENT EXECUTE FUNCTION hold()"
     )
     with psycopg.connect(postgresql.url, autocommit=True) as holder:
         holder.execute("SELECT pg_advisory_lock(7)")
