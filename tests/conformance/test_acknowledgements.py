@@ -1,4 +1,6 @@
-"""A message that ServiceControl had put back is acknowledged once it is handled, and a copy of what was processed is audited."""
+"""A message that ServiceControl had put back is acknowledged once it is handled,
+and a copy of what was processed is audited.
+"""
 
 import json
 from dataclasses import replace
@@ -137,7 +139,9 @@ def test_only_outcomes_can_be_audited(engine, tables):
 
 
 def test_recorded_messages_are_acknowledged_as_recorded(postgresql, tables):
-    """Each retried row of a real ServiceControl goes through; what we write is what the real endpoint wrote."""
+    """Each retried row of a real ServiceControl goes through;
+    what we write is what the real endpoint wrote.
+    """
     given = options(postgresql)
     retried = dotnet.rows("servicecontrol/retried")
     theirs = {
@@ -165,7 +169,9 @@ def test_recorded_messages_are_acknowledged_as_recorded(postgresql, tables):
 
 
 def test_an_audit_is_as_a_recorded_one(postgresql, tables):
-    """The commands of the recorded endpoint are processed again: the same copies, but for the times and the machine."""
+    """The commands of the recorded endpoint are processed again: the same copies,
+    but for the times and the machine.
+    """
     subscriber = postgresql.create_queue("Interop.Subscriber")
     given = options(postgresql, auditQueue="audit")
     recorded = {}

@@ -47,7 +47,8 @@ HOW = {
     "partition": [
         (
             "CREATE TABLE lair.around "
-            "(id uuid NOT NULL, expires timestamp, headers text NOT NULL, body bytea, seq bigint NOT NULL) PARTITION BY LIST (lair.one(headers))"
+            "(id uuid NOT NULL, expires timestamp, headers text NOT NULL, body bytea, seq bigint NOT NULL) "
+            "PARTITION BY LIST (lair.one(headers))"
         ),
         "ALTER TABLE lair.around ATTACH PARTITION {t} FOR VALUES IN (1)",
     ],

@@ -1,4 +1,6 @@
-"""Creating queues: the classic table, once, whoever else creates it at the same time and whatever it is called."""
+"""Creating queues: the classic table, once, whoever else creates it at the same time and
+whatever it is called.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 

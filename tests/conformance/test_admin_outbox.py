@@ -39,9 +39,18 @@ INDEXES = {
     "postgresql": (
         "SELECT indexdef FROM pg_indexes ORDER BY indexname",
         [
-            'CREATE INDEX "Sales_OutboxData_Dispatched" ON public."Sales_OutboxData" USING btree ("Dispatched")',
-            'CREATE INDEX "Sales_OutboxData_DispatchedAt" ON public."Sales_OutboxData" USING btree ("DispatchedAt")',
-            'CREATE UNIQUE INDEX "Sales_OutboxData_pkey" ON public."Sales_OutboxData" USING btree ("MessageId")',
+            (
+                'CREATE INDEX "Sales_OutboxData_Dispatched" ON public."Sales_OutboxData" USING '
+                'btree ("Dispatched")'
+            ),
+            (
+                'CREATE INDEX "Sales_OutboxData_DispatchedAt" ON public."Sales_OutboxData" USING btree '
+                '("DispatchedAt")'
+            ),
+            (
+                'CREATE UNIQUE INDEX "Sales_OutboxData_pkey" ON public."Sales_OutboxData" '
+                'USING btree ("MessageId")'
+            ),
         ],
     ),
     "sqlserver": (
@@ -64,8 +73,8 @@ def run(engine, *arguments):
 
 def shape(engine):
     columns = engine.fetch(
-        "SELECT column_name, data_type, is_nullable, character_maximum_length FROM information_schema.columns "
-        "WHERE table_name = 'Sales_OutboxData' ORDER BY ordinal_position"
+        "SELECT column_name, data_type, is_nullable, character_maximum_length FROM "
+        "information_schema.columns WHERE table_name = 'Sales_OutboxData' ORDER BY ordinal_position"
     )
     statement, _ = INDEXES[engine.name]
     where = {"postgresql": statement.replace("ORDER", "WHERE tablename = 'Sales_OutboxData' ORDER")}
@@ -123,7 +132,8 @@ def test_a_missing_schema_is_named_with_its_remedy(engine):
         "sqlserver": ("[no]]ne].[Sales_OutboxData]", "CREATE SCHEMA [no]]ne]"),
     }[engine.name]
     assert str(caught.value) == (
-        f"There is no schema 'no]ne' for the outbox table {name}; create it with: {remedy}, or correct the schema."
+        f"There is no schema 'no]ne' for the outbox table {name}; create it with: {remedy}, "
+        "or correct the schema."
     )
 
 
@@ -133,7 +143,8 @@ def test_a_view_of_the_same_name_is_no_outbox(postgresql):
     with pytest.raises(QueueError) as caught:
         outbox_tables.create(options(postgresql), "Sales")
     assert str(caught.value) == (
-        'Something else than a table is called "public"."Sales_OutboxData" (a view, say), so the outbox table was not '
+        'Something else than a table is called "public"."Sales_OutboxData" (a view, say), '
+        "so the outbox table was not "
         "created; choose another endpoint."
     )
 
@@ -243,11 +254,16 @@ def test_a_table_may_lie_in_another_schema(postgresql):
 
 
 def test_forgetting_early_asks_for_the_endpoints_name(postgresql):
-    """It says which table of which database that is, and how many ids are at stake. What senders do by themselves is not asked."""
+    """It says which table of which database that is, and how many ids are at stake.
+
+    What senders do by themselves is not asked.
+    """
     outbox_tables.create(ConnectionOptions(url=postgresql.url), "Sales")
     postgresql.execute(
-        """INSERT INTO "Sales_OutboxData" ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion", "Operations")
-           SELECT 'm' || n, true, now() AT TIME ZONE 'UTC' - interval '1 day', '1.0.0', '[]' FROM generate_series(1, 3) n"""
+        """INSERT INTO "Sales_OutboxData" ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion",
+          "Operations")
+           SELECT 'm' || n, true, now() AT TIME ZONE 'UTC' - interval '1 day', '1.0.0', '[]'
+             FROM generate_series(1, 3) n"""
     )
     place = urlsplit(postgresql.url)
     early = ("outbox", "cleanup", "Sales", "--keep", "1ms")
@@ -255,8 +271,10 @@ def test_forgetting_early_asks_for_the_endpoints_name(postgresql):
     refused = cli.invoke(main, early, input="sales\n")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr == (
-        f'Of the 3 message ids in "public"."Sales_OutboxData" of the database {place.path[1:]} at 127.0.0.1:{place.port} those '
-        "older than 0.001 seconds will be forgotten, and their messages can go out twice; to go on, type the endpoint's name: sales\n"
+        f'Of the 3 message ids in "public"."Sales_OutboxData" of the database {place.path[1:]} at '
+        f"127.0.0.1:{place.port} those "
+        "older than 0.001 seconds will be forgotten, and their messages can go out twice; to go on, type the "
+        "endpoint's name: sales\n"
         "Error: That is not 'Sales', so nothing was forgotten.\n"
     )
     assert cli.invoke(main, early, input="").exit_code == 1

@@ -1,4 +1,6 @@
-"""Sending: one message with everything a receiver expects, or a load of them, needing no more right than INSERT."""
+"""Sending: one message with everything a receiver expects, or a load of them,
+needing no more right than INSERT.
+"""
 
 import json
 import re
@@ -93,7 +95,9 @@ def test_a_header_that_is_given_is_never_overwritten(engine, queue):
 
 @pytest.mark.parametrize("name", ["Interop.Source", 'say "hi"'])
 def test_an_address_is_sent_in_the_transports_form(engine, queue, name):
-    """Whatever form a person gives; a .NET endpoint takes a dot without quotation marks for that of a schema and a table."""
+    """Whatever form a person gives; a .NET endpoint takes a dot without quotation marks for that of
+    a schema and a table.
+    """
     addresses = ("ReplyToAddress", "SqlServer.ForwardDestination", "FailedQ")
     given = {f"NServiceBus.{each}": name for each in addresses}
     sent = {"NServiceBus.OriginatingEndpoint": name, **given}

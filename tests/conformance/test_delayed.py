@@ -1,4 +1,6 @@
-"""Messages with a time of delivery wait in a table until they are due, and then go to their queue, each once."""
+"""Messages with a time of delivery wait in a table until they are due,
+and then go to their queue, each once.
+"""
 
 import contextlib
 import json

@@ -1,4 +1,6 @@
-"""A message that has failed waits in the table of its queue, and is tried again; after its last retry it goes to the error queue."""
+"""A message that has failed waits in the table of its queue, and is tried again;
+after its last retry it goes to the error queue.
+"""
 
 import json
 from datetime import UTC, datetime, timedelta

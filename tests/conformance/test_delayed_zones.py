@@ -1,4 +1,6 @@
-"""A .NET endpoint and we read one table of delayed messages: the same times, whatever zones database, login and session have."""
+"""A .NET endpoint and we read one table of delayed messages: the same times, whatever zones database,
+login and session have.
+"""
 
 import base64
 import json
@@ -99,7 +101,8 @@ def test_a_mover_that_runs_follows_the_zone_of_the_database(postgresql, queue):
 def test_the_zone_of_the_login_does_not_count(postgresql, guarded_url, zone):
     rows = DelayedRows(postgresql, "Sales").create()
     postgresql.execute(
-        f"INSERT INTO {rows.quoted} (headers, due) VALUES ('{{}}', now() AT TIME ZONE 'UTC' - interval '1 minute')"
+        f"INSERT INTO {rows.quoted} (headers, due) VALUES ('{{}}', now() AT TIME ZONE 'UTC' - "
+        "interval '1 minute')"
     )
     postgresql.execute(f"GRANT SELECT ON {rows.quoted} TO {GUARDED_ROLE}")
     postgresql.execute(f"ALTER ROLE {GUARDED_ROLE} SET timezone TO 'Europe/Berlin'")
@@ -115,7 +118,7 @@ def test_recorded_messages_of_an_endpoint_are_delivered(postgresql, zone):
     with psycopg.connect(postgresql.url) as connection:
         for each in recorded:
             connection.execute(
-                f"""INSERT INTO "{dotnet.DELAYED}" (id, headers, body, due) VALUES (%s, %s, %s, %s::timestamp)""",
+                f'INSERT INTO "{dotnet.DELAYED}" (id, headers, body, due) VALUES (%s, %s, %s, %s::timestamp)',
                 [each["id"], each["headers"], base64.b64decode(each["body"]), each["due"]],
             )
     queues = {name: postgresql.create_queue(name) for name in ("Interop.Recorder", "Interop.Subscriber")}

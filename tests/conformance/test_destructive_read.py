@@ -1,4 +1,6 @@
-"""Mode ``none``: workers take rows at most once, nothing is held meanwhile, and what was not taken comes later."""
+"""Mode ``none``: workers take rows at most once, nothing is held meanwhile,
+and what was not taken comes later.
+"""
 
 import dataclasses
 import itertools

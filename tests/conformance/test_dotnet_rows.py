@@ -1,4 +1,6 @@
-"""What real .NET endpoints wrote goes through the core byte for byte, and nothing is found against their tables that is not true."""
+"""What real .NET endpoints wrote goes through the core byte for byte,
+and nothing is found against their tables that is not true.
+"""
 
 import base64
 import json
@@ -34,10 +36,12 @@ from tests.support.waiting import eventually
 
 PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
 WAY = ("network", "login", "database", "queue", "rights")
-#: What the catalogue says of the columns of all tables, and of their indexes, in the words of the recorded files.
+#: What the catalogue says of the columns of all tables, and of their indexes,
+#: in the words of the recorded files.
 COLUMNS = """
 SELECT table_name, column_name, data_type, character_maximum_length, is_nullable = 'YES', column_default
-FROM information_schema.columns WHERE table_schema = 'public' ORDER BY table_name COLLATE "C", ordinal_position
+FROM information_schema.columns WHERE table_schema = 'public'
+  ORDER BY table_name COLLATE "C", ordinal_position
 """
 INDEXES = """
 SELECT c.relname, i.relname, x.indisunique, x.indisprimary,
@@ -66,7 +70,9 @@ def run(engine, *arguments):
 
 def as_rows(messages):
     """What the core hands to Spark, as rows of the table."""
-    assert {(each["CorrelationId"], each["ReplyToAddress"], each["Recoverable"]) for each in messages} == {(None, None, None)}  # fmt: skip
+    assert {(each["CorrelationId"], each["ReplyToAddress"], each["Recoverable"]) for each in messages} == {
+        (None, None, None)
+    }
     return [
         Row(
             id=each["Id"],
@@ -311,7 +317,9 @@ def recorded_event():
 
 
 def test_an_event_goes_to_those_who_have_subscribed_as_recorded(postgresql):
-    """The endpoints of both schemas, by the base type that they handle; each header has the recorded one's form."""
+    """The endpoints of both schemas, by the base type that they handle;
+    each header has the recorded one's form.
+    """
     dotnet.create_table(postgresql, dotnet.SUBSCRIPTIONS)
     dotnet.insert(postgresql, dotnet.SUBSCRIPTIONS, dotnet.lines("subscriptions"))
     queues = [
@@ -347,7 +355,9 @@ def test_an_event_goes_to_those_who_have_subscribed_as_recorded(postgresql):
 
 
 def test_a_subscription_of_ours_is_written_as_theirs(postgresql):
-    """Into a table that they made and into one that we make; a row of theirs that says the same stays as it is."""
+    """Into a table that they made and into one that we make;
+    a row of theirs that says the same stays as it is.
+    """
     recorded = dotnet.lines("subscriptions")
     for made_by_us in (False, True):
         postgresql.execute(f'DROP TABLE IF EXISTS "{dotnet.SUBSCRIPTIONS}"')

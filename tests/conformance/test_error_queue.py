@@ -141,7 +141,9 @@ def test_rows_that_stop_servicecontrol_are_marked(engine, error):
 
 
 def test_a_message_goes_back_whole(postgresql):
-    """With a new row id, without expiry, without the headers of its failure; its others and its body byte for byte."""
+    """With a new row id, without expiry, without the headers of its failure;
+    its others and its body byte for byte.
+    """
     error, orders = postgresql.create_queue("error"), postgresql.create_queue()
     content = b"\xef\xbb\xbf\x00\xff"
     error.insert_row(
@@ -256,8 +258,8 @@ def test_the_messages_of_a_missing_queue_stay_and_the_others_go(engine, error, m
     done = retry(engine)
     assert (ids_in(orders), ids_in(error)) == (message_ids([3, 4, 5]), message_ids([0, 1, 2]))
     assert done.stayed == {
-        f"There is no queue table gone@[{engine.default_schema}], for which they have failed; create it with: "
-        f"sqlqueue create '{full(engine, 'gone')}'.": 3
+        f"There is no queue table gone@[{engine.default_schema}], for which they have failed; "
+        f"create it with: sqlqueue create '{full(engine, 'gone')}'.": 3
     }
 
 
@@ -273,8 +275,9 @@ def test_what_cannot_be_a_destination_says_why(postgresql):
         r"They have failed for error@\[public\]@\[\w+\], which is the error queue itself\.",
         r"The queue address 'a@b@c@d' cannot be read after the first '@'; .*",
         (
-            r"There is no queue table orders@\[WEB-07\], for which they have failed; create it with: sqlqueue create "
-            r"'orders@WEB-07', or, where 'WEB-07' is a machine .* say --legacy-addresses; a queue on another server is out of reach\."
+            r"There is no queue table orders@\[WEB-07\], for which they have failed; create it with: "
+            r"sqlqueue create 'orders@WEB-07', or, where 'WEB-07' is a machine .* say --legacy-addresses; a "
+            r"queue on another server is out of reach\."
         ),
         r"The queue orders@\[public\]@\[elsewhere\] lies in database 'elsewhere' but the url leads to .*",
         r"Nothing is changed in the table other@.* \(of postgres\): it has no column .* as a queue has it;.*",

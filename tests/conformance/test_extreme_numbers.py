@@ -1,4 +1,6 @@
-"""RowVersions at both ends of what a bigint holds: reseeded identities and negative ones are legal, and so is their span."""
+"""RowVersions at both ends of what a bigint holds: reseeded identities and negative ones are legal,
+and so is their span.
+"""
 
 import pytest
 

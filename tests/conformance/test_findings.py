@@ -52,8 +52,8 @@ def test_a_queue_of_another_case_or_schema_is_named(postgresql):
     with pytest.raises(QueueError) as caught:
         inspect(postgresql)
     assert str(caught.value) == (
-        "There is no queue table orders@[public] in this database, but there is Orders@[public] and orders@[sales]; create it "
-        "with: sqlqueue create 'orders', or correct the queue name or its schema."
+        "There is no queue table orders@[public] in this database, but there is Orders@[public] and "
+        "orders@[sales]; create it with: sqlqueue create 'orders', or correct the queue name or its schema."
     )
 
 
@@ -61,7 +61,9 @@ OTHERS = {
     "a view": "CREATE VIEW orders AS SELECT 1",
     "a materialized view": "CREATE MATERIALIZED VIEW orders AS SELECT 1",
     "a partitioned table": "CREATE TABLE orders (seq bigint) PARTITION BY RANGE (seq)",
-    "a table from which others inherit": "CREATE TABLE orders (seq bigint); CREATE TABLE more () INHERITS (orders)",
+    "a table from which others inherit": (
+        "CREATE TABLE orders (seq bigint); CREATE TABLE more () INHERITS (orders)"
+    ),
 }
 
 
@@ -78,7 +80,9 @@ def test_what_has_the_name_of_a_queue_and_is_none_is_said_to_be_that(postgresql,
 VARIANTS = {
     "a serial that has room": "ALTER TABLE {table} ALTER COLUMN seq TYPE integer",
     "a further column": "ALTER TABLE {table} ADD COLUMN note text",
-    "a computed column": "ALTER TABLE {table} ADD COLUMN n integer GENERATED ALWAYS AS (length(headers)) STORED",
+    "a computed column": (
+        "ALTER TABLE {table} ADD COLUMN n integer GENERATED ALWAYS AS (length(headers)) STORED"
+    ),
     "headers with a length": "ALTER TABLE {table} ALTER COLUMN headers TYPE varchar(100000)",
     "columns of the other engine": "ALTER TABLE {table} ADD COLUMN recoverable boolean NOT NULL DEFAULT true",
     "an index more": "CREATE INDEX ON {table} (expires, lower(headers)) WHERE expires IS NOT NULL",
@@ -178,8 +182,8 @@ def test_missing_and_mistyped_columns_are_named(postgresql):
     name = name_of(postgresql)
     assert findings(postgresql) == [
         Finding(
-            message=f"The column expires of {name} is timestamp with time zone, not timestamp without time zone; "
-            f"{anew}."
+            message=f"The column expires of {name} is timestamp with time zone, "
+            f"not timestamp without time zone; {anew}."
         ),
         Finding(message=f"The column headers of {name} is jsonb, not text or character varying; {anew}."),
         Finding(message=f"{name} has no column body (bytea); {anew}."),
@@ -233,7 +237,8 @@ def test_dead_rows_are_found_and_cured(postgresql):
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} SET (autovacuum_enabled = off)")
     queue.execute(
-        "INSERT INTO {table} (id, headers, body) SELECT gen_random_uuid(), '', '' FROM generate_series(1, 100010)"
+        "INSERT INTO {table} (id, headers, body) SELECT gen_random_uuid(), '', "
+        "'' FROM generate_series(1, 100010)"
     )
     queue.execute("DELETE FROM {table} WHERE seq > 9")
     (found,) = eventually(lambda: findings(postgresql))
@@ -284,16 +289,16 @@ def test_looking_needs_no_right_to_any_row(postgresql, guarded_url):
     )
     assert found.findings == [
         Finding(
-            message=f"The user 'guarded' may not receive from {queue}, for it lacks SELECT, UPDATE, DELETE; have a "
-            "receiver's rights granted.",
+            message=f"The user 'guarded' may not receive from {queue}, for it lacks SELECT, UPDATE, "
+            "DELETE; have a receiver's rights granted.",
             remedy_sql='GRANT USAGE ON SCHEMA "public" TO "guarded";\n'
             'GRANT SELECT ON "public"."orders" TO "guarded";\n'
             'GRANT UPDATE (id) ON "public"."orders" TO "guarded";\n'
             'GRANT DELETE ON "public"."orders" TO "guarded";',
         ),
         Finding(
-            message=f"The user 'guarded' may not send to {queue}, for it lacks INSERT, USAGE on the sequence; have a "
-            "sender's rights granted.",
+            message=f"The user 'guarded' may not send to {queue}, for it lacks INSERT, USAGE on the "
+            "sequence; have a sender's rights granted.",
             remedy_sql='GRANT USAGE ON SCHEMA "public" TO "guarded";\n'
             'GRANT INSERT ON "public"."orders" TO "guarded";\n'
             'GRANT USAGE ON SEQUENCE "public"."orders_seq_seq" TO "guarded";',

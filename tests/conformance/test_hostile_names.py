@@ -1,4 +1,6 @@
-"""What the command prints of names from outside: its remedies run as they stand, and nothing steers the terminal."""
+"""What the command prints of names from outside: its remedies run as they stand,
+and nothing steers the terminal.
+"""
 
 import json
 import re
@@ -26,7 +28,9 @@ def run(engine, *arguments):
 
 
 def obeyed(engine, tmp_path, message):
-    """What pasting the remedy of a message into a shell does: the arguments of the command, which is then run on them."""
+    """What pasting the remedy of a message into a shell does: the arguments of the command,
+    which is then run on them.
+    """
     assert message.isprintable()
     (remedy,) = re.findall(r"with: (sqlqueue .*?)(?:, or .*|\.)$", message)
     program = f'sqlqueue() {{ printf "%s\\0" "$@"; }}; {remedy}'

@@ -154,7 +154,9 @@ class Taking:
         return SliceReader(Target.of(self.options)).take(part)
 
     def run(self, seconds, *locked):
-        """The batches of so many seconds, with the time of each, while somebody holds these rows whenever workers take."""
+        """The batches of so many seconds, with the time of each,
+        while somebody holds these rows whenever workers take.
+        """
         batches, end_time = [], self.clock.now + seconds
         while self.clock.now < end_time:
             end = self.taker.latest(self.start, 10)

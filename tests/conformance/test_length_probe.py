@@ -25,7 +25,9 @@ def sent(queue, number, ago: timedelta | None):
 
 
 def name(engine):
-    catalog = engine.fetch({"postgresql": "SELECT current_database()", "sqlserver": "SELECT DB_NAME()"}[engine.name])  # fmt: skip
+    catalog = engine.fetch(
+        {"postgresql": "SELECT current_database()", "sqlserver": "SELECT DB_NAME()"}[engine.name]
+    )
     return f"orders@[{engine.default_schema}]@[{catalog[0][0]}]"
 
 

@@ -24,22 +24,24 @@ FULL = {
 }
 DELAYED = {
     "postgresql": (
-        'CREATE TABLE "orders.Delayed" (id uuid DEFAULT gen_random_uuid() PRIMARY KEY, headers text NOT NULL, '
+        'CREATE TABLE "orders.Delayed" (id uuid DEFAULT gen_random_uuid() PRIMARY KEY, '
+        "headers text NOT NULL, "
         "body bytea, due timestamptz NOT NULL)"
     ),
     "sqlserver": (
-        "CREATE TABLE [orders.Delayed] (Headers nvarchar(max) NOT NULL, Body varbinary(max), Due datetime NOT NULL, "
-        "RowVersion bigint IDENTITY(1,1) NOT NULL)"
+        "CREATE TABLE [orders.Delayed] (Headers nvarchar(max) NOT NULL, Body varbinary(max), "
+        "Due datetime NOT NULL, RowVersion bigint IDENTITY(1,1) NOT NULL)"
     ),
 }
 SUBSCRIPTIONS = {
     "postgresql": (
-        'CREATE TABLE "SubscriptionRouting" (queueaddress varchar(200) NOT NULL, endpoint varchar(200) NOT NULL, '
+        'CREATE TABLE "SubscriptionRouting" (queueaddress varchar(200) NOT NULL, '
+        "endpoint varchar(200) NOT NULL, "
         "topic varchar(200) NOT NULL, PRIMARY KEY (endpoint, topic))"
     ),
     "sqlserver": (
-        "CREATE TABLE [SubscriptionRouting] (QueueAddress nvarchar(200) NOT NULL, Endpoint nvarchar(200) NOT NULL, "
-        "Topic nvarchar(200) NOT NULL, PRIMARY KEY (Endpoint, Topic))"
+        "CREATE TABLE [SubscriptionRouting] (QueueAddress nvarchar(200) NOT NULL, "
+        "Endpoint nvarchar(200) NOT NULL, Topic nvarchar(200) NOT NULL, PRIMARY KEY (Endpoint, Topic))"
     ),
 }
 SUBSCRIBE = {
@@ -67,7 +69,10 @@ def settled(counts):
 
 
 def drained(neighbour, queue):
-    """Run it until it has settled each row. SQL Server's readers do not see rows that it holds, so it is asked itself."""
+    """Run it until it has settled each row.
+
+    SQL Server's readers do not see rows that it holds, so it is asked itself.
+    """
     rows = queue.count()
     with neighbour.running():
         eventually(lambda: settled(neighbour.counts()) == rows)
@@ -220,7 +225,12 @@ def test_it_replies_to_where_the_message_says(engine, queue):
 def test_it_publishes_to_each_subscriber_of_the_type_and_of_what_it_inherits_from_once(engine, queue):
     subscribers = [engine.create_queue(name) for name in ("Billing", "Shipping", "Other")]
     engine.execute(SUBSCRIPTIONS[engine.name])
-    for name, topic in [("Billing", "Shop.Placed"), ("Billing", "Shop.Event"), ("Shipping", "Shop.Event"), ("Other", "Shop.Else")]:  # fmt: skip
+    for name, topic in [
+        ("Billing", "Shop.Placed"),
+        ("Billing", "Shop.Event"),
+        ("Shipping", "Shop.Event"),
+        ("Other", "Shop.Else"),
+    ]:
         endpoint = f"{name} of {topic}"
         engine.execute(SUBSCRIBE[engine.name].format(full(engine, name), endpoint, topic))
     queue.insert(2)
@@ -317,7 +327,9 @@ def test_an_empty_body_of_null_is_no_hindrance_on_sqlserver(sqlserver):
     "to", ["Shop.Web", '"public"."nowhere"'], ids=["a dot without quotes", "no such queue"]
 )
 def test_a_reply_that_cannot_go_out_fails_its_message(postgresql, to):
-    """One receiver: PostgreSQL frees the row with the error, so that another one may be quicker than the count of tries."""
+    """One receiver: PostgreSQL frees the row with the error,
+    so that another one may be quicker than the count of tries.
+    """
     queue, error = postgresql.create_queue(), postgresql.create_queue("error")
     postgresql.create_queue("Shop.Web")
     queue.insert_row(id=row_id(0), headers=json.dumps({"NServiceBus.ReplyToAddress": to}), body=b"{}")
@@ -346,12 +358,14 @@ def test_an_event_for_an_address_with_a_dot_and_no_quotes_fails_the_publisher(po
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo", "UTC"])
 def test_its_mover_reads_due_as_the_utc_wall_clock_in_the_zone_of_the_database(postgresql, zone):
-    """So the stored instant is hours away from the time that is meant, and the message comes in time all the same."""
+    """So the stored instant is hours away from the time that is meant,
+    and the message comes in time all the same.
+    """
     postgresql.execute(f"ALTER DATABASE {postgresql.url.rpartition('/')[2]} SET TimeZone = '{zone}'")
     queue = postgresql.create_queue()
     postgresql.execute(DELAYED["postgresql"])
-    put = """INSERT INTO "orders.Delayed" (id, headers, body, due) VALUES ('{}', '{{}}', '{}', ((now() AT TIME ZONE 'UTC')
-        + interval '{}')::timestamp AT TIME ZONE '{}')"""
+    put = """INSERT INTO "orders.Delayed" (id, headers, body, due) VALUES ('{}', '{{}}', '{}',
+        ((now() AT TIME ZONE 'UTC') + interval '{}')::timestamp AT TIME ZONE '{}')"""
     for number, when in enumerate(["-1 second", "300 milliseconds", "1 hour"]):
         postgresql.execute(put.format(row_id(number), number, when, zone))
     habits = Habits(delivers_delayed=True, rest=QUICK)
@@ -430,7 +444,10 @@ def test_a_neighbour_that_is_killed_frees_what_it_held(postgresql):
     queue.insert(20)
     habits = Habits(concurrency=4, handling=timedelta(hours=1))
     with NeighbourProcess(postgresql.url, "orders", habits).running() as neighbour:
-        held = "SELECT pid FROM pg_stat_activity WHERE application_name = 'neighbour of orders' AND xact_start IS NOT NULL"
+        held = (
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'neighbour of orders' AND "
+            "xact_start IS NOT NULL"
+        )
         eventually(lambda: len(postgresql.fetch(f"{held} AND state = 'idle in transaction'")) == 4)
         neighbour.kill()
         eventually(lambda: not postgresql.fetch(held))

@@ -1,4 +1,6 @@
-"""What fails or waits goes to and fro between a .NET endpoint and us: each reads, delays, retries and puts back what the other wrote."""
+"""What fails or waits goes to and fro between a .NET endpoint and us: each reads, delays,
+retries and puts back what the other wrote.
+"""
 
 import json
 import threading
@@ -113,7 +115,9 @@ def test_a_message_that_an_endpoint_tries_again_later_is_delivered_by_us_and_cou
 
 
 def test_a_message_of_ours_fails_at_an_endpoint_and_comes_back_by_our_hand(engine, queue, error, waiting):
-    """It was sent by our sink, is tried again at once and later, fails, and is put back when the handler is mended."""
+    """It was sent by our sink, is tried again at once and later, fails,
+    and is put back when the handler is mended.
+    """
     send(sending(engine, outbox="none"), batch([1, 2]))
     habits = Habits(
         concurrency=2,
@@ -141,7 +145,9 @@ def test_a_message_of_ours_fails_at_an_endpoint_and_comes_back_by_our_hand(engin
 
 
 def test_what_has_failed_at_us_is_put_back_for_an_endpoint(engine, queue, error, waiting):
-    """Poison comes back as it was, and the endpoint moves it raw, which stops ServiceControl; ours did not."""
+    """Poison comes back as it was, and the endpoint moves it raw,
+    which stops ServiceControl; ours did not.
+    """
     settle(options(engine), outcome(1, fails=failure()), outcome(2, Headers="no JSON", Body=None))
     assert {ingestion(row.headers) for row in error.rows()} == {Ingestion(Verdict.TAKEN)}
     failed_retry.retry(ConnectionOptions.parse({"url": engine.url}), "error", Selection())

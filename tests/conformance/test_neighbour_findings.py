@@ -1,4 +1,6 @@
-"""What stops or slows .NET endpoints is found: a row, a subscription, a transaction that stays open, numbers that end."""
+"""What stops or slows .NET endpoints is found: a row, a subscription,
+a transaction that stays open, numbers that end.
+"""
 
 import json
 import re
@@ -90,7 +92,8 @@ def test_headers_that_are_the_json_null_are_found_and_cured(postgresql, orders, 
     orders.insert_row(id=row_id(2), headers="null", body=b"y")
     (found,) = findings(postgresql.url)
     assert found.message == (
-        f"The row 2 of {named} (Id {row_id(2)}) has the JSON null for headers: {STOPS}it does not tell when it was sent."
+        f"The row 2 of {named} (Id {row_id(2)}) has the JSON null for headers: "
+        f"{STOPS}it does not tell when it was sent."
     )
     follow(postgresql, found)
     assert findings(postgresql.url) == []
@@ -98,9 +101,12 @@ def test_headers_that_are_the_json_null_are_found_and_cured(postgresql, orders, 
 
 
 def test_the_look_at_the_head_waits_for_nobody_and_reads_no_more(postgresql, orders, named):
-    """Somebody holds the row, as an endpoint that is just failing at it does; a row far behind stops nobody yet."""
+    """Somebody holds the row, as an endpoint that is just failing at it does;
+    a row far behind stops nobody yet.
+    """
     postgresql.execute(
-        "INSERT INTO orders (id, headers, body) SELECT gen_random_uuid(), '', '' FROM generate_series(1, 10000)"
+        "INSERT INTO orders (id, headers, body) SELECT gen_random_uuid(), '', "
+        "'' FROM generate_series(1, 10000)"
     )
     orders.insert_row(id=row_id(1), headers="{}", body=None)
     assert findings(postgresql.url) == []
@@ -134,8 +140,8 @@ def test_a_serial_near_its_end_is_seen_without_a_right_to_its_sequence(
     orders.insert_row(id=row_id(1), headers=headers(1), body=body(1))
     orders.execute("GRANT SELECT, UPDATE, DELETE ON {table} TO guarded")
     expected = Finding(
-        message=f"{named} has used 2147483001 of the 2147483647 numbers that seq can have; no message can be sent after "
-        "the last one.",
+        message=f"{named} has used 2147483001 of the 2147483647 numbers that seq can have; "
+        "no message can be sent after the last one.",
         remedy_sql='ALTER SEQUENCE "public"."orders_seq_seq" AS bigint;\n'
         'ALTER TABLE "public"."orders" ALTER COLUMN seq TYPE bigint;',
     )
@@ -147,7 +153,8 @@ def test_a_serial_near_its_end_is_seen_without_a_right_to_its_sequence(
 # -- subscriptions --------------------------------------------------------------------------------
 
 ROUTING = """CREATE TABLE {table} (
-    queueaddress varchar(200) NOT NULL, endpoint varchar(200) NOT NULL, topic varchar(200) NOT NULL, PRIMARY KEY (endpoint, topic)
+    queueaddress varchar(200) NOT NULL, endpoint varchar(200) NOT NULL, topic varchar(200) NOT NULL,
+      PRIMARY KEY (endpoint, topic)
 )"""
 
 
@@ -253,7 +260,10 @@ def ago(text):
 
 def test_a_transaction_that_stays_open_is_found_with_who_has_it(postgresql, orders, at_once):
     """One that has only read and sleeps keeps nothing, and another database's is none of ours."""
-    begin = r"A transaction of session {pid} \(nightly report, postgres@\S+\) has been open in the database '\w+' since "
+    begin = (
+        r"A transaction of session {pid} \(nightly report, postgres@\S+\) has been open in the "
+        r"database '\w+' since "
+    )
     with (
         psycopg.connect(postgresql.url, application_name="nightly report") as writer,
         psycopg.connect(postgresql.url) as reader,
@@ -266,8 +276,8 @@ def test_a_transaction_that_stays_open_is_found_with_who_has_it(postgresql, orde
         ((since,),) = writer.execute("SELECT now() AT TIME ZONE 'UTC'").fetchall()
         (found,) = findings(postgresql.url)
         text = begin.format(pid=writer.info.backend_pid) + (
-            rf"{since:%Y-%m-%d %H:%M:%S}Z \(\d s ago\): until it ends, every queue of the database gets slower: indexes keep the "
-            r"entries of rows that others delete\."
+            rf"{since:%Y-%m-%d %H:%M:%S}Z \(\d s ago\): until it ends, every queue of the database gets "
+            r"slower: indexes keep the entries of rows that others delete\."
         )
         assert re.fullmatch(text, found.message)
         assert found.remedy_sql == f"SELECT pg_catalog.pg_terminate_backend({writer.info.backend_pid});"

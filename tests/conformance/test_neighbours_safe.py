@@ -1,4 +1,6 @@
-"""Nothing that a sink sends stops a .NET endpoint: no NULL body, headers a JSON object of strings, full addresses."""
+"""Nothing that a sink sends stops a .NET endpoint: no NULL body,
+headers a JSON object of strings, full addresses.
+"""
 
 import json
 
@@ -47,7 +49,10 @@ def test_what_a_sink_sends_stops_no_neighbour(engine, queue, outbox, mode):
 
 @pytest.mark.parametrize("mode", ["optimistic", "pessimistic"])
 def test_the_outbox_knows_a_message_without_id_by_its_received_row(engine, queue, outbox, mode):
-    """Its header may be missing or empty. The id goes along, so that the next outbox knows the message by it too."""
+    """Its header may be missing or empty.
+
+    The id goes along, so that the next outbox knows the message by it too.
+    """
     columns = {
         "Id": [str(row_id(number)) for number in range(7)],
         "Headers": list(ODD_HEADERS),

@@ -1,4 +1,6 @@
-"""Times of expiry that no other system knows: a queue with such a row is looked at and drained as any other."""
+"""Times of expiry that no other system knows: a queue with such a row is looked at and
+drained as any other.
+"""
 
 import json
 

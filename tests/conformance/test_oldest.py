@@ -1,4 +1,6 @@
-"""The look at the oldest rows tells free ones from those that a neighbour or another stream of ours holds, and locks none."""
+"""The look at the oldest rows tells free ones from those that a neighbour or another stream of ours holds,
+and locks none.
+"""
 
 import contextlib
 

@@ -1,4 +1,6 @@
-"""The outbox table: an id is added once, whoever else adds it at the same time, and forgotten only when it may be."""
+"""The outbox table: an id is added once, whoever else adds it at the same time,
+and forgotten only when it may be.
+"""
 
 import contextlib
 import threading
@@ -153,9 +155,9 @@ def test_a_twin_that_waits_for_too_long_is_told_so(engine, rows):
 def test_a_column_of_any_collation_tells_ids_apart(sqlserver, collation):
     """Whatever the database's collation is: two that differ are error 468 in a plain comparison."""
     sqlserver.execute(
-        f"CREATE TABLE dbo.Sales_OutboxData (MessageId nvarchar(200) COLLATE {collation} NOT NULL PRIMARY KEY NONCLUSTERED, "
-        "Dispatched bit NOT NULL DEFAULT 0, DispatchedAt datetime NULL, PersistenceVersion varchar(23) NOT NULL, "
-        "Operations nvarchar(max) NOT NULL)"
+        f"CREATE TABLE dbo.Sales_OutboxData (MessageId nvarchar(200) COLLATE {collation} NOT NULL PRIMARY "
+        "KEY NONCLUSTERED, Dispatched bit NOT NULL DEFAULT 0, DispatchedAt datetime NULL, PersistenceVersion "
+        "varchar(23) NOT NULL, Operations nvarchar(max) NOT NULL)"
     )
     with opened(sqlserver) as (connection, outbox), connection.transaction():
         assert outbox.add_new(["Order-i", "a-1"]) == {"Order-i", "a-1"}
@@ -173,8 +175,8 @@ def test_a_trigger_adds_nothing_to_what_was_forgotten(sqlserver):
     sqlserver.execute("CREATE TABLE dbo.forgotten (id nvarchar(200))")
     sqlserver.execute(
         f"CREATE TRIGGER dbo.forgetting ON {rows.table} AFTER DELETE AS BEGIN "
-        "INSERT INTO dbo.forgotten (id) SELECT d.MessageId FROM deleted AS d CROSS JOIN (VALUES (1), (2), (3)) AS n (n); "
-        "SET NOCOUNT ON; DELETE FROM dbo.forgotten WHERE 1 = 0; END"
+        "INSERT INTO dbo.forgotten (id) SELECT d.MessageId FROM deleted AS d CROSS JOIN (VALUES (1), "
+        "(2), (3)) AS n (n); SET NOCOUNT ON; DELETE FROM dbo.forgotten WHERE 1 = 0; END"
     )
     rows.insert("old", age=2 * WEEK)
     with opened(sqlserver) as (connection, outbox), connection.transaction():
@@ -280,7 +282,8 @@ def test_ids_are_looked_up_in_an_index(postgresql, name):
     """However many there are."""
     outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
     postgresql.execute(
-        "INSERT INTO \"Sales_OutboxData\" SELECT i, true, now() - interval '8 days', 'x', '[]' FROM generate_series(1, 50000) AS i"
+        "INSERT INTO \"Sales_OutboxData\" SELECT i, true, now() - interval '8 days', 'x', '[]' FROM "
+        "generate_series(1, 50000) AS i"
     )
     with opened(postgresql) as (connection, outbox), connection.transaction():
         ids = connection.dialect.bind_texts([str(number) for number in range(4_000)])
@@ -290,9 +293,12 @@ def test_ids_are_looked_up_in_an_index(postgresql, name):
         plan = connection.execute(Statement.parse(f"EXPLAIN {statement}"), parameters)
     said = "\n".join(row[0] for row in plan)
     index = {
-        "seen": "Index Cond", "seen_of": "Index Cond", "add_new": "Arbiter Indexes", "clean": "OutboxData_DispatchedAt",
+        "seen": "Index Cond",
+        "seen_of": "Index Cond",
+        "add_new": "Arbiter Indexes",
+        "clean": "OutboxData_DispatchedAt",
         "oldest": "OutboxData_DispatchedAt",
-    }[name]  # fmt: skip
+    }[name]
     assert (index in said, "Seq Scan" in said) == (True, False)
 
 

@@ -1,4 +1,6 @@
-"""The outbox is cleaned in the background of a sink: when it is due, everywhere it sends to, and in nobody's way."""
+"""The outbox is cleaned in the background of a sink: when it is due, everywhere it sends to,
+and in nobody's way.
+"""
 
 from datetime import timedelta
 from threading import Event

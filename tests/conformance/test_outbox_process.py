@@ -1,4 +1,6 @@
-"""``Outbox.process`` in a transaction of the user's own: each id is processed once, together with what is done for it."""
+"""``Outbox.process`` in a transaction of the user's own: each id is processed once,
+together with what is done for it.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta

@@ -1,4 +1,6 @@
-"""A received message has one outcome, the first that is committed: what it sends, or its way to the error queue."""
+"""A received message has one outcome, the first that is committed: what it sends,
+or its way to the error queue.
+"""
 
 import json
 import threading

@@ -94,7 +94,9 @@ def test_the_oldest_rows_are_shown_however_many_arrive(engine, queue):
         parts = plan_peek(options(engine, queue))
     assert arrived
     reader = SliceReader(Target.of(options(engine, queue)))
-    seen = [row for part in parts for batch in reader.peek(part) for row in batch.column("RowVersion").to_pylist()]  # fmt: skip
+    seen = [
+        row for part in parts for batch in reader.peek(part) for row in batch.column("RowVersion").to_pylist()
+    ]
     assert seen[:100] == list(range(1, 101))
 
 

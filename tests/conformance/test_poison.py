@@ -1,4 +1,6 @@
-"""Received rows that nobody can read, or that cannot reach their destination: they go to the error queue, and the others go on."""
+"""Received rows that nobody can read, or that cannot reach their destination: they go to the error queue,
+and the others go on.
+"""
 
 import json
 from collections.abc import Iterable
@@ -107,8 +109,8 @@ def test_poison_keeps_its_headers_as_they_were(given, error, engine):
         "NServiceBus.ProcessingEndpoint": "orders",
         FAILED_QUEUE: orders,
         "NServiceBus.ExceptionInfo.ExceptionType": "sqlqueue_spark.errors.UnreadableHeaders",
-        "NServiceBus.ExceptionInfo.Message": "The headers of the message are not a JSON object of strings; they stand in the "
-        "header sqlqueue.RawHeaders, and the body is as it was: 'not json'.",
+        "NServiceBus.ExceptionInfo.Message": "The headers of the message are not a JSON object of strings; "
+        "they stand in the header sqlqueue.RawHeaders, and the body is as it was: 'not json'.",
         "NServiceBus.ExceptionInfo.StackTrace": "",
         "sqlqueue.RawHeaders": POISON,
     }
@@ -140,7 +142,9 @@ def test_poison_that_was_to_go_to_two_queues_fails_once(given, engine, billing, 
 
 
 def test_copies_for_two_queues_that_are_missing_fail_each(given, error):
-    """A retry puts each back into the queue of its row, and from there it goes to the one queue that it names."""
+    """A retry puts each back into the queue of its row, and from there it goes to the one
+    queue that it names.
+    """
     batch = rows([1, 1], Destination=["gone", "lost"])
     assert forward(given, batch) == (0, 0, 2)
     assert forward(given, batch) == (0, 2, 0)
@@ -179,9 +183,9 @@ def test_without_an_error_queue_the_batch_ends(engine, billing, remembered):
     with pytest.raises(ConfigurationError) as caught:
         forward(given, rows(range(5), poison=[3]))
     assert str(caught.value) == (
-        "The headers of the message are not a JSON object of strings; they stand in the header sqlqueue.RawHeaders, and the body is "
-        "as it was: 'not json'. Set the option errorQueue, and such rows go there, or filter them. It is the row "
-        f"with RowVersion 3, Id {row_id(3)}, Queue orders."
+        "The headers of the message are not a JSON object of strings; they stand in the header "
+        "sqlqueue.RawHeaders, and the body is as it was: 'not json'. Set the option errorQueue, and such "
+        f"rows go there, or filter them. It is the row with RowVersion 3, Id {row_id(3)}, Queue orders."
     )
     assert billing.count() == 0
 

@@ -1,4 +1,6 @@
-"""A look at the numbers and Ids of all rows, and a look at some rows whole: nothing is locked, and nothing is left out."""
+"""A look at the numbers and Ids of all rows, and a look at some rows whole: nothing is locked,
+and nothing is left out.
+"""
 
 from datetime import datetime
 

@@ -222,8 +222,12 @@ def test_an_event_without_a_type_is_refused_or_fails_alone(engine, routing, bill
     ):
         sent(publishing(engine, publish="true"), rows)
     received = batch(
-        range(2), Headers=["{}", json.dumps({TYPES: PLACED})], RowVersion=["1", "2"], Queue="orders", Id=[message_id(0), message_id(1)],
-    )  # fmt: skip
+        range(2),
+        Headers=["{}", json.dumps({TYPES: PLACED})],
+        RowVersion=["1", "2"],
+        Queue="orders",
+        Id=[message_id(0), message_id(1)],
+    )
     given = publishing(engine, publish="true", errorQueue="error")
     assert sent(given, received) == Sent(sent=1, failed=1)
     (failed,) = failed_in(error)
@@ -304,7 +308,8 @@ def test_without_an_error_queue_it_ends_the_batch_and_nothing_is_lost(engine, ro
     given = publishing(engine)
     with pytest.raises(
         QueueError,
-        match=r"Interop\.Shipping.* It has subscribed to 'Shop\.OrderPlaced'; where it is gone for good, end that",
+        match=r"Interop\.Shipping.* It has subscribed to 'Shop\.OrderPlaced'; "
+        r"where it is gone for good, end that",
     ):
         sent(given, batch(range(3), EventType=PLACED))
     assert billing.count() == 0

@@ -1,4 +1,6 @@
-"""A table that cannot be a queue is refused by all that opens it, also while it is empty, before it does more."""
+"""A table that cannot be a queue is refused by all that opens it, also while it is empty,
+before it does more.
+"""
 
 from pathlib import Path
 

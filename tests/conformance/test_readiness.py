@@ -59,22 +59,22 @@ def test_where_all_is_there_nothing_is_said_and_nothing_changed(engine, ready):
 
 def test_a_missing_queue_of_the_source_is_named(engine):
     assert refusal(lambda: check_ready(source(engine))) == (
-        f"There is no queue table {full(engine, 'orders')} in this database; create it with: sqlqueue create 'orders', or correct "
-        "the queue name or its schema."
+        f"There is no queue table {full(engine, 'orders')} in this database; create it with: sqlqueue create "
+        "'orders', or correct the queue name or its schema."
     )
 
 
 def test_a_missing_error_queue_is_named(engine, ready):
     assert refusal(lambda: check_ready(source(engine, errorQueue="error"))) == (
-        f"There is no queue table {full(engine, 'error')} in this database; create it with: sqlqueue create 'error', or correct "
-        "the queue name or its schema."
+        f"There is no queue table {full(engine, 'error')} in this database; create it with: sqlqueue create "
+        "'error', or correct the queue name or its schema."
     )
 
 
 def test_a_missing_destination_is_named(engine, ready):
     assert refusal(lambda: check_ready(source(engine), sink(engine, queue="Shipping"))) == (
-        f"There is no queue table {full(engine, 'Shipping')} to send to; create it with: sqlqueue create 'Shipping', or correct "
-        "the destination or its schema."
+        f"There is no queue table {full(engine, 'Shipping')} to send to; create it with: sqlqueue create "
+        "'Shipping', or correct the destination or its schema."
     )
 
 
@@ -121,8 +121,9 @@ def test_a_destination_in_another_database_is_refused_in_an_atomic_pipeline(engi
     if engine.name != "postgresql":
         there = {"endpoint.Billing.url": engine.url + ";App=other"}
     assert refusal(lambda: check_ready(source(engine, **atomic), sink(engine, **atomic, **there))) == (
-        "The destination 'Billing' lies in another database, which transactionMode sendsAtomicWithReceive cannot reach in one "
-        "transaction; send to it with receiveOnly and an outbox, or name a queue of this database as storeAndForward."
+        "The destination 'Billing' lies in another database, which transactionMode sendsAtomicWithReceive "
+        "cannot reach in one transaction; send to it with receiveOnly and an outbox, or name a queue of this "
+        "database as storeAndForward."
     )
 
 
@@ -155,8 +156,9 @@ def test_a_login_that_may_not_receive_or_send_is_told_which_rights_it_lacks(post
     outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), "Forward")
     mine = SourceOptions.parse({"url": guarded_url, "queue": "orders"})
     assert refusal(lambda: check_ready(mine)) == (
-        f"The user {GUARDED_ROLE!r} may not receive from orders@[public]@[{postgresql.url.rpartition('/')[2]}], for it lacks SELECT, "
-        f"UPDATE, DELETE; have a receiver's rights granted. {granted('orders', 'SELECT', 'UPDATE (id)', 'DELETE')}"
+        f"The user {GUARDED_ROLE!r} may not receive from "
+        f"orders@[public]@[{postgresql.url.rpartition('/')[2]}], for it lacks SELECT, UPDATE, DELETE; have a "
+        f"receiver's rights granted. {granted('orders', 'SELECT', 'UPDATE (id)', 'DELETE')}"
     )
     postgresql.execute(f"GRANT SELECT, UPDATE, DELETE ON orders TO {GUARDED_ROLE}")
     check_ready(mine)
@@ -168,8 +170,9 @@ def test_a_login_that_may_not_receive_or_send_is_told_which_rights_it_lacks(post
     postgresql.execute(f'GRANT USAGE ON SEQUENCE "Billing_seq_seq" TO {GUARDED_ROLE}')
     postgresql.execute(f'GRANT SELECT ON "Forward_OutboxData" TO {GUARDED_ROLE}')
     assert refusal(lambda: check_ready(mine, theirs)).endswith(
-        "(permission denied for table Forward_OutboxData); an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to "
-        "lock rows) on its table; sqlqueue script QUEUE --engine postgresql --grants 'guarded' --role sender --endpoint 'Forward' writes the statements."
+        "(permission denied for table Forward_OutboxData); an outbox needs SELECT, INSERT and DELETE (and "
+        "UPDATE on PostgreSQL, to lock rows) on its table; sqlqueue script QUEUE --engine postgresql "
+        "--grants 'guarded' --role sender --endpoint 'Forward' writes the statements."
     )
     postgresql.execute(f'GRANT INSERT ON "Forward_OutboxData" TO {GUARDED_ROLE}')
     check_ready(mine, theirs)
@@ -182,7 +185,9 @@ def granted(table, *rights):
     return " ".join([f'GRANT USAGE ON SCHEMA "public" TO "{GUARDED_ROLE}";', *on_table])
 
 
-@pytest.mark.parametrize("job, arguments", [(jobs.drain, ("--path", "x")), (jobs.forward, ("--to", "Billing", "--endpoint", "F"))])  # fmt: skip
+@pytest.mark.parametrize(
+    "job, arguments", [(jobs.drain, ("--path", "x")), (jobs.forward, ("--to", "Billing", "--endpoint", "F"))]
+)
 def test_a_job_ends_before_spark_starts(postgresql, job, arguments, monkeypatch):
     monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
     command = ["--queue", "orders", "--checkpoint", "c", *arguments]
@@ -191,8 +196,8 @@ def test_a_job_ends_before_spark_starts(postgresql, job, arguments, monkeypatch)
         1,
         "",
         (
-            "Error: There is no queue table orders@[public] in this database; create it with: sqlqueue create 'orders', or "
-            "correct the queue name or its schema.\n"
+            "Error: There is no queue table orders@[public] in this database; create it with: sqlqueue "
+            "create 'orders', or correct the queue name or its schema.\n"
         ),
     )
 

@@ -33,10 +33,13 @@ SCRIPT = "sqlqueue script --engine postgresql --grants 'guarded' --role installe
 def test_whoever_creates_a_queue_is_told_an_installers_rights(postgresql, limited):
     needed = refusal(lambda: queue_tables.create(limited, ["x'y"]))
     assert needed == (
-        'a login that creates the queue x\'y@[public] needs USAGE ON SCHEMA "public", CREATE ON SCHEMA "public"; an administrator '
+        'a login that creates the queue x\'y@[public] needs USAGE ON SCHEMA "public", CREATE ON SCHEMA '
+        '"public"; an administrator '
         f"gives it with what this prints: {SCRIPT} 'x'\"'\"'y@[public]'"
     )
-    script = said(postgresql, "script", "x'y", "--engine", "postgresql", "--grants", "guarded", "--role", "installer")  # fmt: skip
+    script = said(
+        postgresql, "script", "x'y", "--engine", "postgresql", "--grants", "guarded", "--role", "installer"
+    )
     for statement in script.splitlines():
         postgresql.execute(statement)
     assert [made.new for made in queue_tables.create(limited, ["x'y"])] == [True]
@@ -53,7 +56,8 @@ def test_whoever_creates_a_stage_is_told_an_installers_rights(postgresql, limite
 def test_whoever_creates_an_outbox_is_told_an_installers_rights(limited):
     needed = refusal(lambda: outbox_tables.create(limited, "Sales"))
     assert needed == (
-        'a login that creates the outbox table "public"."Sales_OutboxData" needs USAGE ON SCHEMA "public", CREATE ON SCHEMA '
+        'a login that creates the outbox table "public"."Sales_OutboxData" needs USAGE ON SCHEMA "public", '
+        "CREATE ON SCHEMA "
         f"\"public\"; an administrator gives it with what this prints: {SCRIPT} 'Sales_OutboxData@[public]'"
     )
 
@@ -70,6 +74,7 @@ def test_whoever_uses_an_outbox_is_told_its_rights(postgresql, guarded_url, act)
         "send": lambda: prepare(Destinations(sink), PLAIN, ["orders"]),
     }
     assert refusal(acts[act]) == (
-        "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its table; sqlqueue script "
-        "QUEUE --engine postgresql --grants 'guarded' --role sender --endpoint 'Sales' writes the statements."
+        "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its table; "
+        "sqlqueue script QUEUE --engine postgresql --grants 'guarded' --role sender --endpoint 'Sales' "
+        "writes the statements."
     )

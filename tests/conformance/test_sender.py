@@ -1,4 +1,6 @@
-"""The sender without Spark: each message id reaches each destination once, whatever is repeated, cut or at once."""
+"""The sender without Spark: each message id reaches each destination once,
+whatever is repeated, cut or at once.
+"""
 
 import json
 import random
@@ -192,7 +194,9 @@ def test_one_id_to_two_queues_arrives_at_both_once(engine, queue, sent, outbox, 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_every_copy_for_another_queue_arrives(engine, queue, sent, outbox, chunks_of_50):
-    """Another task, another chunk, another batch: the first copy on its way is no reason to drop the second."""
+    """Another task, another chunk, another batch: the first copy on its way is no
+    reason to drop the second.
+    """
     billing = engine.create_queue("billing")
     given = options(engine, outbox=outbox)
     apart = batch([*range(80), *range(80)], Destination=["orders"] * 80 + ["billing"] * 80)
@@ -291,8 +295,8 @@ def test_a_batch_to_a_missing_destination_is_refused(engine, queue, sent):
     with pytest.raises(QueueError) as caught:
         prepare(Destinations(given), PLAIN, ["orders", "nowhere"])
     said = (
-        f"There is no queue table nowhere@[{engine.default_schema}] to send to; create it with: sqlqueue create 'nowhere', "
-        "or correct the destination or its schema."
+        f"There is no queue table nowhere@[{engine.default_schema}] to send to; create it with: sqlqueue "
+        "create 'nowhere', or correct the destination or its schema."
     )
     assert str(caught.value) == f"{said} Nothing of this batch was sent."
     with pytest.raises(QueueError) as caught:
@@ -306,8 +310,9 @@ def test_a_missing_destination_of_another_database_is_said_to_be_missing_there(e
     with pytest.raises(QueueError) as caught:
         prepare(Destinations(given), PLAIN, ["billing"])
     assert str(caught.value) == (
-        f"There is no queue table billing@[{engine.default_schema}] to send to in the database of endpoint.billing.url; create it "
-        "with: sqlqueue create 'billing', or correct the destination or its schema. Nothing of this batch was sent."
+        f"There is no queue table billing@[{engine.default_schema}] to send to in the database of "
+        "endpoint.billing.url; create it with: sqlqueue create 'billing', or correct the destination or its "
+        "schema. Nothing of this batch was sent."
     )
     assert queue.count() == 0
 
@@ -498,7 +503,9 @@ def test_transactions_use_the_asked_isolation_level(engine, queue, sent, level, 
 @pytest.mark.parametrize("step", [fail_points.IDS_CHECKED, fail_points.ROWS_INSERTED])
 @pytest.mark.parametrize("isolation", ["ReadCommitted", "RepeatableRead", "Serializable"])
 def test_an_overtaken_optimistic_sender_sends_the_rest(engine, queue, sent, step, isolation):
-    """The twin sends a part of the same messages between our look and our ids: a unique violation in mid-chunk."""
+    """The twin sends a part of the same messages between our look and our ids:
+    a unique violation in mid-chunk.
+    """
     given = options(engine, isolationLevel=isolation)
     if engine.name == "sqlserver" and isolation != "ReadCommitted":
         pytest.skip("on SQL Server the twin waits for what these levels have locked")
@@ -588,8 +595,8 @@ def test_a_row_whose_own_id_is_taken_is_refused_at_once(postgresql, outbox):
         send(given, batch(range(1, 4), Id=[None, taken, None]))
     assert time.monotonic() - began < 20
     assert str(caught.value).endswith(
-        "If the rows have Ids of their own, one of these is taken: leave the column Id out, and each row gets a new one; what "
-        "makes a message go out once is its MessageId."
+        "If the rows have Ids of their own, one of these is taken: leave the column Id out, and each row "
+        "gets a new one; what makes a message go out once is its MessageId."
     )
     assert ids_in(queue) == message_ids([0])
     assert sent.message_ids() == ([] if outbox == "none" else message_ids([0]))
@@ -684,7 +691,9 @@ def without_outbox(url):
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_a_deadlock_victim_in_mid_chunk_is_tried_again(postgresql, outbox):
-    """Somebody holds an id that we shall add, and waits for a row that we have inserted: we are to give way."""
+    """Somebody holds an id that we shall add, and waits for a row that we have inserted:
+    we are to give way.
+    """
     queue = postgresql.create_queue()
     sent = create_outbox(postgresql)
     given = options(postgresql, outbox=outbox)
@@ -767,7 +776,9 @@ def test_a_database_that_comes_back_soon_is_waited_for(server, postgresql, chunk
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_cleaning_blocks_nobody_and_doubles_nothing(engine, queue, sent, outbox, chunks_of_50):
-    """Four senders with a short patience, one half of their messages shared, and a cleanup that never rests."""
+    """Four senders with a short patience, one half of their messages shared,
+    and a cleanup that never rests.
+    """
     old = [f"old {number}" for number in range(20_000)]
     given = options(engine, outbox=outbox, lockTimeout="5s")
     done = threading.Event()

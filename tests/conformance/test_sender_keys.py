@@ -1,4 +1,6 @@
-"""What an outbox remembers of a send: message id and final address, whatever else changes between two tries."""
+"""What an outbox remembers of a send: message id and final address,
+whatever else changes between two tries.
+"""
 
 import contextlib
 import hashlib
@@ -107,7 +109,22 @@ def test_another_schema_makes_another_address(engine, queue, sent, outbox):
 
 # -- any id ---------------------------------------------------------------------------------------
 
-ODD = ["a\0b", "ab", "\0", "x" * 201, "x" * 202, "ß" * 5_000, "Order 1", "order 1", "Örder 1", "Order 1 ", '{"', "\\", "a>b", "'; --"]  # fmt: skip
+ODD = [
+    "a\0b",
+    "ab",
+    "\0",
+    "x" * 201,
+    "x" * 202,
+    "ß" * 5_000,
+    "Order 1",
+    "order 1",
+    "Örder 1",
+    "Order 1 ",
+    '{"',
+    "\\",
+    "a>b",
+    "'; --",
+]
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
@@ -133,7 +150,13 @@ def test_ids_equal_by_collation_are_two_messages(postgresql, outbox):
     sent = create_outbox(postgresql)
     # As a collation would have it, of which there is none in the server from the wheel.
     postgresql.execute(f'CREATE UNIQUE INDEX alike ON {sent.table} (lower("MessageId"))')
-    ids = ["order", "Order", "ORDER", "10000000-0000-4000-8000-00000000000A", "10000000-0000-4000-8000-00000000000a"]  # fmt: skip
+    ids = [
+        "order",
+        "Order",
+        "ORDER",
+        "10000000-0000-4000-8000-00000000000A",
+        "10000000-0000-4000-8000-00000000000a",
+    ]
     rows = batch(range(5), MessageId=ids)
     assert [send(options(postgresql, outbox=outbox), rows) for _ in range(2)] == [(5, 0), (0, 5)]
     assert ids_in(queue) == ids
@@ -144,15 +167,19 @@ def test_ids_equal_by_collation_are_two_messages(postgresql, outbox):
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_what_version_0_1_has_sent_is_not_sent_again(engine, queue, sent, outbox):
-    """To the option queue it wrote the bare id, to others a mark of the queue; ids of an odd form and length too."""
+    """To the option queue it wrote the bare id, to others a mark of the queue;
+    ids of an odd form and length too.
+    """
     billing = engine.create_queue("billing")
     ids = [*message_ids(range(4)), "Größe", "m" * 200]
     for each in ids:
         sent.insert(each, version=EARLIER)
         sent.insert(earlier_copy(each, billing, engine), version=EARLIER)
     rows = batch(
-        range(14), MessageId=[*ids, message_id(9), *ids, message_id(9)], Destination=["orders"] * 7 + ["billing"] * 7
-    )  # fmt: skip
+        range(14),
+        MessageId=[*ids, message_id(9), *ids, message_id(9)],
+        Destination=["orders"] * 7 + ["billing"] * 7,
+    )
     given = options(engine, outbox=outbox)
     assert [send(given, rows) for _ in range(2)] == [(2, 12), (0, 14)]
     assert (ids_in(queue), ids_in(billing)) == (message_ids([9]), message_ids([9]))
@@ -213,8 +240,9 @@ def test_one_look_tells_whether_version_0_1_left_rows(postgresql):
 
     def fill(count, version, age):
         postgresql.execute(
-            f"INSERT INTO {sent.table} SELECT '{version} ' || n, true, now() AT TIME ZONE 'UTC' - interval '{age}', "
-            f"'{version}', '[]' FROM generate_series(1, {count}) AS n"
+            f"INSERT INTO {sent.table} SELECT '{version} ' || n, true, "
+            f"now() AT TIME ZONE 'UTC' - interval '{age}', '{version}', "
+            f"'[]' FROM generate_series(1, {count}) AS n"
         )
 
     def found():

@@ -1,4 +1,6 @@
-"""What we put into an error queue, ServiceControl can read, whatever the message, its failure or its address holds."""
+"""What we put into an error queue, ServiceControl can read, whatever the message,
+its failure or its address holds.
+"""
 
 import json
 from datetime import datetime, timedelta, timezone
@@ -19,7 +21,8 @@ TIME_OF_FAILURE = "NServiceBus.TimeOfFailure"
 EXCEPTION = "NServiceBus.ExceptionInfo."
 TAKEN = Ingestion(Verdict.TAKEN)
 
-#: Headers of messages that .NET endpoints could read, but ServiceControl not; each with the id that the failed message has.
+#: Headers of messages that .NET endpoints could read, but ServiceControl not;
+#: each with the id that the failed message has.
 HOSTILE = {
     "an id of 500 characters": ({MESSAGE_ID: "x" * 500}, str(row_id(1))),
     "an id of 150 astral characters": ({MESSAGE_ID: "\U0001f600" * 150}, "\U0001f600" * 150),

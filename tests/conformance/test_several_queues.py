@@ -64,9 +64,13 @@ def test_a_huge_backlog_does_not_starve_the_others(queues, engine):
             queues["b"].insert(10, start=10 * turn)
             queues["c"].insert(20, start=20 * turn)
             assert stream.trigger()
-        assert [{name: len(rows) for name, rows in by_queue(stream.sink[batch]).items()} for batch in range(4)] == [
-            {"a": 100, "b": 10, "c": 20}, {"a": 270, "b": 10, "c": 20}, {"a": 270, "b": 10, "c": 20}, {"a": 270, "b": 10, "c": 20},
-        ]  # fmt: skip
+        batches = [by_queue(stream.sink[batch]) for batch in range(4)]
+        assert [{name: len(rows) for name, rows in batch.items()} for batch in batches] == [
+            {"a": 100, "b": 10, "c": 20},
+            {"a": 270, "b": 10, "c": 20},
+            {"a": 270, "b": 10, "c": 20},
+            {"a": 270, "b": 10, "c": 20},
+        ]
 
 
 def test_where_a_batch_has_fewer_rows_than_there_are_queues_each_comes_in_turn(queues, engine):

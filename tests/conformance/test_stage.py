@@ -38,7 +38,8 @@ from tests.support.waiting import eventually
 pytestmark = [
     pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
-    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second: both give up waiting.
+    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second:
+    # both give up waiting.
     pytest.mark.provokes("lock timeout"),
 ]
 
@@ -154,7 +155,9 @@ def test_opening_empties_the_stage(engine, billing):
 
 
 def test_a_run_whose_batch_began_again_stages_in_vain(engine, billing):
-    """A driver that lost its database but not its tasks: its batch runs again elsewhere, under the same claim."""
+    """A driver that lost its database but not its tasks: its batch runs again elsewhere,
+    under the same claim.
+    """
     with opened(engine) as (connection, found), connection.transaction():
         name, rows = numbered(engine, range(3))
         outlived = found.open("claim")
@@ -224,7 +227,8 @@ def test_messages_to_a_dropped_queue_stay_staged(engine, billing):
             found.move("claim")
         assert str(caught.value) == (
             f"The destination {name} is not there any more, and its messages wait on the stage "
-            f"{STAGE}@[{engine.default_schema}]; create it again with: sqlqueue create {name!r}, and start the stream."
+            f"{STAGE}@[{engine.default_schema}]; create it again with: sqlqueue create {name!r}, "
+            "and start the stream."
         )
         assert staged(engine) == 4
         again = engine.create_queue("billing")
@@ -238,7 +242,9 @@ def test_a_message_on_the_stage_keeps_all_that_it_has(engine, queue, billing):
     end = datetime(2031, 5, 6, 7, 8, 9, 250_000, tzinfo=UTC)
     columns = {
         "Id": "0000000a-0000-4000-8000-00000000000b",
-        "Headers": '{"NServiceBus.ConversationId":"größe \\ud83d\\ude00","NServiceBus.TimeSent":"t","Url":"a\\/b"}',
+        "Headers": (
+            '{"NServiceBus.ConversationId":"größe \\ud83d\\ude00","NServiceBus.TimeSent":"t","Url":"a\\/b"}'
+        ),
         "CorrelationId": "k",
         "ReplyToAddress": "Sales",
         "Expires": end,
@@ -298,11 +304,11 @@ def test_messages_to_two_addresses_keep_their_order(engine, queue, billing):
 # -- refusals -------------------------------------------------------------------------------------
 
 UNOPENED = (
-    "The stage Forward.Outgoing@[{schema}] belongs to no batch: nothing would send what is put there; give the source the "
-    "sink's stream and database, and transactionMode sendsAtomicWithReceive."
-    " Where the mode or the stream was changed while a batch had not ended, start once with those of before; where the "
-    "database has lost what was committed, give a new checkpoint folder "
-    "(a state that the query keeps is lost)."
+    "The stage Forward.Outgoing@[{schema}] belongs to no batch: nothing would send what is put there; "
+    "give the source the sink's stream and database, and transactionMode sendsAtomicWithReceive."
+    " Where the mode or the stream was changed while a batch had not ended, "
+    "start once with those of before; where the database has lost what was committed, "
+    "give a new checkpoint folder (a state that the query keeps is lost)."
 )
 
 
@@ -333,8 +339,9 @@ def test_a_destination_in_another_database_is_refused(engine, queue, elsewhere):
     with pytest.raises(ConfigurationError) as caught:
         prepare(Destinations(atomic), PLAIN, ["orders", "billing"])
     assert str(caught.value) == (
-        "The destination 'billing' lies in another database, which transactionMode sendsAtomicWithReceive cannot reach in "
-        "one transaction; send to it with receiveOnly and an outbox, or name a queue of this database as storeAndForward."
+        "The destination 'billing' lies in another database, which transactionMode sendsAtomicWithReceive "
+        "cannot reach in one transaction; send to it with receiveOnly and an outbox, or name a queue of this "
+        "database as storeAndForward."
     )
 
 
@@ -345,8 +352,8 @@ def test_a_stream_with_too_long_a_name_is_refused(name):
     with pytest.raises(ConfigurationError) as caught:
         Receiver(SourceOptions.parse(given))
     assert str(caught.value) == (
-        f"The option stream is {name!r}, which is longer than the 40 bytes that leave room for the name of the table "
-        f"{name}.Outgoing; shorten it."
+        f"The option stream is {name!r}, which is longer than the 40 bytes that leave room for "
+        f"the name of the table {name}.Outgoing; shorten it."
     )
 
 
@@ -637,8 +644,9 @@ def test_a_second_source_of_a_stream_is_refused(engine, queue, billing):
         assert first.trigger()
         said = (
             rf"^Two sources use the stage Forward.Outgoing@\[{engine.default_schema}\]: it is held by "
-            r"(session \d+|another session of the database). Give each a stream of its own, and see that the stream runs only "
-            r"once; if that is what a dead machine has left, end that session, or start again in a few minutes.$"
+            r"(session \d+|another session of the database). Give each a stream of its own, and see that the "
+            r"stream runs only once; if that is what a dead machine has left, end that session, or start "
+            r"again in a few minutes.$"
         )
         with pytest.raises(ConfigurationError, match=said):
             second.trigger()
@@ -682,10 +690,10 @@ def test_a_held_stage_stops_only_a_batch_with_rows(engine, queue, billing):
             second.options = dataclasses.replace(second.options, transaction_mode=RECEIVE_ONLY)
         assert empty.plan() == []
         said = (
-            rf"^The last batch of invoices@\[{engine.default_schema}\](@\[\w+\])? was begun with the stage Forward.Outgoing@"
-            rf"\[{engine.default_schema}\] and has not ended, and another source holds that stage: session \d+. End that session "
-            r"if it is a stopped stream's; where it is another source of this query, give a new checkpoint folder "
-            r"\(a state that the query keeps is lost\).$"
+            rf"^The last batch of invoices@\[{engine.default_schema}\](@\[\w+\])? was begun with the stage "
+            rf"Forward.Outgoing@\[{engine.default_schema}\] and has not ended, and another source holds that "
+            r"stage: session \d+. End that session if it is a stopped stream's; where it is another source "
+            r"of this query, give a new checkpoint folder \(a state that the query keeps is lost\).$"
         )
         with pytest.raises(ConfigurationError, match=said):
             full.plan()
@@ -698,10 +706,11 @@ def test_an_emptied_stage_leaves_the_batch_in_its_queue(engine, queue, billing):
         emptied(engine)
         said = (
             rf"^What the last batch of {re.escape(queue.address)}@\[.*\] sent is not on the stage "
-            rf"Forward.Outgoing@\[{engine.default_schema}\] any more, so its 10 rows stay in the queue: another pipeline of "
-            r"the same option stream has emptied the stage. Give each a name of its own. Remove the newest file of the "
-            r"checkpoint's folder commits: the batch then runs again\. Where that does not help, because Spark has begun another batch since, "
-            r"give a new checkpoint folder \(a state that the query keeps is lost\)\.$"
+            rf"Forward.Outgoing@\[{engine.default_schema}\] any more, so its 10 rows stay in the queue: "
+            r"another pipeline of the same option stream has emptied the stage. Give each a name of its own. "
+            r"Remove the newest file of the checkpoint's folder commits: the batch then runs again\. Where "
+            r"that does not help, because Spark has begun another batch since, give a new checkpoint folder "
+            r"\(a state that the query keeps is lost\)\.$"
         )
         for _ in range(2):
             with pytest.raises(ConfigurationError, match=said):

@@ -1,4 +1,6 @@
-"""Mode and stream change between two processes of a pipeline: each message still arrives once, or a restart is refused."""
+"""Mode and stream change between two processes of a pipeline: each message still arrives once,
+or a restart is refused.
+"""
 
 import dataclasses
 
@@ -16,7 +18,8 @@ from tests.support.sending import ids_in
 pytestmark = [
     pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
-    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second: both give up waiting.
+    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second:
+    # both give up waiting.
     pytest.mark.provokes("lock timeout"),
 ]
 
@@ -29,7 +32,9 @@ def billing(engine):
 
 
 def say(stream, mode, name=NAME):
-    """What the next process is told; each has other limits, as the same claim once more would hide what was not deleted."""
+    """What the next process is told; each has other limits,
+    as the same claim once more would hide what was not deleted.
+    """
     stream.options = dataclasses.replace(stream.options, transaction_mode=mode, stream=name)
 
 
@@ -49,9 +54,9 @@ def test_a_batch_begun_under_another_stream_is_refused(engine, queue, billing):
             stream.trigger()
         schema = engine.default_schema
         assert str(caught.value) == (
-            f"The last batch of {queue.address}@[{_database(engine)}] was begun with the stage Forward.Outgoing@[{schema}] and has "
-            f"not ended, but the option stream means the stage Renamed.Outgoing@[{schema}]; start once with the stream of "
-            "before, then with the new one."
+            f"The last batch of {queue.address}@[{_database(engine)}] was begun with the stage "
+            f"Forward.Outgoing@[{schema}] and has not ended, but the option stream means the stage "
+            f"Renamed.Outgoing@[{schema}]; start once with the stream of before, then with the new one."
         )
         stream.crash()
         assert (stream.done, queue.count(), billing.count()) == (0, 20, 0)
@@ -73,9 +78,9 @@ def test_a_batch_begun_in_another_mode_is_refused(engine, queue, billing):
         with pytest.raises(ConfigurationError) as caught:
             stream.trigger()
         assert str(caught.value) == (
-            f"The last batch of {queue.address}@[{_database(engine)}] was begun with transactionMode receiveOnly and has not ended, "
-            "and its offset cannot remember a stage; start once with transactionMode receiveOnly, then with "
-            "sendsAtomicWithReceive."
+            f"The last batch of {queue.address}@[{_database(engine)}] was begun with transactionMode "
+            "receiveOnly and has not ended, and its offset cannot remember a stage; start once with "
+            "transactionMode receiveOnly, then with sendsAtomicWithReceive."
         )
         stream.crash()
         say(stream, RECEIVE_ONLY)
@@ -99,9 +104,9 @@ def test_a_batch_sent_in_part_is_not_staged_again(engine, queue, billing):
         with pytest.raises(ConfigurationError) as caught:
             stream.trigger()
         assert str(caught.value) == (
-            f"The unfinished batch whose messages Forward.Outgoing@[{engine.default_schema}] was to hold was taken up with "
-            "transactionMode receiveOnly, so its sink may have sent some of it by itself; start once with transactionMode "
-            "receiveOnly."
+            f"The unfinished batch whose messages Forward.Outgoing@[{engine.default_schema}] was to "
+            "hold was taken up with transactionMode receiveOnly, so its sink may have sent some of it by "
+            "itself; start once with transactionMode receiveOnly."
         )
         stream.crash()
         say(stream, RECEIVE_ONLY)
@@ -137,9 +142,9 @@ def test_a_batch_without_rows_of_another_mode_is_refused(engine, queue, billing)
         with pytest.raises(ConfigurationError) as caught:
             stream.run()
         assert str(caught.value).endswith(
-            "Where the mode or the stream was changed while a batch had not ended, start once with those of before; "
-            "where the database has lost what was committed, give a new checkpoint folder "
-            "(a state that the query keeps is lost)."
+            "Where the mode or the stream was changed while a batch had not ended, "
+            "start once with those of before; where the database has lost what was committed, give a new "
+            "checkpoint folder (a state that the query keeps is lost)."
         )
         stream.crash()
         say(stream, RECEIVE_ONLY)
@@ -164,8 +169,8 @@ def test_a_batch_that_a_sink_has_sent_by_itself_is_not_staged_again(engine, queu
         with pytest.raises(ConfigurationError) as caught:
             stream.trigger()
         assert str(caught.value) == (
-            f"The unfinished batch whose messages Forward.Outgoing@[{engine.default_schema}] was to hold was taken up with "
-            "transactionMode receiveOnly, so its sink may have sent some of it by itself; start once with transactionMode "
-            "receiveOnly."
+            f"The unfinished batch whose messages Forward.Outgoing@[{engine.default_schema}] was to "
+            "hold was taken up with transactionMode receiveOnly, so its sink may have sent some of it by "
+            "itself; start once with transactionMode receiveOnly."
         )
     assert (ids_in(billing), queue.count()) == (message_ids(range(5)), 5)

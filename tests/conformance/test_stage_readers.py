@@ -1,4 +1,6 @@
-"""Nothing on the way of a batch waits for somebody who merely reads its stage: a dump, a person, a late twin."""
+"""Nothing on the way of a batch waits for somebody who merely reads its stage: a dump,
+a person, a late twin.
+"""
 
 import contextlib
 
@@ -20,7 +22,9 @@ def billing(postgresql):
 
 @contextlib.contextmanager
 def reading(postgresql):
-    """What pg_dump does: read all there is in one long transaction, which locks each table against TRUNCATE."""
+    """What pg_dump does: read all there is in one long transaction,
+    which locks each table against TRUNCATE.
+    """
     with psycopg.connect(postgresql.url) as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         connection.execute(f'SELECT * FROM "{STAGE}"').fetchall()

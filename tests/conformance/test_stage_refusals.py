@@ -1,4 +1,6 @@
-"""What a destination refuses is found before the batch is logged, and named; what it refuses later is named too."""
+"""What a destination refuses is found before the batch is logged, and named;
+what it refuses later is named too.
+"""
 
 import contextlib
 import json
@@ -32,7 +34,8 @@ from tests.support.stages import opened
 pytestmark = [
     pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
-    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second: both give up waiting.
+    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second:
+    # both give up waiting.
     pytest.mark.provokes("lock timeout"),
 ]
 
@@ -62,9 +65,9 @@ def test_a_missing_right_to_the_stage_is_said_with_the_rights_that_a_stage_needs
     with connect(target) as connection, pytest.raises(NoRight) as caught, connection.transaction():
         Stage(connection, table_named("Forward", "public")).mark()
     assert str(caught.value).endswith(
-        "(permission denied for table Forward.Outgoing); a stage needs SELECT, INSERT and UPDATE on its table, and TRUNCATE (on "
-        "SQL Server ALTER) to be emptied; sqlqueue script QUEUE --engine postgresql --grants 'guarded' --role receiver --stream 'Forward' writes the "
-        "statements."
+        "(permission denied for table Forward.Outgoing); a stage needs SELECT, INSERT and UPDATE on its "
+        "table, and TRUNCATE (on SQL Server ALTER) to be emptied; sqlqueue script QUEUE --engine postgresql "
+        "--grants 'guarded' --role receiver --stream 'Forward' writes the statements."
     )
 
 
@@ -74,9 +77,9 @@ def test_a_refusal_is_found_before_the_batch_is_logged(engine, queue, billing):
     with forwarding(engine, queue) as stream:
         demand_a_column(engine, billing)
         said = (
-            rf"^The destination {re.escape(billing.address)}@\[\w+\] refuses a message that this batch sends: .*[Ee]xtra.* Nothing of "
-            r"the batch was sent, and its rows stay in the queue. Mend the table or the rights to it, or send elsewhere; the "
-            r"batch then runs again.$"
+            rf"^The destination {re.escape(billing.address)}@\[\w+\] refuses a message that this batch "
+            r"sends: .*[Ee]xtra.* Nothing of the batch was sent, and its rows stay in the queue. Mend the "
+            r"table or the rights to it, or send elsewhere; the batch then runs again.$"
         )
         with pytest.raises(QueueError, match=said):
             stream.trigger()
@@ -94,9 +97,10 @@ def test_a_refusal_when_settling_can_be_mended(engine, queue, billing):
         assert stream.trigger()
         demand_a_column(engine, billing)
         said = (
-            rf" The destination {re.escape(billing.address)}@\[\w+\] refuses a message of a batch that is done: .*[Ee]xtra.* Its "
-            rf"messages wait on the stage {STAGE_NAME}@\[\w+\], and its rows in the queue. Mend the table or the rights to it, "
-            r"and start the stream. Its 10 rows are free again; remove "
+            rf" The destination {re.escape(billing.address)}@\[\w+\] refuses a message of a batch that is "
+            rf"done: .*[Ee]xtra.* Its messages wait on the stage {STAGE_NAME}@\[\w+\], and its rows in the "
+            r"queue. Mend the table or the rights to it, and start the stream. "
+            r"Its 10 rows are free again; remove "
         )
         with pytest.raises(QueueError, match=said):
             stream.trigger()
@@ -144,8 +148,9 @@ def test_a_taken_id_is_found_before_the_batch_is_logged(engine, queue, billing):
         assert text.startswith(f"The destination {billing.address}@[")
         assert ID in text.lower()
         assert text.endswith(
-            "Nothing of the batch was sent, and its rows stay in the queue. A row with that Id is there already: leave the column Id "
-            "out of the frame, and each message gets a new one; the batch then runs again."
+            "Nothing of the batch was sent, and its rows stay in the queue. A row with that Id is there "
+            "already: leave the column Id out of the frame, and each message gets a new one; "
+            "the batch then runs again."
         )
         with connection.transaction():
             mark = found.mark()

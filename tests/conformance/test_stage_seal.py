@@ -1,4 +1,6 @@
-"""A batch goes out from its stage whole or not at all: what the database has forgotten of it is never taken for nothing."""
+"""A batch goes out from its stage whole or not at all: what the database has forgotten of it is
+never taken for nothing.
+"""
 
 import json
 import re
@@ -16,7 +18,8 @@ from tests.support.sending import ids_in
 pytestmark = [
     pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
-    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second: both give up waiting.
+    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second:
+    # both give up waiting.
     pytest.mark.provokes("lock timeout"),
 ]
 
@@ -38,8 +41,14 @@ def write_mark(engine, text):
 def forget_last_rows(engine):
     """What the last task has staged is gone."""
     statement = {
-        "postgresql": f"""DELETE FROM "{STAGE}" WHERE seq = (SELECT max(seq) FROM "{STAGE}" WHERE task <> '')""",
-        "sqlserver": f"DELETE s FROM [{STAGE}] AS s WHERE RowVersion = (SELECT MAX(RowVersion) FROM [{STAGE}] WHERE Task <> '')",
+        "postgresql": (
+            f'DELETE FROM "{STAGE}" WHERE seq = '
+            f"""(SELECT max(seq) FROM "{STAGE}" WHERE task <> '')"""
+        ),
+        "sqlserver": (
+            f"DELETE s FROM [{STAGE}] AS s WHERE RowVersion = (SELECT MAX(RowVersion) FROM "
+            f"[{STAGE}] WHERE Task <> '')"
+        ),
     }
     engine.execute(statement[engine.name])
 
@@ -54,10 +63,11 @@ NEVER_CALLED = (
 
 def refusal(engine, what, why=LOST):
     return (
-        rf"^The stage Forward\.Outgoing@\[{engine.default_schema}\] {what}, so the 50 rows of the last batch of orders@\[.*\] "
-        rf"stay in the queue: {why} Remove the newest "
-        r"file of the checkpoint's folder commits: the batch then runs again\. Where that does not help, because Spark has begun another batch since, "
-        r"give a new checkpoint folder \(a state that the query keeps is lost\)\.$"
+        rf"^The stage Forward\.Outgoing@\[{engine.default_schema}\] {what}, so the 50 rows of the last batch "
+        rf"of orders@\[.*\] stay in the queue: {why} Remove the newest "
+        r"file of the checkpoint's folder commits: the batch then runs again\. Where that does not help, "
+        r"because Spark has begun another batch since, give a new checkpoint folder \(a state that the query "
+        r"keeps is lost\)\.$"
     )
 
 
@@ -209,9 +219,10 @@ def test_lost_messages_stop_a_batch_without_rows(engine, queue, billing):
             with pytest.raises(ConfigurationError) as caught:
                 stream.trigger()
             assert str(caught.value) == (
-                f"The stage Forward.Outgoing@[{engine.default_schema}] holds 1 of the 2 messages that the batch has staged, so it "
-                "is not sent: the database has lost what was committed. To go on without these messages, drop the table "
-                f"Forward.Outgoing@[{engine.default_schema}] and start the stream."
+                f"The stage Forward.Outgoing@[{engine.default_schema}] holds 1 of the 2 messages that the "
+                "batch has staged, so it is not sent: the database has lost what was committed. To go on "
+                f"without these messages, drop the table Forward.Outgoing@[{engine.default_schema}] and "
+                "start the stream."
             )
             stream.crash()
         drop = {"postgresql": f'DROP TABLE "{STAGE}"', "sqlserver": f"DROP TABLE [{STAGE}]"}

@@ -1,6 +1,8 @@
-"""Batches for which the queue has no rows, but which send: a watermark lets go of state, another source has rows.
+"""Batches for which the queue has no rows, but which send: a watermark lets go of state,
+another source has rows.
 
-Spark asks the source before such a batch, but never plans it, and after a restart runs it again without a word to the source.
+Spark asks the source before such a batch, but never plans it,
+and after a restart runs it again without a word to the source.
 """
 
 import dataclasses
@@ -22,7 +24,8 @@ from tests.support.stages import opened
 pytestmark = [
     pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
-    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second: both give up waiting.
+    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second:
+    # both give up waiting.
     pytest.mark.provokes("lock timeout"),
 ]
 
@@ -259,7 +262,9 @@ def test_a_renamed_stream_sends_a_batch_once(engine, queue, billing):
 
 
 def test_a_lost_stage_is_refused_until_there_is_a_new_checkpoint(engine, queue, billing):
-    """A fail-over has lost the stage with all that was committed, and Spark runs a batch again of which it tells no source."""
+    """A fail-over has lost the stage with all that was committed,
+    and Spark runs a batch again of which it tells no source.
+    """
     with forwarding(engine, queue) as stream:
         run_without_rows(stream)
         stream.construct_without_rows(others(100))
@@ -293,10 +298,11 @@ def test_an_atomic_sink_needs_an_atomic_source(engine, queue, billing):
         with pytest.raises(ConfigurationError) as caught:
             stream.trigger()
         assert str(caught.value) == (
-            f"No atomic source that runs holds the stage Forward.Outgoing@[{engine.default_schema}]: nothing would send what is "
-            "put there; give the source the sink's stream and database, and transactionMode sendsAtomicWithReceive. Where its "
-            "connection was just lost, start again, and the batch runs again; where the database has lost what was committed, give a "
-            "new checkpoint folder (a state that the query keeps is lost)."
+            f"No atomic source that runs holds the stage Forward.Outgoing@[{engine.default_schema}]: nothing "
+            "would send what is put there; give the source the sink's stream and database, and "
+            "transactionMode sendsAtomicWithReceive. Where its connection was just lost, start again, and "
+            "the batch runs again; where the database has lost what was committed, give a new checkpoint "
+            "folder (a state that the query keeps is lost)."
         )
     assert (queue.count(), billing.count()) == (5, 0)
 
@@ -398,7 +404,8 @@ def test_a_batch_without_rows_whose_settling_is_forgotten_is_sent_again(postgres
         assert not stream.trigger()
         assert ids_in(billing) == message_ids([100])
         postgresql.execute(
-            f'DELETE FROM billing; DELETE FROM "{STAGE}"; INSERT INTO "{STAGE}" OVERRIDING SYSTEM VALUE SELECT * FROM replica'
+            f'DELETE FROM billing; DELETE FROM "{STAGE}"; INSERT INTO "{STAGE}" OVERRIDING SYSTEM VALUE '
+            "SELECT * FROM replica"
         )
         queue.insert(1)
         stream.drain()
@@ -470,7 +477,9 @@ def union(engine, queue, billing):
     "first", [1, 0], ids=["from the second to the first", "from the first to the second"]
 )
 def test_two_sources_that_swap_roles_send_a_dead_batch_once(union, billing, first, died):
-    """It has rows only of the source that was atomic: they are staged without a claim, and its start still names the stage."""
+    """It has rows only of the source that was atomic: they are staged without a claim,
+    and its start still names the stage.
+    """
     now, before = union.sources[1 - first], union.sources[first]
     before.table.insert(3)
     union.start(atomic=first)
@@ -500,7 +509,9 @@ def test_two_sources_that_swap_roles_send_a_dead_batch_once(union, billing, firs
 
 @pytest.mark.parametrize("rows_of_both", [True, False])
 def test_two_sources_that_swap_roles_lose_no_logged_batch(union, billing, rows_of_both):
-    """What one of them has sealed is not given up by the other: it may be all that is left of the other's own rows."""
+    """What one of them has sealed is not given up by the other:
+    it may be all that is left of the other's own rows.
+    """
     now, before = union.sources
     before.table.insert(3)
     if rows_of_both:
@@ -513,9 +524,9 @@ def test_two_sources_that_swap_roles_lose_no_logged_batch(union, billing, rows_o
         union.trigger()
     stage = f"{NAME}.Outgoing@[{now.table.schema}]"
     assert str(caught.value) == (
-        f"The stage {stage} has what a batch of the queue {before.end(1)['queue']} sends, and that batch is not settled; start "
-        "once with the transactionMode and the stream that its source had, then with the new ones. To go on without these "
-        f"messages, drop the table {stage} and start the stream."
+        f"The stage {stage} has what a batch of the queue {before.end(1)['queue']} sends, and that batch is "
+        "not settled; start once with the transactionMode and the stream that its source had, then with the "
+        f"new ones. To go on without these messages, drop the table {stage} and start the stream."
     )
     union.crash()
     union.start(atomic=1)

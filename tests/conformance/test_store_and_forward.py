@@ -1,4 +1,6 @@
-"""What senders have stored for another database goes there once; while that is down it waits, and holds nobody up."""
+"""What senders have stored for another database goes there once; while that is down it waits,
+and holds nobody up.
+"""
 
 import json
 import re
@@ -85,7 +87,9 @@ def at_home(engine, name):
 
 
 def failures(engine):
-    """Of each row of the error queue: the number of its message, its FailedQ, where it was to go, and its exception."""
+    """Of each row of the error queue: the number of its message, its FailedQ,
+    where it was to go, and its exception.
+    """
     found = []
     for row in engine.queue("error").rows():
         headers = json.loads(row.headers)
@@ -101,7 +105,9 @@ def put_back(engine):
 
 
 def without_retry(row):
-    """A row's headers and body, but for the two headers of a failure that a retry leaves, as ServiceControl does."""
+    """A row's headers and body, but for the two headers of a failure that a retry leaves,
+    as ServiceControl does.
+    """
     added = r"NServiceBus\.Processing(?:Machine|Endpoint)|\$\.diagnostics\.host(?:id|displayname)"
     return re.sub(rf',"(?:{added})":"[^"]*"', "", row.headers), row.body
 

@@ -1,4 +1,6 @@
-"""Queues subscribe to events and end that, by command and by function; the rows are those of the .NET transport."""
+"""Queues subscribe to events and end that, by command and by function;
+the rows are those of the .NET transport.
+"""
 
 import json
 
@@ -48,7 +50,8 @@ def test_a_subscription_lives_its_whole_life_by_command(engine, routing, billing
     made = said(engine, "subscribe", "Interop.Billing", QUALIFIED, "Shop.Paid", "--create")
     address = routing.address(billing)
     assert made == (
-        f"Interop.Billing has subscribed to {PLACED}, as {address}\nInterop.Billing has subscribed to Shop.Paid, as {address}\n"
+        f"Interop.Billing has subscribed to {PLACED}, as {address}\nInterop.Billing has subscribed to "
+        f"Shop.Paid, as {address}\n"
     )
     expected = [(address, "Interop.Billing", PLACED), (address, "Interop.Billing", "Shop.Paid")]
     assert routing.rows() == expected
@@ -65,7 +68,8 @@ def test_a_subscription_lives_its_whole_life_by_command(engine, routing, billing
     billing.execute("DROP TABLE {table}")
     gone = said(engine, "unsubscribe", "Interop.Billing", QUALIFIED, "Shop.Never")
     assert gone == (
-        f"Interop.Billing is no longer subscribed to {PLACED}\nInterop.Billing was not subscribed to Shop.Never\n"
+        f"Interop.Billing is no longer subscribed to {PLACED}\nInterop.Billing was not "
+        "subscribed to Shop.Never\n"
     )
     assert routing.rows() == expected[1:]
     assert said(engine, "subscriptions", PLACED) == f"no endpoint has subscribed to {PLACED}\n"

@@ -83,7 +83,9 @@ class Copies(Stream):
 
 @pytest.fixture
 def orders(engine):
-    """The queue; beside it are the queue near, the error queue, an outbox, and the table in which messages wait."""
+    """The queue; beside it are the queue near, the error queue, an outbox,
+    and the table in which messages wait.
+    """
     engine.create_queue("near")
     return create_home(engine, "Copies", "orders")
 

@@ -1,4 +1,5 @@
-"""Checkpoints, stages and outboxes that an earlier commit has written are understood: a stream goes on as if nothing had changed.
+"""Checkpoints, stages and outboxes that an earlier commit has written are understood: a stream goes on as if
+nothing had changed.
 
 The texts are those of version 0.2.0 before its modules moved, but for the names of table and database.
 """
@@ -111,7 +112,8 @@ def test_what_a_batch_has_staged_goes_out_with_its_rows(postgresql):
         postgresql.execute(
             f"""INSERT INTO "{STAGE}" (task, destination, ids, expires, headers, bodies)
             VALUES ('6dc06539-cb4a-4bcf-baf2-09fd8735a0ef', '{to}',
-                    ARRAY['01a2056d-0b92-7000-8491-f8313e177499', '01a2056d-0b92-7001-89ef-2c691e14d609']::uuid[],
+                    ARRAY['01a2056d-0b92-7000-8491-f8313e177499',
+                      '01a2056d-0b92-7001-89ef-2c691e14d609']::uuid[],
                     ARRAY[NULL, NULL]::timestamp[], ARRAY[{headers}], ARRAY['x', 'y']::bytea[])"""
         )
     with forwarding(postgresql, queue) as stream:
