@@ -113,7 +113,8 @@ def test_a_crash_at_any_step_loses_and_doubles_nothing(queue, followed, step):
     stream = followed(**BATCHES)
     with at_step(step, crash, on={1, 3}) as crashes:
         stream.drain()
-    # Batches may change places: what the dead process held or had claimed ahead stays locked until the server notices.
+    # Batches may change places: what the dead process held or had claimed ahead stays locked
+    # until the server notices.
     assert (sorted(stream.ids()), queue.count()) == (row_ids(range(100)), 0)
     assert all(batch == sorted(batch) for batch in stream.batches())
     assert stream.crashes == len(crashes) == 2
@@ -226,7 +227,9 @@ def test_a_new_process_sends_what_was_staged_once(engine, queue, more):
 
 @pytest.mark.needs("reads_json_as_documented")
 def test_a_batch_without_rows_that_died_sends_once(engine, queue):
-    """On an idle queue a new process begins with such a batch; a watermark or another source may have something to send."""
+    """On an idle queue a new process begins with such a batch;
+    a watermark or another source may have something to send.
+    """
     billing = engine.create_queue("billing")
     queue.insert(10)
     stream = FollowedForward(engine, queue, transactionMode=ATOMIC)
@@ -276,9 +279,11 @@ def test_another_mode_under_another_name_sends_what_a_batch_has_left(engine, que
     "between", ["nothing", "rows", "another name"], ids=lambda each: f"{each} in the first batch"
 )
 def test_what_a_batch_has_left_is_sent_before_the_offsets_forget_its_stage(engine, queue, between):
-    """Another mode and another name at once, and the next batch is one whose offset names no stage, or the other name's.
+    """Another mode and another name at once, and the next batch is one whose offset names no stage,
+    or the other name's.
 
-    That batch may have rows. Or it was logged under the other name, and its process died before it was planned.
+    That batch may have rows. Or it was logged under the other name,
+    and its process died before it was planned.
     """
     billing = engine.create_queue("billing")
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Renamed")

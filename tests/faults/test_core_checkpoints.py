@@ -1,6 +1,8 @@
-"""A checkpoint that goes back, whose sink knows messages and not batch numbers: nothing is lost and nothing comes twice.
+"""A checkpoint that goes back, whose sink knows messages and not batch numbers:
+nothing is lost and nothing comes twice.
 
-The outbox goes by message ids, the stage by the name of a claim. What a sink that goes by batch numbers loses, is shown first.
+The outbox goes by message ids, the stage by the name of a claim. What a sink that goes by batch numbers
+loses, is shown first.
 """
 
 import contextlib
@@ -25,7 +27,8 @@ from tests.support.sending import ids_in
 pytestmark = pytest.mark.provokes("lock timeout")  # as the stage's tests
 
 LIMIT: dict[str, Any] = {"maxMessagesPerTrigger": "5", "claimAhead": "false"}
-#: How many batches of four the offsets and the commits are moved back to; of (2, 1) the last is begun and not done.
+#: How many batches of four the offsets and the commits are moved back to;
+#: of (2, 1) the last is begun and not done.
 BACKUPS = [(0, 0), (1, 0), (1, 1), (2, 1), (3, 3), (4, 3)]
 
 
@@ -51,7 +54,9 @@ def pipelines(engine):
 
 
 def test_a_sink_that_knows_batch_numbers_loses_messages(engine, queue):
-    """Those that come after a checkpoint went back; which is why such a sink has to look, as write_delta does."""
+    """Those that come after a checkpoint went back; which is why such a sink has to look,
+    as write_delta does.
+    """
     queue.insert(20)
     with streaming(engine, queue, **LIMIT) as stream:
         stream.drain()
@@ -98,7 +103,10 @@ def test_a_checkpoint_moved_back_after_a_crash_costs_no_message(pipelines, kind,
 
 @pytest.mark.parametrize("kind", ["outbox", "atomic"])
 def test_two_streams_on_copies_of_a_checkpoint_cost_no_message(engine, pipelines, kind):
-    """In turn, batch by batch. The atomic ones share a stage, so that one of them ends and gives its rows back."""
+    """In turn, batch by batch.
+
+    The atomic ones share a stage, so that one of them ends and gives its rows back.
+    """
     by, arrived = pipelines
     queue, pipeline = by(kind)
     queue.insert(20)
@@ -126,7 +134,9 @@ def test_two_streams_on_copies_of_a_checkpoint_cost_no_message(engine, pipelines
 @pytest.mark.parametrize("step", [CHUNK_SENT, BATCH_WRITTEN, None], ids=["half sent", "written", "logged"])
 @pytest.mark.parametrize("begun", [0, 1], ids=["a new checkpoint", "an older checkpoint"])
 def test_an_atomic_pipeline_knows_what_it_sent_before_it_was_atomic(pipelines, step, begun):
-    """The rows of a batch that was sent in another mode are still in the queue, and no checkpoint tells of the batch."""
+    """The rows of a batch that was sent in another mode are still in the queue,
+    and no checkpoint tells of the batch.
+    """
     by, arrived = pipelines
     queue, pipeline = by("outbox")
     queue.insert(8)

@@ -77,7 +77,10 @@ def test_a_claim_outlives_limits_on_transactions(postgresql):
     queue = postgresql.create_queue()
     queue.insert(10)
     name = str(postgresql.fetch("SELECT current_database()")[0][0])
-    known = "SELECT name FROM pg_settings WHERE name IN ('transaction_timeout', 'idle_in_transaction_session_timeout')"
+    known = (
+        "SELECT name FROM pg_settings WHERE name IN ('transaction_timeout', "
+        "'idle_in_transaction_session_timeout')"
+    )
     limits = [str(limit) for (limit,) in postgresql.fetch(known)]
     assert "idle_in_transaction_session_timeout" in limits  # the other one came with PostgreSQL 17
     for limit in limits:
@@ -93,7 +96,9 @@ def test_a_claim_outlives_limits_on_transactions(postgresql):
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
 def test_a_claim_works_under_a_stricter_isolation(postgresql, isolation):
-    """The database's default is stricter than what a claim needs, and another receiver takes a row meanwhile."""
+    """The database's default is stricter than what a claim needs,
+    and another receiver takes a row meanwhile.
+    """
     queue = postgresql.create_queue()
     name = str(postgresql.fetch("SELECT current_database()")[0][0])
     statement = sql.SQL("ALTER DATABASE {} SET default_transaction_isolation = {}")
@@ -137,7 +142,7 @@ def test_a_claim_refuses_a_row_without_an_id(postgresql):
             stream.trigger()
         name = f"orders@[public]@[{postgresql.url.rpartition('/')[2]}]"
         assert str(caught.value) == (
-            f"The row with RowVersion 2 of {name} has no Id, by which its batch would be known again after a crash; "
-            "give it one, or delete it."
+            f"The row with RowVersion 2 of {name} has no Id, by which its batch would be known "
+            "again after a crash; give it one, or delete it."
         )
         assert queue.count() == 2

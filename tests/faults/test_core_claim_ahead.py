@@ -1,4 +1,6 @@
-"""The next batch, claimed while Spark works on this one: given back when nobody asks for it, and when the stream stops."""
+"""The next batch, claimed while Spark works on this one: given back when nobody asks for it,
+and when the stream stops.
+"""
 
 import threading
 from typing import Any

@@ -1,4 +1,6 @@
-"""A claim whose locks a cut or a death has freed: its rows are settled, replayed or recovered, and what others took is said."""
+"""A claim whose locks a cut or a death has freed: its rows are settled, replayed or recovered,
+and what others took is said.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -106,8 +108,9 @@ def test_a_row_taken_before_it_was_read_fails_the_batch(engine, queue):
         with pytest.raises(ClaimLost) as caught:
             stream.read(slices)
         assert str(caught.value) == (
-            f"A slice of {slices[0].queue} has 9 of the 10 rows that were claimed: the claim's transaction was "
-            "lost and another consumer took rows, so this batch fails; start the stream again to replay it."
+            f"A slice of {slices[0].queue} has 9 of the 10 rows that were claimed: "
+            "the claim's transaction was lost and another consumer took rows, so this batch fails; start the "
+            "stream again to replay it."
         )
         stream.crash()
         stream.drain()
@@ -237,7 +240,8 @@ def test_settling_again_deletes_all_its_rows_or_none(postgresql, after):
         stream.crash() if after == "crash" else postgresql.cut_connections()
         queue.execute("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
         queue.execute(
-            "CREATE TRIGGER keep BEFORE DELETE ON {table} FOR EACH ROW WHEN (old.seq = 4) EXECUTE FUNCTION keep()"
+            "CREATE TRIGGER keep BEFORE DELETE ON {table} FOR EACH ROW WHEN (old.seq = 4) "
+            "EXECUTE FUNCTION keep()"
         )
         with pytest.raises(
             ClaimLost, match=r" found 9 of 10 locked rows, so nothing was deleted; another session "

@@ -1,4 +1,6 @@
-"""Connections that break, and how long one lives: nothing is lost, and the stream goes on without a restart."""
+"""Connections that break, and how long one lives: nothing is lost,
+and the stream goes on without a restart.
+"""
 
 import sys
 import threading
@@ -15,8 +17,8 @@ from tests.support.postgresql import PostgresEngine, restart
 
 
 def test_a_stream_outlives_its_token(postgresql, guarded_url, monkeypatch):
-    """The provider is asked before each new connection. The token is the password here, which changes each time after it
-    was asked for; connections are cut meanwhile.
+    """The provider is asked before each new connection. The token is the password here, which changes each
+    time after it was asked for; connections are cut meanwhile.
     """
     queue = postgresql.create_queue()
     queue.execute(f"GRANT SELECT, UPDATE, DELETE ON {{table}} TO {GUARDED_ROLE}")

@@ -27,7 +27,9 @@ def fill(queue):
 
 
 def die_and_come_back_with(stream, *limits):
-    """A crash, after which the stream is started with other limits: it would not claim the same rows again."""
+    """A crash, after which the stream is started with other limits:
+    it would not claim the same rows again.
+    """
     following = itertools.cycle(limits)
 
     def die():

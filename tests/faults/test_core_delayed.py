@@ -1,4 +1,6 @@
-"""Movers die at every step, two at once: each delayed message is in its table or in its queue, never in both, and none is lost."""
+"""Movers die at every step, two at once: each delayed message is in its table or in its queue,
+never in both, and none is lost.
+"""
 
 import contextlib
 import json
@@ -128,7 +130,8 @@ def test_two_movers_at_once_are_killed(postgresql, tmp_path, where):
 
 #: Messages that are due, by the server itself, and the sessions of others.
 _MANY_DUE = """
-SELECT '{"NServiceBus.MessageId":"' || n || '"}', 'b', now() AT TIME ZONE 'UTC' - interval '1 hour' FROM generate_series(1, 20000) n
+SELECT '{"NServiceBus.MessageId":"' || n || '"}', 'b', now() AT TIME ZONE 'UTC' - interval '1 hour'
+  FROM generate_series(1, 20000) n
 """
 _OTHERS = """
 SELECT 1 FROM pg_stat_activity
@@ -345,13 +348,18 @@ def portions(monkeypatch):
 
 
 def test_what_ends_otherwise_goes_its_own_way(engine, tables, portions):
-    """Among messages that one statement moves: another queue, other forms of the header, none, and what only looks like it."""
+    """Among messages that one statement moves: another queue, other forms of the header, none,
+    and what only looks like it.
+    """
     waiting, queue, _ = tables
     billing, sales = engine.create_queue("billing"), engine.create_queue("Sales")
     addresses = {name: full(engine, name) for name in ("orders", "billing")}
     way = f'"NServiceBus.SqlServer.ForwardDestination":{json.dumps(addresses["orders"])}'
     odd = {
-        "other": f'{{"NServiceBus.MessageId":"other","NServiceBus.SqlServer.ForwardDestination":{json.dumps(addresses["billing"])}}}',
+        "other": (
+            '{"NServiceBus.MessageId":"other",'
+            f'"NServiceBus.SqlServer.ForwardDestination":{json.dumps(addresses["billing"])}}}'
+        ),
         "first": f'{{{way},"NServiceBus.MessageId":"first"}}',
         "spaced": f'{{"NServiceBus.MessageId":"spaced", {way}}}',
         "twice": f'{{"NServiceBus.MessageId":"twice",{way},{way}}}',
@@ -396,7 +404,8 @@ def test_a_row_whose_id_is_there_already_gets_another_one(postgresql, tables, po
     """Somebody has put rows back that were delivered before."""
     waiting, queue, _ = tables
     postgresql.execute(
-        f"INSERT INTO orders (id, headers) SELECT id, '{{}}' FROM {waiting.quoted} WHERE headers LIKE '%{message_id(20)}%'"
+        f"INSERT INTO orders (id, headers) SELECT id, '{{}}' FROM {waiting.quoted} WHERE headers LIKE "
+        f"'%{message_id(20)}%'"
     )
     assert move(postgresql, "Sales") == (MANY - 1, 1)
     queue.execute("DELETE FROM {table} WHERE headers = '{{}}'")

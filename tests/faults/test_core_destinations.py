@@ -1,4 +1,7 @@
-"""Destinations that change while a sink lives: dropped, renamed, made anew. Nothing is lost, nothing stands still."""
+"""Destinations that change while a sink lives: dropped, renamed, made anew.
+
+Nothing is lost, nothing stands still.
+"""
 
 import pickle
 
@@ -20,7 +23,10 @@ from tests.support.sending import PLAIN, batch, composed, ids_in, options
 
 
 class Sink:
-    """What lives as long as a sink does: the destinations that it has found. A minute passes when a test says so."""
+    """What lives as long as a sink does: the destinations that it has found.
+
+    A minute passes when a test says so.
+    """
 
     def __init__(self, engine, outbox):
         outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Sales")

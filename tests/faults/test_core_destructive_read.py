@@ -1,4 +1,6 @@
-"""Mode ``none`` when things break: a message may be lost, and the log says what could be; none comes twice."""
+"""Mode ``none`` when things break: a message may be lost,
+and the log says what could be; none comes twice.
+"""
 
 import dataclasses
 from typing import Any

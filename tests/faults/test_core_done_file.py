@@ -56,7 +56,9 @@ def test_a_stop_settles_what_is_known_to_be_done(engine, queue, tmp_path, monkey
 
 
 def test_a_done_file_from_before_the_plan_settles_nothing(engine, queue, tmp_path):
-    """A batch that was logged may have been taken back since, and run again: the sink does not have it yet."""
+    """A batch that was logged may have been taken back since, and run again:
+    the sink does not have it yet.
+    """
     queue.insert(10)
     done = tmp_path / "done"
     with streaming(engine, queue) as stream:

@@ -1,4 +1,6 @@
-"""What was committed outlives a crash of the server, whatever the database's setting: nothing is settled or sent only almost."""
+"""What was committed outlives a crash of the server, whatever the database's setting:
+nothing is settled or sent only almost.
+"""
 
 import shutil
 import tempfile
@@ -18,7 +20,8 @@ from tests.support.messages import message_ids, row_ids
 from tests.support.postgresql import PostgresEngine, restart
 from tests.support.sending import batch, ids_in, options, send
 
-#: Without a word from a session nothing is written for ten seconds: what a crash takes back is all that was committed since.
+#: Without a word from a session nothing is written for ten seconds:
+#: what a crash takes back is all that was committed since.
 LAZY = {"wal_writer_delay": "10000ms", "wal_writer_flush_after": "1GB", "autovacuum": "off"}
 NAME = "lazy"
 
@@ -111,6 +114,8 @@ def settings_of(target):
     with connect(target) as connection:
         ((by_driver,),) = connection.execute(statement, {"first": 1, "last": 2})
     reader = open_reader(target)
-    ((by_worker, *_),) = [tuple(row.values()) for each in reader.batches(statement, (1, 2), SCHEMA) for row in each.to_pylist()]  # fmt: skip
+    ((by_worker, *_),) = [
+        tuple(row.values()) for each in reader.batches(statement, (1, 2), SCHEMA) for row in each.to_pylist()
+    ]
     reader.close()
     return by_driver, by_worker

@@ -81,9 +81,12 @@ def test_a_wrong_password_is_said_without_it(guarded_url, caplog, where):
     error = failure(given)
     assert type(error) is ConfigurationError
     by_token = (
-        f"The database at {place(url)} refused the Microsoft Entra token (connection failed: connection to server at "
-        f'"127.0.0.1", port {urlsplit(url).port} failed: FATAL:  password authentication failed for user "guarded"); get a '
-        "fresh one (accessTokenProvider gets one for each connection), and see that the database has a user for it."
+        f"The database at {place(url)} refused the Microsoft Entra token (connection failed: "
+        "connection to server at "
+        f'"127.0.0.1", port {urlsplit(url).port} failed: FATAL:  password authentication failed for user '
+        '"guarded"); get a '
+        "fresh one (accessTokenProvider gets one for each connection), "
+        "and see that the database has a user for it."
     )
     by_password = (
         f"The database at {place(url)} refused the login of user 'guarded'; check user and password."
@@ -96,8 +99,9 @@ def test_a_wrong_password_is_said_without_it(guarded_url, caplog, where):
 def test_a_missing_password_is_said(guarded_url):
     error = failure(options(guarded_url.replace(":open%20sesame", "")))
     assert str(error) == (
-        f"The database at {place(guarded_url)} refused the login of user 'guarded', for whom no password is given; put it into the "
-        "environment (SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL), or give it as option password."
+        f"The database at {place(guarded_url)} refused the login of user 'guarded', for whom no password is "
+        "given; put it into the environment (SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL), or give it as "
+        "option password."
     )
 
 
@@ -105,7 +109,8 @@ def test_a_workers_wrong_password_is_said_without_it(guarded_url, caplog, monkey
     monkeypatch.setattr(database_retry, "RETRY_SECONDS", 0.1)
     given = options(guarded_url.replace("open%20sesame", ENCODED))
     part = Slice(statement=Statement.parse("SELECT 1"), queue="orders", rows=RowSet([(1, 2)]))
-    # The driver has logged in before any worker does: to them it is a database that fails over, and is waited for.
+    # The driver has logged in before any worker does: to them it is a database that fails over,
+    # and is waited for.
     with pytest.raises(ConnectionLost) as caught:
         list(SliceReader(Target.of(given)).read(part))
     assert str(caught.value) == (
@@ -216,8 +221,8 @@ def test_a_queue_in_another_database_is_refused(postgresql):
     error = failure(options(postgresql.url, "orders@[public]@[elsewhere]"))
     assert str(error) == (
         "The queue orders@[public]@[elsewhere] lies in database 'elsewhere' but the url leads to "
-        f"{postgresql.url.rpartition('/')[2]!r}; PostgreSQL reaches one database a connection, so put the queue's "
-        "database into the url."
+        f"{postgresql.url.rpartition('/')[2]!r}; PostgreSQL reaches one database a connection, "
+        "so put the queue's database into the url."
     )
 
 
@@ -227,8 +232,8 @@ def test_a_table_of_another_shape_is_said(postgresql):
     assert type(error) is QueueError
     name = f"orders@[public]@[{postgresql.url.rpartition('/')[2]}]"
     assert str(error) == (
-        f"{name} has no column expires (timestamp without time zone); create a table of another name with sqlqueue create and "
-        "move the rows, or correct the queue name."
+        f"{name} has no column expires (timestamp without time zone); create a table of another name with "
+        "sqlqueue create and move the rows, or correct the queue name."
     )
 
 
@@ -241,7 +246,8 @@ def test_a_column_that_goes_under_a_stream_is_said_with_what_tells_more(postgres
             eventually(stream.trigger)
     name = f"orders@[public]@[{postgresql.url.rpartition('/')[2]}]"
     assert str(caught.value) == (
-        f'The table is not shaped like a queue table while claiming from {name} (column "body" does not exist); see what is '
+        f'The table is not shaped like a queue table while claiming from {name} (column "body" does not '
+        "exist); see what is "
         f"wrong with: sqlqueue inspect '{name}'."
     )
 
@@ -256,9 +262,9 @@ def test_a_missing_right_is_said_with_the_rights_needed(guarded_url, postgresql,
     assert type(error) is NoRight
     name = f"orders@[public]@[{postgresql.url.rpartition('/')[2]}]"
     assert str(error) == (
-        f"User 'guarded' lacks a right at {place(guarded_url)} while claiming from {name} (permission denied for "
-        "table orders); a receiver needs SELECT, DELETE (and UPDATE on PostgreSQL, to lock rows) on its queue, a "
-        "sender INSERT (and USAGE on the sequence of a PostgreSQL queue)."
+        f"User 'guarded' lacks a right at {place(guarded_url)} while claiming from {name} "
+        "(permission denied for table orders); a receiver needs SELECT, DELETE (and UPDATE on PostgreSQL, to "
+        "lock rows) on its queue, a sender INSERT (and USAGE on the sequence of a PostgreSQL queue)."
     )
 
 
@@ -280,8 +286,8 @@ def test_a_statement_that_takes_too_long_is_said(postgresql):
         with pytest.raises(TryAgain) as caught:
             connection.execute("SELECT pg_sleep(10)", doing="claiming from orders")
     assert str(caught.value) == (
-        "A statement ran into commandTimeout while claiming from orders (canceling statement due to statement "
-        "timeout); try again or raise it."
+        "A statement ran into commandTimeout while claiming from orders (canceling "
+        "statement due to statement timeout); try again or raise it."
     )
     assert isinstance(caught.value.__cause__, psycopg.errors.QueryCanceled)
 
@@ -297,7 +303,8 @@ def test_a_statement_that_takes_too_long_is_said(postgresql):
         (
             "sslmode=requir",
             (
-                'The driver does not understand the url (connection is bad: invalid sslmode value: "requir"); '
+                "The driver does not understand the url (connection is bad: invalid "
+                'sslmode value: "requir"); '
                 "correct it."
             ),
         ),
@@ -314,8 +321,8 @@ def test_no_part_of_an_unencoded_password_is_shown(url, caplog):
     error = failure(given)
     assert type(error) is ConfigurationError
     assert str(error) == (
-        "The option url cannot be read as postgresql://user@host:port/database; correct it (special characters in a password "
-        "are percent-encoded, or it goes into the option password)."
+        "The option url cannot be read as postgresql://user@host:port/database; correct it (special "
+        "characters in a password are percent-encoded, or it goes into the option password)."
     )
     assert "hun" not in everything_said(error, caplog, given)
 

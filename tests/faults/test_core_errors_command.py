@@ -1,4 +1,6 @@
-"""A retry or a discard of failed messages dies at any step: each message is in exactly one place, or in the file."""
+"""A retry or a discard of failed messages dies at any step:
+each message is in exactly one place, or in the file.
+"""
 
 import contextlib
 import json

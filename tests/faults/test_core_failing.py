@@ -1,4 +1,6 @@
-"""Messages that fail while the tables for them are gone, refuse them, or live by another clock: nothing is lost, nothing comes twice."""
+"""Messages that fail while the tables for them are gone, refuse them, or live by another clock:
+nothing is lost, nothing comes twice.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

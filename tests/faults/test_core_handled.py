@@ -1,4 +1,6 @@
-"""A pipeline of outcomes dies at each step, and answers otherwise each time: each message has one outcome, with all that belongs to it."""
+"""A pipeline of outcomes dies at each step, and answers otherwise each time: each message has one outcome,
+with all that belongs to it.
+"""
 
 import json
 from datetime import timedelta
@@ -31,7 +33,9 @@ STAGING = (fail_points.ROWS_STAGED, fail_points.STAGE_SEALED)
 
 
 class Handling(Forward):
-    """Each try of a batch has other answers: a message is sent on, sent later, tried again later, or fails."""
+    """Each try of a batch has other answers: a message is sent on, sent later,
+    tried again later, or fails.
+    """
 
     tries = 0
 

@@ -1,7 +1,8 @@
-"""Beside neighbours a stream leaves them the oldest rows, whatever they do; each message is handled once, and none is left.
+"""Beside neighbours a stream leaves them the oldest rows, whatever they do; each message is handled once,
+and none is left.
 
-Most tests have a time of their own, which only they and the receiver's sleep move. PostgreSQL only: there the look that counts
-the headroom is told who holds a row.
+Most tests have a time of their own, which only they and the receiver's sleep move. PostgreSQL only: there the
+look that counts the headroom is told who holds a row.
 """
 
 import contextlib
@@ -84,7 +85,9 @@ def left(stream):
 
 
 def drain(stream):
-    """Drain the queue in the test's own time; returns how many rows were left to neighbours after each batch."""
+    """Drain the queue in the test's own time; returns how many rows were left to
+    neighbours after each batch.
+    """
     seen = []
     while stream.table.count() > 0:
         stream.trigger()
@@ -143,7 +146,9 @@ def test_an_endpoint_that_appears_beside_a_claim_ahead_gets_the_oldest_rows(post
 def test_a_neighbour_that_still_looks_behind_all_that_a_stream_holds_gets_the_oldest_rows(
     postgresql, queue, clock
 ):
-    """A fast stream holds so many rows that he may look for seconds, and claims the next ones before he is there."""
+    """A fast stream holds so many rows that he may look for seconds,
+    and claims the next ones before he is there.
+    """
     queue.insert(1000)
     with timed(postgresql, queue, clock) as stream, queue.session() as neighbour:
         assert batch_after(clock, 1, stream) == (1, 100)
@@ -251,7 +256,10 @@ def test_neighbours_that_roll_back_a_tenth_get_their_headroom_and_each_message_i
 
 @pytest.mark.tier("all")
 def test_a_neighbour_that_handles_each_message_for_long_keeps_what_it_holds(postgresql, queue, clock):
-    """It hangs, which lasts as long as the test wants. It is known from then on, and seen again when it takes more."""
+    """It hangs, which lasts as long as the test wants.
+
+    It is known from then on, and seen again when it takes more.
+    """
     queue.insert(1000)
     neighbour = Neighbour(postgresql, queue, Habits(concurrency=4, rest=SOON))
     neighbour.hang()
@@ -393,7 +401,10 @@ def seen_neighbours(stream, queue, clock):
 
 @contextlib.contextmanager
 def each_handled_once(engine, queue, clock, rows):
-    """A stream, and neighbours that it has seen. At the end of the block the rest is drained; each message was handled once."""
+    """A stream, and neighbours that it has seen.
+
+    At the end of the block the rest is drained; each message was handled once.
+    """
     queue.insert(rows)
     with timed(engine, queue, clock) as stream:
         neighbours = seen_neighbours(stream, queue, clock)
@@ -471,7 +482,10 @@ def test_rows_with_numbers_far_ahead_hide_none_of_the_others(postgresql, queue, 
 
 
 def test_a_claim_that_is_given_back_is_claimed_again_above_the_headroom(postgresql, queue, clock):
-    """Spark ran a batch without rows of ours, so the claim was not logged. Its rows count as free ones again."""
+    """Spark ran a batch without rows of ours, so the claim was not logged.
+
+    Its rows count as free ones again.
+    """
     queue.insert(1000)
     neighbours = OneByOne(queue)
     with timed(postgresql, queue, clock, neighbourHeadroom="100") as stream:
@@ -507,14 +521,17 @@ def test_a_restart_with_another_headroom_begins_with_that(postgresql, queue, clo
             stream.stop()
             stream.options = dataclasses.replace(stream.options, neighbour_headroom=headroom)
             firsts.append((batch_after(clock, 1, stream)[0], left(stream)))
-        # 51 to 150 were handled first; then 21 to 50 and 151 to 220; then 231 to 330, because 1 to 20 and 221 to 230 were left.
+        # 51 to 150 were handled first; then 21 to 50 and 151 to 220; then 231 to 330,
+        # because 1 to 20 and 221 to 230 were left.
         assert firsts == [(51, 50), (21, 20), (231, 30), (1, 0), (401, 0)]
         drain(stream)
     assert handled_once(queue, 1000, stream.ids())
 
 
 def test_a_run_that_ends_by_itself_ends_although_a_neighbour_holds_the_head(postgresql, queue, clock):
-    """It takes all that is free, also what was left; what is held stays with who holds it, and so does what came later."""
+    """It takes all that is free, also what was left; what is held stays with who holds it,
+    and so does what came later.
+    """
     queue.insert(1000)
     neighbour = Neighbour(postgresql, queue, Habits(concurrency=4, rest=SOON))
     neighbour.hang()

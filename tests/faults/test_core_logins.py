@@ -70,67 +70,67 @@ REFUSALS = {
     "no rule": (
         ("stranger",),
         (
-        r"The server at {where}/postgres does not let user 'stranger' in from this machine \(.*FATAL:  no pg_hba\.conf entry for "
-        r"host .*\); have an administrator add a line to its pg_hba\.conf, or, where it asks for encryption or a certificate, say "
-        r"so in the url \(sslmode=require, sslcert\)\."
+            r"The server at {where}/postgres does not let user 'stranger' in from this machine \(.*FATAL:  "
+            r"no pg_hba\.conf entry for host .*\); have an administrator add a line to its pg_hba\.conf, or, "
+            r"where it asks for encryption or a certificate, say so in the url \(sslmode=require, sslcert\)\."
         ),
     ),
     "rejected": (
         ("barred",),
         (
-        r"The server at {where}/postgres does not let user 'barred' in from this machine \(.*FATAL:  pg_hba\.conf rejects .*"
+            r"The server at {where}/postgres does not let user 'barred' in from this machine \(.*FATAL:  "
+            r"pg_hba\.conf rejects .*"
         ),
     ),
     "no role": (
         ("ghost",),
         (
-        r"There is no user 'ghost' at {where}/postgres \(.*FATAL:  role \"ghost\" does not exist\); correct the user, or have an "
-        r"administrator create it\."
+            r"There is no user 'ghost' at {where}/postgres \(.*FATAL:  role \"ghost\" does not exist\); "
+            r"correct the user, or have an administrator create it\."
         ),
     ),
     "no login": (
         ("group_",),
         (
-        r"User 'group_' may not log in at {where}/postgres \(.*role \"group_\" is not permitted to log in\); have an administrator "
-        r"allow it \(ALTER ROLE … LOGIN\), or take another user\."
+            r"User 'group_' may not log in at {where}/postgres \(.*role \"group_\" is not permitted to log "
+            r"in\); have an administrator allow it \(ALTER ROLE … LOGIN\), or take another user\."
         ),
     ),
     "peer": (
         ("postgres", "postgres", "socket"),
         (
-        r"The server at .*/postgres takes the operating system's user for the login, and 'postgres' is another one \(.*FATAL:  Peer "
-        r"authentication failed for user \"postgres\"\); name a host in the url and give a password, or log in as the user that "
-        r"runs this\."
+            r"The server at .*/postgres takes the operating system's user for the login, and 'postgres' is "
+            r"another one \(.*FATAL:  Peer authentication failed for user \"postgres\"\); name a host in the "
+            r"url and give a password, or log in as the user that runs this\."
         ),
     ),
     "closed": (
         ("stopped", "closed"),
         (
-        r"There is no such database at {where}/closed \(.*is not currently accepting connections\); correct the url\."
+            r"There is no such database at {where}/closed \(.*is not currently accepting connections\); "
+            r"correct the url\."
         ),
     ),
     "no right": (
         ("stopped", "private"),
         (
-        r"User 'stopped' may not connect to the database at {where}/private \(.*permission denied for database \"private\"\); have "
-        r"an administrator grant CONNECT on the database\."
+            r"User 'stopped' may not connect to the database at {where}/private \(.*permission denied for "
+            r"database \"private\"\); have an administrator grant CONNECT on the database\."
         ),
     ),
     "no SSL": (
         ("postgres", "postgres", "?sslmode=require"),
         (
-        r"The url asks for encryption, which the server at {where}/postgres does not offer \(.*server does not support SSL, but SSL "
-        r"was required\); have it turned on there, or say sslmode=prefer if messages and password may cross the network in the "
-        r"clear\."
+            r"The url asks for encryption, which the server at {where}/postgres does not offer \(.*server "
+            r"does not support SSL, but SSL was required\); have it turned on there, or say sslmode=prefer "
+            r"if messages and password may cross the network in the clear\."
         ),
     ),
     "password": (
         ("postgres",),
-        (
-        r"The database at {where}/postgres refused the login of user 'postgres'; check user and password\."
-        ),
+        (r"The database at {where}/postgres refused the login of user 'postgres'; check user and password\."),
     ),
-}  # fmt: skip
+}
 
 
 def read(target):

@@ -1,4 +1,6 @@
-"""One row that nobody can read, among many: it alone goes to the error queue, once, whatever dies at whichever step."""
+"""One row that nobody can read, among many: it alone goes to the error queue, once,
+whatever dies at whichever step.
+"""
 
 import pyarrow as pa
 import pytest
@@ -85,14 +87,17 @@ BATCH = 10_000
 #: Rows by the server itself, as small as messages can be.
 _FILL = """
 INSERT INTO {table} (id, headers, body)
-SELECT gen_random_uuid(), CASE n WHEN 20001 THEN 'no JSON' ELSE '{{"NServiceBus.MessageId":"' || n || '"}}' END, 'b'
+SELECT gen_random_uuid(), CASE n WHEN 20001 THEN 'no JSON'
+  ELSE '{{"NServiceBus.MessageId":"' || n || '"}}' END, 'b'
 FROM generate_series(1, 100000) AS n ORDER BY n
 """
 _ARRIVED = """SELECT count(*), count(DISTINCT headers::json ->> 'NServiceBus.MessageId') FROM billing"""
 
 
 class Bulk(Forward):
-    """The same pipeline, with rows as Arrow has them: as lists of Python they would take longer than all else."""
+    """The same pipeline, with rows as Arrow has them: as lists of Python they would take
+    longer than all else.
+    """
 
     def read(self, slices):
         reader = SliceReader(Target.of(self.options))
@@ -115,8 +120,8 @@ class Bulk(Forward):
     ],
 )
 def test_one_poison_row_among_100_000_is_moved_once(postgresql, mode, steps):
-    """It is the first row of the third batch, so of that batch's first chunk. From there on the process dies at each step, one after
-    another.
+    """It is the first row of the third batch, so of that batch's first chunk. From there on the process dies
+    at each step, one after another.
     """
     queue, error = postgresql.create_queue(), postgresql.create_queue("error")
     postgresql.create_queue("billing")

@@ -1,4 +1,6 @@
-"""A connection pooler in front of PostgreSQL: one that lends whole sessions is fine, one that shares them is refused."""
+"""A connection pooler in front of PostgreSQL: one that lends whole sessions is fine,
+one that shares them is refused.
+"""
 
 import contextlib
 
@@ -32,9 +34,9 @@ pytestmark = pytest.mark.skipif(
 
 def refusal(url):
     return (
-        f"The connection pooler at {url.rpartition('@')[2]} shares sessions among connections, so that timeouts, plans and "
-        "durable commits are not kept; let the url lead to the server itself, or have whole sessions pooled (PgBouncer: "
-        "pool_mode = session)."
+        f"The connection pooler at {url.rpartition('@')[2]} shares sessions among connections, so that "
+        "timeouts, plans and durable commits are not kept; let the url lead to the server itself, or have "
+        "whole sessions pooled (PgBouncer: pool_mode = session)."
     )
 
 
@@ -82,7 +84,10 @@ def test_a_pooler_that_shares_many_sessions_is_refused(postgresql, order):
 
 
 def test_nothing_is_left_in_a_shared_session(postgresql):
-    asked = "SELECT current_setting('enable_seqscan'), current_setting('statement_timeout'), coalesce(current_setting('sqlqueue.session', true), '')"  # fmt: skip
+    asked = (
+        "SELECT current_setting('enable_seqscan'), current_setting('statement_timeout'), "
+        "coalesce(current_setting('sqlqueue.session', true), '')"
+    )
     prepared = "SELECT count(*) FROM pg_prepared_statements"
     with pooled(postgresql.url, "transaction", default_pool_size="1") as url:
         with pytest.raises(ConfigurationError):
@@ -121,8 +126,10 @@ def test_a_session_lent_to_others_later_is_noticed(postgresql, monkeypatch):
         connection.commit()
         with psycopg.connect(url, autocommit=True) as other:
             other.execute("DISCARD ALL")
-        for act in (lambda: connection.execute("INSERT INTO orders (id, headers) VALUES (gen_random_uuid(), '{}')"),
-                    lambda: connection.load(Statement.parse("COPY orders (id, headers) FROM STDIN"), [])):  # fmt: skip
+        for act in (
+            lambda: connection.execute("INSERT INTO orders (id, headers) VALUES (gen_random_uuid(), '{}')"),
+            lambda: connection.load(Statement.parse("COPY orders (id, headers) FROM STDIN"), []),
+        ):
             with pytest.raises(ConfigurationError) as caught:
                 act()
             assert str(caught.value) == refusal(url)

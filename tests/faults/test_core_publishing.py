@@ -1,4 +1,6 @@
-"""Events while processes die, subscribers' queues are dropped and subscriptions come and go: each copy arrives once."""
+"""Events while processes die, subscribers' queues are dropped and subscriptions come and go:
+each copy arrives once.
+"""
 
 import pytest
 
@@ -18,7 +20,8 @@ from tests.support.subscriptions import SubscriptionRows
 
 pytestmark = [
     pytest.mark.needs("reads_json_as_documented"),
-    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second: both give up waiting.
+    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second:
+    # both give up waiting.
     pytest.mark.provokes("lock timeout"),
 ]
 
@@ -96,7 +99,9 @@ def run_until_it_dies(stream):
 def test_killed_at_each_step_while_a_subscribers_queue_is_dropped(
     engine, queue, routing, five, error, kind, step, time_
 ):
-    """Four get each event once; what the fifth did not get before it was dropped is in the error queue, once."""
+    """Four get each event once; what the fifth did not get before it was dropped is in
+    the error queue, once.
+    """
     queue.insert(COUNT)
     with publishing(engine, queue, kind, errorQueue="error") as stream:
         set_up(stream, kind, errorQueue="error")
@@ -125,7 +130,9 @@ def test_killed_at_each_step_while_a_subscribers_queue_is_dropped(
 def test_killed_at_each_step_while_one_subscribes_and_one_unsubscribes(
     engine, queue, routing, five, kind, step
 ):
-    """Those who stay get each event once, and so does whoever has subscribed before the batch was done; nobody gets one twice."""
+    """Those who stay get each event once, and so does whoever has subscribed before the batch was done;
+    nobody gets one twice.
+    """
     new = engine.create_queue("New")
     queue.insert(COUNT)
     with publishing(engine, queue, kind) as stream:

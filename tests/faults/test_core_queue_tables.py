@@ -1,4 +1,6 @@
-"""Queue tables of another shape, and such as are renamed, changed or created again under a stream: received or refused."""
+"""Queue tables of another shape, and such as are renamed, changed or created again under a stream:
+received or refused.
+"""
 
 import pytest
 
@@ -13,7 +15,8 @@ def test_an_old_table_with_serial_numbers_is_received(postgresql):
     """It has no unique key."""
     queue = postgresql.queue("old")
     queue.execute(
-        "CREATE TABLE {table} (seq serial, body bytea, expires timestamp, id uuid, headers text, note int DEFAULT 1)"
+        "CREATE TABLE {table} (seq serial, body bytea, expires timestamp, id uuid, headers "
+        "text, note int DEFAULT 1)"
     )
     queue.execute("CREATE INDEX ON {table} (seq)")
     queue.execute("ALTER SEQUENCE old_seq_seq RESTART 2147483600")

@@ -59,9 +59,9 @@ def test_what_is_not_known_is_said(postgresql, lines, heard):
             broken = send(proxy.url, lines)
     assert broken.exit_code == 1
     assert (
-        "The first 10 lines are done; send the rest with --skip 10. Whether lines 11 to 20 were sent too is not known, because the "
-        "connection was lost when they were committed: before you send them again, look for the first of them with: "
-        f"sqlqueue peek --id {row_id(10)} 'orders', and ask its receivers.\n"
+        "The first 10 lines are done; send the rest with --skip 10. Whether lines 11 to 20 were sent too is "
+        "not known, because the connection was lost when they were committed: before you send them again, "
+        f"look for the first of them with: sqlqueue peek --id {row_id(10)} 'orders', and ask its receivers.\n"
     ) in broken.stderr
     looked = CliRunner().invoke(
         main, ["peek", "--id", str(row_id(10)), "orders", "--json", "--url", postgresql.url]

@@ -1,4 +1,6 @@
-"""A database that is away, fails over or gives way: what may be tried again is tried again, and nothing is lost."""
+"""A database that is away, fails over or gives way: what may be tried again is tried again,
+and nothing is lost.
+"""
 
 import contextlib
 import threading

@@ -1,4 +1,6 @@
-"""A batch that Spark has logged is settled, whatever is in the way: its rows are not given back for a passing reason."""
+"""A batch that Spark has logged is settled, whatever is in the way:
+its rows are not given back for a passing reason.
+"""
 
 import contextlib
 import dataclasses
@@ -95,8 +97,8 @@ def test_a_batch_that_cannot_be_settled_ends_the_stream(postgresql, orders, bill
         assert "is done but could not be settled within commandTimeout (0 s): " in str(caught.value)
         assert "not today" in str(caught.value)
         assert str(caught.value).endswith(
-            "Its 10 rows are free again; remove the cause and start the stream, which settles them first: what another "
-            "consumer takes before that is processed by both."
+            "Its 10 rows are free again; remove the cause and start the stream, "
+            "which settles them first: what another consumer takes before that is processed by both."
         )
         stream.crash()
         billing.execute("DROP TRIGGER refuse ON {table}")
@@ -135,7 +137,8 @@ def test_an_atomic_batch_is_settled_by_its_stage_though_its_source_asks_an_outbo
 
 def test_settling_does_not_cut_off_a_long_statement(postgresql, orders, billing):
     billing.execute(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.6); RETURN NULL; END $$"
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.6); "
+        "RETURN NULL; END $$"
     )
     with forwarding(postgresql, orders, commandTimeout="300ms") as stream:
         assert stream.trigger()
@@ -157,7 +160,8 @@ def test_a_deferred_constraint_leaves_the_rows_locked(postgresql, orders, billin
     with forwarding(postgresql, orders) as stream:
         assert stream.trigger()
         billing.execute(
-            "CREATE CONSTRAINT TRIGGER no AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION no()"
+            "CREATE CONSTRAINT TRIGGER no AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW "
+            "EXECUTE FUNCTION no()"
         )
         with ThreadPoolExecutor(1) as pool:
             settled = pool.submit(stream.trigger)

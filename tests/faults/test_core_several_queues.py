@@ -1,4 +1,6 @@
-"""A stream over several queues: whatever becomes of one, and whatever dies, each message comes once, and the others go on."""
+"""A stream over several queues: whatever becomes of one, and whatever dies, each message comes once,
+and the others go on.
+"""
 
 import dataclasses
 import itertools
@@ -166,7 +168,9 @@ def test_what_becomes_of_one_queue_between_batches_is_its_own_affair(engine, que
 def test_what_became_of_one_queue_before_a_replay_leaves_the_rest_of_the_batch_alone(
     engine, queues, lose, caplog
 ):
-    """The unfinished batch has the other queues' rows again, and none of those that only carry the same numbers."""
+    """The unfinished batch has the other queues' rows again,
+    and none of those that only carry the same numbers.
+    """
     for table in queues:
         table.insert(60)
     with streaming(engine, queues, queues=queues.listed, claimAhead="false", **SMALL) as stream:
@@ -217,7 +221,9 @@ class Rest:
 
 
 def test_a_queue_refilled_between_claim_and_read_fails_the_batch(engine, queues):
-    """Its claim was lost with the connection; the others' rows come again, and the new ones of that queue in a batch of their own."""
+    """Its claim was lost with the connection; the others' rows come again,
+    and the new ones of that queue in a batch of their own.
+    """
     for table in queues:
         table.insert(60)
     with streaming(engine, queues, queues=queues.listed, claimAhead="false", **SMALL) as stream:
@@ -368,8 +374,9 @@ def test_a_checkpoint_of_one_queue_does_not_go_on_without_it(engine, queues):
         stream.crash()
         reading(stream, queues, "bc")
         refusal = (
-            r"The checkpoint belongs to the queue a@.*, which is not among those of this stream \(b@.*, c@.*\); add it for the "
-            r"first start, or give a new checkpoint folder \(a state that the query keeps is lost\)\."
+            r"The checkpoint belongs to the queue a@.*, which is not among those of this stream \(b@.*, "
+            r"c@.*\); add it for the first start, or give a new checkpoint folder \(a state that the query "
+            r"keeps is lost\)\."
         )
         with pytest.raises(ConfigurationError, match=refusal):
             stream.trigger()
@@ -382,7 +389,10 @@ def test_a_checkpoint_of_several_queues_does_not_go_on_with_the_option_queue(eng
         assert stream.trigger()
         stream.crash()
         stream.options = dataclasses.replace(stream.options, queues=(), queue=queues["a"].address)
-        refusal = r'several queues, not to a@.* alone; give the option queues, which may also list one, such as \["a@.*"\]\.'
+        refusal = (
+            r"several queues, not to a@.* alone; give the option queues, which may also list one, "
+            r'such as \["a@.*"\]\.'
+        )
         with pytest.raises(ConfigurationError, match=refusal):
             stream.trigger()
         assert queues["a"].count() == 3

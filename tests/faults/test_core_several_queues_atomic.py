@@ -1,4 +1,6 @@
-"""Several queues in one atomic pipeline: one stage, and one transaction that settles all of them and sends."""
+"""Several queues in one atomic pipeline: one stage, and one transaction that settles
+all of them and sends.
+"""
 
 import dataclasses
 import itertools
@@ -21,7 +23,8 @@ from tests.support.several import Queues
 pytestmark = [
     pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
-    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second: both give up waiting.
+    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second:
+    # both give up waiting.
     pytest.mark.provokes("lock timeout"),
 ]
 
@@ -92,7 +95,9 @@ def test_a_queue_taken_off_the_list_has_its_last_batch_sent(engine, queues, bill
 
 
 def test_a_truncated_queue_does_not_keep_the_others_rows_from_being_sent(engine, queues, billing):
-    """The batch was logged and its process has died: what is left of it goes out, as all of it stood on the stage."""
+    """The batch was logged and its process has died: what is left of it goes out,
+    as all of it stood on the stage.
+    """
     with forwarding(engine, queues, queues=queues.listed, claimAhead="false", **SMALL) as stream:
         assert stream.trigger()
         stream.crash()
@@ -129,7 +134,9 @@ def test_a_queue_with_a_line_feed_in_its_name_is_one_queue(engine, billing):
 
 
 def test_a_batch_sealed_for_queues_of_another_list_is_refused(engine, queues, billing):
-    """With a new checkpoint, and without one of its queues: what it has sealed may be all that is left of it."""
+    """With a new checkpoint, and without one of its queues:
+    what it has sealed may be all that is left of it.
+    """
     with forwarding(engine, queues, queues=queues.listed, **SMALL) as stream:
         assert stream.construct()
         stream.write(stream.read(stream.plan()))

@@ -1,4 +1,6 @@
-"""A store-and-forward job dies at every step, while the other database goes down or comes back: each message arrives there once."""
+"""A store-and-forward job dies at every step, while the other database goes down or comes back:
+each message arrives there once.
+"""
 
 import contextlib
 import itertools

@@ -1,4 +1,6 @@
-"""Rows that merely carry the numbers of a claim are other messages, as its witnesses tell: none is ever deleted unprocessed."""
+"""Rows that merely carry the numbers of a claim are other messages, as its witnesses tell:
+none is ever deleted unprocessed.
+"""
 
 import pytest
 
@@ -159,8 +161,8 @@ def test_new_rows_are_not_read_for_those_of_a_lost_claim(engine, queue, refilled
         tampering.truncate(engine, queue)
         queue.insert(refilled, start=100)
         expected = (
-            rf"^The row with RowVersion 1 of orders@\S+ was the message {row_id(0)} when it was claimed, and is {row_id(100)} "
-            r"now: .* start the stream again, which leaves the rows of others alone\.$"
+            rf"^The row with RowVersion 1 of orders@\S+ was the message {row_id(0)} when it was claimed, and "
+            rf"is {row_id(100)} now: .* start the stream again, which leaves the rows of others alone\.$"
         )
         with pytest.raises(ClaimLost, match=expected):
             stream.read(slices)
