@@ -1,4 +1,7 @@
-"""What a SQL Server had to do during the tests is told from what a test expects. The XML is written after the manual."""
+"""What a SQL Server had to do during the tests is told from what a test expects.
+
+The XML is written after the manual.
+"""
 
 from datetime import UTC, datetime
 
@@ -14,11 +17,16 @@ ACTIONS = (
     "<value>SELECT RowVersion\nFROM q WHERE RowVersion &gt; @P1</value></action>"
 )
 DATA = {
-    "lock_escalation": '<data name="mode"><type name="lock_mode" package="sqlserver"/><value>5</value><text>X</text></data>'
-    '<data name="escalated_lock_count"><type name="uint32" package="package0"/><value>6249</value></data>',
-    "lock_deadlock": '<data name="deadlock_id"><type name="uint64" package="package0"/><value>81</value></data>',
+    "lock_escalation": '<data name="mode"><type name="lock_mode" '
+    'package="sqlserver"/><value>5</value><text>X</text></data><data name="escalated_lock_count"><type '
+    'name="uint32" package="package0"/><value>6249</value></data>',
+    "lock_deadlock": (
+        '<data name="deadlock_id"><type name="uint64" package="package0"/><value>81</value></data>'
+    ),
     "attention": '<data name="request_id"><type name="uint32" package="package0"/><value>0</value></data>',
-    "error_reported": '<data name="error_number"><type name="int32" package="package0"/><value>1222</value></data>',
+    "error_reported": (
+        '<data name="error_number"><type name="int32" package="package0"/><value>1222</value></data>'
+    ),
 }
 
 
@@ -29,7 +37,10 @@ def event(name, second, data=None):
 
 
 def ring_buffer(*found, truncated=0, dropped=0):
-    head = f'truncated="{truncated}" processingTime="0" totalEventsProcessed="9" eventCount="9" droppedCount="{dropped}"'
+    head = (
+        f'truncated="{truncated}" processingTime="0" totalEventsProcessed="9" eventCount="9" '
+        f'droppedCount="{dropped}"'
+    )
     return f'<RingBufferTarget {head} memoryUsed="512">{"".join(found)}</RingBufferTarget>'
 
 

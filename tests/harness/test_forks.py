@@ -1,4 +1,6 @@
-"""A Python process that Spark starts in a test is a fork of a server, and lives and dies as the process that stands in for it."""
+"""A Python process that Spark starts in a test is a fork of a server,
+and lives and dies as the process that stands in for it.
+"""
 
 import os
 import signal

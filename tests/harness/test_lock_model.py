@@ -1,7 +1,8 @@
-"""What the model finds in the statements as they were: read as fast as Spark works, locked only, stepping over rows on a heap.
+"""What the model finds in the statements as they were: read as fast as Spark works, locked only, stepping
+over rows on a heap.
 
-A slice is read by ``read``, whose S locks stay to the end of the statement, because it returns (max) columns. RCSI changes
-nothing here: every statement has hints that ask for locks.
+A slice is read by ``read``, whose S locks stay to the end of the statement, because it returns (max) columns.
+RCSI changes nothing here: every statement has hints that ask for locks.
 """
 
 from dataclasses import replace
@@ -34,8 +35,8 @@ from tests.lock_model.table import SHAPES, Shape
 CLUSTERED, CLUSTERED_EXPIRES, HEAP, HEAP_EXPIRES = SHAPES
 BOTH = pytest.mark.parametrize("shape", [CLUSTERED, HEAP], ids=str)
 
-#: Of ``stream`` (claim, delete) with every two others, and with its worker (read) and one other. Nothing is ever lost, and
-#: nothing stands still.
+#: Of ``stream`` (claim, delete) with every two others, and with its worker (read) and one other. Nothing is
+#: ever lost, and nothing stands still.
 FOUND = {
     CLUSTERED: {
         Finding("waits for a client", ("receiver", "peek"), A_ROW),
@@ -69,7 +70,9 @@ FOUND = {
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_who_waits_for_whom_in_all_threesomes(shape: Shape) -> None:
-    """``claim``, ``delete``, ``read``, ``peek``, ``insert``, ``purge_expired`` and the statements of an endpoint."""
+    """``claim``, ``delete``, ``read``, ``peek``, ``insert``,
+    ``purge_expired`` and the statements of an endpoint.
+    """
     assert set(sweep(shape, Claim(), ONE_STATEMENT, ONE_STATEMENT).findings) == FOUND[shape]
 
 
@@ -79,7 +82,10 @@ def test_the_order_of_the_indexes_makes_no_difference() -> None:
 
 
 def test_if_keys_were_freed_a_heap_would_be_like_a_clustered_table() -> None:
-    """No manual says whether the key of a row that is stepped over is kept. All that a heap has of its own hangs on it."""
+    """No manual says whether the key of a row that is stepped over is kept.
+
+    All that a heap has of its own hangs on it.
+    """
     shape = replace(HEAP, frees_keys=True)
     assert set(sweep(shape, Claim(), ONE_STATEMENT, ONE_STATEMENT).findings) == {
         Finding("waits for a client", ("receiver", "peek"), A_ROW),
@@ -96,7 +102,10 @@ def test_if_keys_were_freed_a_heap_would_be_like_a_clustered_table() -> None:
 @BOTH
 @pytest.mark.parametrize("reading", [ONE_STATEMENT, ROW_BY_ROW], ids=["statement", "row"])
 def test_a_receiver_waits_in_the_gaps_of_a_slice(shape: Shape, reading: Reading) -> None:
-    """``read``: in its range lie rows that are not the claim's. Freed row by row, S still is on the row that is fetched."""
+    """``read``: in its range lie rows that are not the claim's.
+
+    Freed row by row, S still is on the row that is fetched.
+    """
     report = explore(
         stream(shape, Claim(workers=True)),
         worker(shape, reading),
@@ -114,7 +123,9 @@ def test_a_peek_keeps_a_batch_from_being_settled(shape: Shape) -> None:
 
 
 def test_a_claim_keeps_the_key_of_a_row_that_it_stepped_over() -> None:
-    """``claim`` on a heap, and a receiver that scans: it has the row, and waits for the key until the batch is settled."""
+    """``claim`` on a heap, and a receiver that scans: it has the row,
+    and waits for the key until the batch is settled.
+    """
     report = explore(stream(HEAP), receiver(HEAP, scans=True))
     finding = Finding("waits for a client", ("scanner", "stream"), THE_BATCH)
     assert set(report.findings) == {finding}
@@ -157,7 +168,9 @@ def test_a_purge_and_a_claim_end_in_a_deadlock_that_the_purge_loses() -> None:
 
 
 def test_a_purge_passes_on_that_it_waits_for_a_receiver() -> None:
-    """``delete`` waits for a key that ``purge_expired`` keeps, which waits for a key that an endpoint keeps: three rows."""
+    """``delete`` waits for a key that ``purge_expired`` keeps,
+    which waits for a key that an endpoint keeps: three rows.
+    """
     report = explore(stream(HEAP_EXPIRES), receiver(HEAP_EXPIRES), purge(HEAP_EXPIRES, ALL), rows=ALL)
     assert set(report.findings) == {
         Finding("deadlock", ("stream", "purge")),
@@ -180,7 +193,9 @@ def test_a_waiting_rebuild_makes_a_circle_that_no_server_sees(shape: Shape) -> N
 
 
 def test_the_lock_timeout_of_a_worker_fails_the_batch_at_once() -> None:
-    """``read``: the circle ends with error 1222 in the task, although the operator would have given up a moment later."""
+    """``read``: the circle ends with error 1222 in the task,
+    although the operator would have given up a moment later.
+    """
     report = explore(
         stream(CLUSTERED, Claim(workers=True)),
         worker(CLUSTERED, patience=1),

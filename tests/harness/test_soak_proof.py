@@ -1,4 +1,6 @@
-"""The proof of a soak finds what is lost, doubled, left or from nobody, and excuses only what befell a batch."""
+"""The proof of a soak finds what is lost, doubled, left or from nobody,
+and excuses only what befell a batch.
+"""
 
 import json
 import os
