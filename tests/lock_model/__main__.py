@@ -1,4 +1,6 @@
-"""``python -m tests.lock_model``: tells what the model finds in the statements as they were once, with the story of each finding."""
+"""``python -m tests.lock_model``: tells what the model finds in the statements as they were once,
+with the story of each finding.
+"""
 
 import sys
 import time

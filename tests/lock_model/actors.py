@@ -1,4 +1,6 @@
-"""Those who use a queue table, each as a program of statements and of work on its own side of the connection."""
+"""Those who use a queue table, each as a program of statements and of work on its own
+side of the connection.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -30,8 +32,8 @@ THE_REST = "does the rest of its transaction"
 ALL = (1, 2, 3)
 
 
-#: Which rows are counted: all that the claim has looked at, by Index_RowVersion; those between its first and its last row; or
-#: all, but along the rows of the heap.
+#: Which rows are counted: all that the claim has looked at, by Index_RowVersion; those between its first and
+#: its last row; or all, but along the rows of the heap.
 Exactly = Literal["", "looked at", "between", "along the heap"]
 
 
@@ -39,11 +41,12 @@ Exactly = Literal["", "looked at", "between", "along the heap"]
 class Claim:
     """How a stream claims and settles.
 
-    ``most``: rows it claims. ``after``: only rows above this one. ``workers``: a worker reads the batch, see :func:`worker`;
-    else the batch is work of the stream's own. ``exactly``: rows are counted without locks; where there are more than the claim
-    got, it is rolled back and exactly its rows are claimed. ``deletes_at_claim``: the rows are deleted when claimed, in the open
-    transaction. ``loses_connection``: the connection may break before settling. ``waits``: how long the driver waits for the
-    workers; None is for ever.
+    ``most``: rows it claims. ``after``: only rows above this one. ``workers``: a worker reads the batch, see
+    :func:`worker`; else the batch is work of the stream's own. ``exactly``: rows are counted without locks;
+    where there are more than the claim got, it is rolled back and exactly its rows are claimed.
+    ``deletes_at_claim``: the rows are deleted when claimed, in the open transaction. ``loses_connection``:
+    the connection may break before settling. ``waits``: how long the driver waits for the workers; None is
+    for ever.
     """
 
     most: int = 2
@@ -56,7 +59,10 @@ class Claim:
 
 
 def stream(shape: Shape, how: Claim = Claim(), *, patience: int | None = None) -> Actor:
-    """Our stream: ``claim``; the batch; ``delete``, commit. After a lost connection ``lock`` comes before ``delete``."""
+    """Our stream: ``claim``; the batch; ``delete``, commit.
+
+    After a lost connection ``lock`` comes before ``delete``.
+    """
 
     def program() -> Program:
         try:
@@ -122,9 +128,10 @@ def _settled(shape: Shape, how: Claim, got: tuple[int, ...]) -> Part:
 class Reading:
     """How a worker or a peek reads.
 
-    ``keeps``: until when one statement over the whole slice keeps its S locks. ``window``: so many rows a statement, fetched
-    whole before the next step; 0 is one statement. ``versions``: RCSI, without hints. ``waits_for_rows``: without READPAST.
-    ``tries``: how often a read is begun, if it ends with a lock timeout.
+    ``keeps``: until when one statement over the whole slice keeps its S locks. ``window``: so many rows a
+    statement, fetched whole before the next step; 0 is one statement. ``versions``: RCSI, without hints.
+    ``waits_for_rows``: without READPAST. ``tries``: how often a read is begun, if it ends with a lock
+    timeout.
     """
 
     keeps: Until = Until.STATEMENT

@@ -1,7 +1,8 @@
-"""Goes through every interleaving of a few actors, breadth first, and reports what is wrong with the shortest story of each.
+"""Goes through every interleaving of a few actors, breadth first,
+and reports what is wrong with the shortest story of each.
 
-The server's own steps take no time beside a lock timeout. So time passes only while nobody can go on but clients with work of
-their own, which takes as long as they like.
+The server's own steps take no time beside a lock timeout. So time passes only while nobody can go on but
+clients with work of their own, which takes as long as they like.
 """
 
 from collections import deque
@@ -21,10 +22,11 @@ Kind = Literal["deadlock", "circle", "waits for a client", "stands still", "lost
 class Finding(NamedTuple):
     """Something that is wrong.
 
-    ``deadlock``: the server ends one of ``who``. ``circle``: ``who`` wait for one another, and the server does not see it.
-    ``waits for a client``: the first of ``who`` waits for a lock of the second, until a client has done what ``about`` says, and
-    nobody in between gives up. ``stands still``: nobody ever goes on. ``lost``: a row is gone that nobody has processed.
-    ``left``: all have ended, and a row is still there that ``who`` have processed. ``twice``: ``who`` have processed one row.
+    ``deadlock``: the server ends one of ``who``. ``circle``: ``who`` wait for one another, and the server
+    does not see it. ``waits for a client``: the first of ``who`` waits for a lock of the second, until a
+    client has done what ``about`` says, and nobody in between gives up. ``stands still``: nobody ever goes
+    on. ``lost``: a row is gone that nobody has processed. ``left``: all have ended, and a row is still there
+    that ``who`` have processed. ``twice``: ``who`` have processed one row.
     """
 
     kind: Kind
@@ -33,7 +35,10 @@ class Finding(NamedTuple):
 
 
 class Story(NamedTuple):
-    """How it comes to a state: a column for each actor, a line for each step. The last line says what they do in it."""
+    """How it comes to a state: a column for each actor, a line for each step.
+
+    The last line says what they do in it.
+    """
 
     names: tuple[str, ...]
     steps: tuple[Said, ...]

@@ -1,8 +1,8 @@
 """Locks on one resource: who has it, who waits for it, and who comes next.
 
-A newcomer waits where its mode does not pass what others have, or what others wait for. Whoever has the resource already and
-wants a stronger mode (a conversion) only looks at what others have, and is served before the newcomers. The server's people
-call this relaxed FIFO.
+A newcomer waits where its mode does not pass what others have, or what others wait for. Whoever has the
+resource already and wants a stronger mode (a conversion) only looks at what others have, and is served before
+the newcomers. The server's people call this relaxed FIFO.
 """
 
 from enum import IntEnum
@@ -78,7 +78,10 @@ class Queue(NamedTuple):
         return self._replace(waiting=(*self.waiting[:place], wanted, *self.waiting[place:])), "waits"
 
     def release(self, owner: int, until: Until) -> tuple["Queue", list[int]]:
-        """Free the locks that are kept no longer than ``until``, and what the owner waits for. Tell who goes on."""
+        """Free the locks that are kept no longer than ``until``, and what the owner waits for.
+
+        Tell who goes on.
+        """
         queue = Queue(
             tuple(lock for lock in self.granted if lock.owner != owner or lock.until > until),
             tuple(lock for lock in self.waiting if lock.owner != owner),

@@ -1,7 +1,8 @@
 """What a program can do, one thing at a time. Whoever else there is may act between two of them.
 
-A program is a generator: it yields an operation and is sent its result. It must not look at anything else, because the explorer
-plays it again and again. ``LockTimeout`` and ``Deadlocked`` are thrown into it; its transaction has ended then.
+A program is a generator: it yields an operation and is sent its result. It must not look at anything else,
+because the explorer plays it again and again. ``LockTimeout`` and ``Deadlocked`` are thrown into it; its
+transaction has ended then.
 """
 
 from collections.abc import Callable, Generator
@@ -27,7 +28,9 @@ class Deadlocked(Exception):
 
 @dataclass(frozen=True)
 class Take:
-    """Take a lock. Results: ``granted``; ``skipped`` under READPAST; ``absent`` where there is no such entry."""
+    """Take a lock. Results: ``granted``; ``skipped`` under READPAST;
+    ``absent`` where there is no such entry.
+    """
 
     resource: Resource
     mode: Mode
@@ -60,7 +63,10 @@ class Look:
 
 @dataclass(frozen=True)
 class Count:
-    """Count entries under READUNCOMMITTED, so without locks. Result: how many there are, whoever commits them."""
+    """Count entries under READUNCOMMITTED, so without locks.
+
+    Result: how many there are, whoever commits them.
+    """
 
     entries: tuple[Resource, ...]
 
@@ -102,7 +108,10 @@ class Tell:
 
 @dataclass(frozen=True)
 class Hear:
-    """Wait for what another client tells; the server does not see it. Result: the value, or None after ``patience``."""
+    """Wait for what another client tells; the server does not see it.
+
+    Result: the value, or None after ``patience``.
+    """
 
     what: str
     whom: str
@@ -146,6 +155,7 @@ Operation = (
     | Either
     | Ended
 )
-#: What happens together with what was done before it, because nobody can tell the difference. ``Free`` is among them: it only
-#: frees S, IS and Sch-S, for which others wait, and which nobody steps over. ``Drop`` is so by what it means.
+#: What happens together with what was done before it, because nobody can tell the difference. ``Free`` is
+#: among them: it only frees S, IS and Sch-S, for which others wait, and which nobody steps over. ``Drop`` is
+#: so by what it means.
 Silent = Free | Drop | Look | Change | Tell | Processed

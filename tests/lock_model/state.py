@@ -32,8 +32,8 @@ class Actor:
     """Somebody with a connection.
 
     ``patience``: the session's LOCK_TIMEOUT, in units that only mean longer and shorter; None waits for ever.
-    ``priority``: DEADLOCK_PRIORITY; the lowest loses. ``alters``: it takes Sch-M. Where nobody does, locks on the table pass one
-    another, and are left out.
+    ``priority``: DEADLOCK_PRIORITY; the lowest loses. ``alters``: it takes Sch-M. Where nobody does, locks on
+    the table pass one another, and are left out.
     """
 
     name: str
@@ -128,7 +128,9 @@ class Step:
                 self._places[who] = place._replace(left=(patience if place.left is None else place.left) - 1)
 
     def _patience(self, who: int) -> int | None:
-        """With how much patience the actor's present wait began; None where it waits for ever, or for nobody."""
+        """With how much patience the actor's present wait began;
+        None where it waits for ever, or for nobody.
+        """
         if self._places[who].wants is not None:
             return self._actors[who].patience
         operation = self._next(who)

@@ -1,8 +1,8 @@
 """The statements as programs: which locks each takes, in which order, and until when.
 
-The name of a function is the name of the statement in ``sqlqueue_spark/engines/sqlserver/sql``. What a program takes for granted
-about the text stands in ``ASSUMED``, and a test compares it with the files. Rules with numbers are those of
-docs/sqlserver-locking.md.
+The name of a function is the name of the statement in ``sqlqueue_spark/engines/sqlserver/sql``. What a
+program takes for granted about the text stands in ``ASSUMED``, and a test compares it with the files. Rules
+with numbers are those of docs/sqlserver-locking.md.
 """
 
 from collections.abc import Iterable, Sequence
@@ -76,7 +76,8 @@ TO_THE_END = Until.TRANSACTION
 
 
 def claim(shape: Shape, rows: Iterable[int], most: int) -> Part:
-    """U on the next rows, the index key first and the row second; both are stepped over where they are locked (rules 8, 9).
+    """U on the next rows, the index key first and the row second;
+    both are stepped over where they are locked (rules 8, 9).
 
     On a heap the key of a row that was stepped over stays locked. Nobody has documented that it is freed.
     """
@@ -123,9 +124,11 @@ def _deleted(shape: Shape, row: int) -> Part:
 
 
 def one_row(shape: Shape, rows: Iterable[int], *, scans: bool = False) -> Part:
-    """A .NET endpoint's receive: DELETE TOP (1) WITH (UPDLOCK, READPAST, ROWLOCK) in RowVersion order. Returns the row.
+    """A .NET endpoint's receive: DELETE TOP (1) WITH (UPDLOCK, READPAST, ROWLOCK) in RowVersion order.
+    Returns the row.
 
-    :param scans: the plan scans a heap and sorts: it locks every row that it can, and comes to index keys only when it deletes.
+    :param scans: the plan scans a heap and sorts: it locks every row that it can, and comes to index keys
+        only when it deletes.
     """
     yield Take(TABLE, "IX")
     got = None
@@ -143,7 +146,8 @@ def one_row(shape: Shape, rows: Iterable[int], *, scans: bool = False) -> Part:
 def read(shape: Shape, rows: Iterable[int], *, keeps: Until, client: str) -> Part:
     """S on the rows of a range, one after the other, while the client fetches them. Returns the rows.
 
-    :param keeps: until when S is kept: to the end of the row, or of the statement where a (max) column is read.
+    :param keeps: until when S is kept: to the end of the row,
+        or of the statement where a (max) column is read.
     :param client: what the client does between two rows.
     """
     got = yield from _shared(shape, rows, keeps, client)
@@ -180,7 +184,10 @@ def read_versions() -> Part:
 
 
 def read_waiting(shape: Shape, rows: Iterable[int]) -> Part:
-    """A plain read without RCSI and without ``READPAST``: it waits for X. No statement of ours is like that."""
+    """A plain read without RCSI and without ``READPAST``: it waits for X.
+
+    No statement of ours is like that.
+    """
     yield Take(TABLE, "IS", Until.STATEMENT)
     got: list[int] = []
     for row in rows:
@@ -193,7 +200,9 @@ def read_waiting(shape: Shape, rows: Iterable[int]) -> Part:
 
 
 def count_all(shape: Shape, rows: Iterable[int]) -> Part:
-    """A .NET endpoint's look at how much there is: COUNT with READPAST, READCOMMITTEDLOCK, along Index_RowVersion."""
+    """A .NET endpoint's look at how much there is: COUNT with READPAST, READCOMMITTEDLOCK,
+    along Index_RowVersion.
+    """
     yield Take(TABLE, "IS", Until.STATEMENT)
     for row in rows:
         yield Take(shape.key(row), "S", Until.ROW, past=True)
@@ -222,7 +231,8 @@ def insert(shape: Shape, row: int) -> Part:
 
 
 def purge_expired(shape: Shape, rows: Sequence[int], *, at_once: bool = False) -> Part:
-    """U on the key in Index_Expires, then on the row; X on both, and on a heap on its key in Index_RowVersion. Returns the rows.
+    """U on the key in Index_Expires, then on the row; X on both, and on a heap on its key in
+    Index_RowVersion. Returns the rows.
 
     :param rows: the expired rows in the order of Index_Expires.
     :param at_once: the plan finds all rows before it deletes one; else it deletes each as it finds it.

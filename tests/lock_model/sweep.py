@@ -23,7 +23,8 @@ from tests.lock_model.table import Shape
 def sweep(shape: Shape, claim: Claim, reading: Reading, peeking: Reading) -> Report:
     """What all threesomes show on a table of two rows, with a third on its way.
 
-    Where there is Index_Expires, only those with a purge: who else comes to its keys has locked their row before.
+    Where there is Index_Expires, only those with a purge:
+    who else comes to its keys has locked their row before.
     """
     union = Report(())
     for actors in _threesomes(shape, claim, reading, peeking):
@@ -39,7 +40,9 @@ def sweep(shape: Shape, claim: Claim, reading: Reading, peeking: Reading) -> Rep
 def _threesomes(
     shape: Shape, claim: Claim, reading: Reading, peeking: Reading
 ) -> Iterator[tuple[Actor, ...]]:
-    """The stream and two others; the stream, its worker and one other, which may also be somebody who only counts."""
+    """The stream and two others; the stream, its worker and one other,
+    which may also be somebody who only counts.
+    """
     others = [receiver(shape), peek(shape, peeking), sender(shape, busy=True)]
     if shape.heap:
         others.append(receiver(shape, scans=True))

@@ -13,8 +13,9 @@ TABLE = Resource("table")
 class Shape:
     """How a table is stored, and what a server does with it that no manual tells.
 
-    ``heap``: Index_RowVersion is nonclustered; else it is the clustered index. ``expires_first``: a change comes to Index_Expires
-    before Index_RowVersion. ``frees_keys``: the index key of a row that is stepped over is freed at once.
+    ``heap``: Index_RowVersion is nonclustered; else it is the clustered index. ``expires_first``: a change
+    comes to Index_Expires before Index_RowVersion. ``frees_keys``: the index key of a row that is stepped
+    over is freed at once.
     """
 
     heap: bool
@@ -38,7 +39,9 @@ class Shape:
         return Resource("expires", row)
 
     def entries(self, row: int) -> list[Resource]:
-        """All entries of a row, in the order in which a change comes to them: the row first, then its indexes."""
+        """All entries of a row, in the order in which a change comes to them:
+        the row first, then its indexes.
+        """
         indexes = [
             *([self.key(row)] if self.heap else []),
             *([self.expires(row)] if self.index_expires else []),

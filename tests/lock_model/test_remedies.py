@@ -41,7 +41,9 @@ OF_OTHERS = {
     ids=str,
 )
 def test_with_all_remedies_nobody_waits_for_us_or_we_for_a_client(shape: Shape, rcsi: bool) -> None:
-    """Slices and peeks in windows; heaps claimed exactly; under RCSI deleted at the claim, and read as versions."""
+    """Slices and peeks in windows; heaps claimed exactly; under RCSI deleted at the claim,
+    and read as versions.
+    """
     claim = Claim(exactly="looked at" if shape.heap else "", deletes_at_claim=rcsi)
     report = sweep(shape, claim, VERSIONS if rcsi else WINDOWS, WINDOWS)
     assert set(report.findings) - OF_OTHERS == set()
@@ -63,8 +65,8 @@ def test_windows_leave_no_gaps_in_which_receivers_wait(shape: Shape) -> None:
     "exactly, helps", [("", False), ("between", False), ("along the heap", False), ("looked at", True)]
 )
 def test_a_claim_is_made_exactly_only_if_all_it_looked_at_is_counted(exactly: Exactly, helps: bool) -> None:
-    """``claim``. Rows before the first and after the last of the claim were stepped over, too. And the row of a heap goes before
-    its key, so that a count along the heap misses it.
+    """``claim``. Rows before the first and after the last of the claim were stepped over, too. And the row of
+    a heap goes before its key, so that a count along the heap misses it.
     """
     scanned = explore(stream(HEAP, Claim(exactly=exactly)), receiver(HEAP, scans=True))
     purged = explore(stream(HEAP_EXPIRES, Claim(exactly=exactly)), purge(HEAP_EXPIRES))
@@ -84,7 +86,9 @@ def test_a_claim_is_made_exactly_only_if_all_it_looked_at_is_counted(exactly: Ex
 def test_a_purge_that_soon_gives_up_holds_up_nobody(
     patience: int | None, found: set[tuple[str, str]]
 ) -> None:
-    """``purge_expired``. Three rows: claimed exactly, but a purge waits for an endpoint, and a stream for the purge."""
+    """``purge_expired``. Three rows: claimed exactly, but a purge waits for an endpoint,
+    and a stream for the purge.
+    """
     report = explore(
         stream(HEAP_EXPIRES, Claim(most=1, exactly="looked at")),
         receiver(HEAP_EXPIRES),
@@ -123,7 +127,9 @@ def test_deleting_at_the_claim_fails_each_batch_that_is_read_past(shape: Shape) 
 
 @BOTH
 def test_deleting_at_the_claim_stands_still_without_row_versions(shape: Shape) -> None:
-    """A ``read`` that neither steps over rows nor sees versions waits for the claim, which waits for the read."""
+    """A ``read`` that neither steps over rows nor sees versions waits for the claim,
+    which waits for the read.
+    """
     report = explore(
         stream(shape, Claim(workers=True, deletes_at_claim=True)),
         worker(shape, Reading(waits_for_rows=True)),

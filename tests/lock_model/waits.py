@@ -1,4 +1,6 @@
-"""Who waits for whom in a state: for locks, which the server sees, and for other clients, which it does not."""
+"""Who waits for whom in a state: for locks, which the server sees,
+and for other clients, which it does not.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
