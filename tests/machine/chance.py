@@ -1,8 +1,8 @@
 """Chances: what may come out of a throw of dice. A chance is put together of smaller ones.
 
-Hypothesis plays the scenarios and gives the dice, but it does not choose the steps. Its own strategies prefer small values
-and vary what they had before: of 450 scenarios of an atomic pipeline they made 23 with a dump. When we throw the same dice
-evenly, they tell several times as many stories.
+Hypothesis plays the scenarios and gives the dice, but it does not choose the steps. Its own strategies prefer
+small values and vary what they had before: of 450 scenarios of an atomic pipeline they made 23 with a dump.
+When we throw the same dice evenly, they tell several times as many stories.
 """
 
 from collections.abc import Callable, Sequence

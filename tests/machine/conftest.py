@@ -1,7 +1,7 @@
 """Gives the machine's tests their world: one server and one database for all scenarios of a file.
 
-While the world is there, every connection of this process goes through the machine. Other tests want connections of their
-own, so the world ends with the file.
+While the world is there, every connection of this process goes through the machine. Other tests want
+connections of their own, so the world ends with the file.
 """
 
 import logging

@@ -1,7 +1,9 @@
-"""Plays a store-and-forward job: a query whose messages go to two other databases, and the look of its driver at them.
+"""Plays a store-and-forward job: a query whose messages go to two other databases,
+and the look of its driver at them.
 
-A message goes to the queue that its header names: ``billing`` is in the database of ``sink.url``, ``shipping`` in that of
-``endpoint.shipping.url``. One without that header goes to a queue of the stream's own database.
+A message goes to the queue that its header names: ``billing`` is in the database of ``sink.url``,
+``shipping`` in that of ``endpoint.shipping.url``. One without that header goes to a queue of the stream's own
+database.
 """
 
 import json
@@ -109,7 +111,10 @@ class ForwardingQuery(Query):
         self.world.ledger.came_back |= set(self.world.in_table(SOURCES[0])) & kept
 
     def fail_over(self, remote: Remote) -> bool:
-        """Let the replica of another database take over. What it forgets is lost, unless it still is somewhere here."""
+        """Let the replica of another database take over.
+
+        What it forgets is lost, unless it still is somewhere here.
+        """
         before = remote.arrived()
         if not remote.fail_over():
             return False
@@ -149,7 +154,9 @@ class ForwardingQuery(Query):
     # -- the driver --------------------------------------------------------------------------------
 
     def look(self, at: str | None = None, what: str = "") -> str:
-        """Let the driver look at the other databases, as it does now and then; returns in words what came of it."""
+        """Let the driver look at the other databases, as it does now and then;
+        returns in words what came of it.
+        """
         self.world.network.process = self.process
         try:
             if at is None:

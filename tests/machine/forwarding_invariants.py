@@ -1,4 +1,6 @@
-"""Checks what must hold of a store-and-forward job: each message is in one place, and nothing waits without a reason."""
+"""Checks what must hold of a store-and-forward job: each message is in one place,
+and nothing waits without a reason.
+"""
 
 from collections import Counter
 
@@ -13,8 +15,8 @@ from tests.machine.world import DELAYED, DESTINATIONS, ELSEWHERE, ERROR, World
 def finish(world: World, query: ForwardingQuery) -> None:
     """Let the job come to an end in three steps, and check each message's place after each of them.
 
-    First the databases are as they are: whichever is down holds nobody up. Then all are back: what waits for them is put back.
-    Then an operator puts back what has failed.
+    First the databases are as they are: whichever is down holds nobody up. Then all are back: what waits for
+    them is put back. Then an operator puts back what has failed.
     """
     for remote in query.remotes.values():
         if remote.accept(WITHOUT_OUTBOX):  # a job does not begin without it

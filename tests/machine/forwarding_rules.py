@@ -60,7 +60,9 @@ class ComeBack(ForwardingStep):
 
 @dataclass(frozen=True)
 class GiveUp(ForwardingStep):
-    """The time is over for which messages wait, and a mover moves them to the error queue; it may die at a step."""
+    """The time is over for which messages wait, and a mover moves them to the error queue;
+    it may die at a step.
+    """
 
     dies: str | None = None
 

@@ -6,7 +6,8 @@ from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY
 from tests.machine.query import Query, Way
 from tests.machine.world import DESTINATIONS, ELSEWHERE, ERROR, SOURCES, World, listed
 
-#: Once nothing is in its way, a trigger may so often find nothing while rows are free, and so often it may fail.
+#: Once nothing is in its way, a trigger may so often find nothing while rows are free,
+#: and so often it may fail.
 _IDLE = 3
 _FAILURES = 8
 #: So long a stream may wait for neighbours that take nothing: docs/decisions/headroom.md.
@@ -14,7 +15,10 @@ _GONE_SECONDS = 60.0
 
 
 def drain(world: World, query: Query) -> None:
-    """Trigger until nothing is left. The number of triggers is limited: each must move some rows while any are there."""
+    """Trigger until nothing is left.
+
+    The number of triggers is limited: each must move some rows while any are there.
+    """
     idle = failures = 0
     most = 40 + 2 * len(world.ledger.sent) + 2 * len(query.checkpoint.offsets)
     for _ in range(most):
@@ -54,7 +58,9 @@ def check(world: World, query: Query) -> None:
 
 
 def ended(world: World, query: Query) -> Counter[str]:
-    """How many of the messages that were sent ended in each place; those that may have left no trace stand last."""
+    """How many of the messages that were sent ended in each place;
+    those that may have left no trace stand last.
+    """
     ledger = world.ledger
     stored = {n for rows in query.stored.values() for n in rows}
     there = {n for n, _ in query.in_destinations()}
@@ -123,7 +129,10 @@ def check_sent_on(world: World, query: Query) -> None:
 
 
 def check_handled(world: World, query: Query) -> None:
-    """A message that is handled goes to both destinations; one that fails goes to neither. An id is handled once."""
+    """A message that is handled goes to both destinations; one that fails goes to neither.
+
+    An id is handled once.
+    """
     ledger = world.ledger
     first, second = world.in_table(DESTINATIONS[0]), query.in_second()
     destroyed = ledger.may_be_lost if query.setup.elsewhere else set()
@@ -145,7 +154,8 @@ def check_results(world: World, query: Query, done: set[int], failed: Counter[in
     """ServiceControl is told once of what it had put back and is done; what failed names its own queue."""
     ledger = world.ledger
     told = world.acknowledged()
-    # An atomic batch asks no outbox, so what an operator puts back is handled once more, and told of once more.
+    # An atomic batch asks no outbox, so what an operator puts back is handled once more,
+    # and told of once more.
     again = ledger.may_double if ATOMIC in query.modes else set()
     # What had arrived, and then failed because its outbox was down, is the next attempt to ServiceControl.
     again = again | (query.in_doubt & query.put_back)

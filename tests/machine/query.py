@@ -1,8 +1,10 @@
-"""Plays Spark's side: a query with its checkpoint, its sink and its process, which calls the core as Spark may, and may die.
+"""Plays Spark's side: a query with its checkpoint, its sink and its process,
+which calls the core as Spark may, and may die.
 
-Spark logs an offset before it plans a batch, reads every slice in a worker, writes the batch, logs it as done, and only then
-asks for more. It may ask twice, plan twice, run a task twice, and call ``commit`` late, twice or never. A new process goes
-by the logs: if a batch was logged but is not done, it plans that batch again and calls nothing before.
+Spark logs an offset before it plans a batch, reads every slice in a worker, writes the batch, logs it as
+done, and only then asks for more. It may ask twice, plan twice, run a task twice, and call ``commit`` late,
+twice or never. A new process goes by the logs: if a batch was logged but is not done, it plans that batch
+again and calls nothing before.
 """
 
 import contextlib
@@ -94,7 +96,10 @@ class Options:
 
     def __str__(self) -> str:
         reads = "" if self.reads == SOURCES else f", of {' and '.join(self.reads)}"
-        return f"{self.mode}, stream {self.stream}, queue {self.queue}, outbox {self.outbox}, limit {self.limit}, claimAhead {str(self.ahead).lower()}, headroom {self.headroom}{reads}"
+        return (
+            f"{self.mode}, stream {self.stream}, queue {self.queue}, outbox {self.outbox}, limit "
+            f"{self.limit}, claimAhead {str(self.ahead).lower()}, headroom {self.headroom}{reads}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +107,8 @@ class Setup:
     """What a scenario's query is; it never changes."""
 
     options: Options = field(default_factory=Options)
-    #: Whether the sink stores rows and knows batches by their number, as Delta does. Else it sends the messages on.
+    #: Whether the sink stores rows and knows batches by their number, as Delta does.
+    #: Else it sends the messages on.
     stores: bool = True
     #: Whether Spark is one before 4.2.
     follows: bool = False
@@ -114,11 +120,13 @@ class Setup:
     sinks: int = 1
     #: Whether the sink has an error queue.
     errors: bool = False
-    #: Whether the sink is given outcomes: each message goes to both destinations or fails, and not always in the same way.
+    #: Whether the sink is given outcomes: each message goes to both destinations or fails,
+    #: and not always in the same way.
     handles: bool = False
     #: Whether the second destination is in another database. What goes there is stored in the queue first.
     elsewhere: bool = False
-    #: Whether it is a store-and-forward job. Then a message goes to the first queue of its route in another database.
+    #: Whether it is a store-and-forward job. Then a message goes to the first queue of its route
+    #: in another database.
     forwards: bool = False
     #: Whether the time is over at the end for which messages wait.
     gives_up: bool = False
@@ -131,7 +139,10 @@ class Setup:
 
     @property
     def publishes(self) -> bool:
-        """Whether some messages are events. A received one publishes one in the place of its second message."""
+        """Whether some messages are events.
+
+        A received one publishes one in the place of its second message.
+        """
         return any(EVENT in route for route in self.routes)
 
     @property
@@ -148,11 +159,17 @@ class Setup:
         if self.handles:
             sink = f"a sink that is given outcomes{', to two databases' if self.elsewhere else ''}"
         elif self.forwards:
-            sink = f"a store-and-forward job, by turns to {self.routes}{', which gives up' if self.gives_up else ''}"
+            sink = (
+                "a store-and-forward job, by turns to "
+                f"{self.routes}{', which gives up' if self.gives_up else ''}"
+            )
         elif not self.stores:
             errors = ", with an error queue" if self.errors else ""
             sink = f"{self.sinks} sink(s) that send, by turns, to {self.routes}{errors}"
-        return f"{self.options}; {self.sources} source(s){' joined in one' if self.joined else ''}, {sink}{', Spark before 4.2' if self.follows else ''}"
+        return (
+            f"{self.options}; {self.sources} source(s){' joined in one' if self.joined else ''}, "
+            f"{sink}{', Spark before 4.2' if self.follows else ''}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +180,8 @@ class Way:
     plans: int = 1
     reads: int = 1
     commit: str = "late"
-    #: How many rows of another source, or of the query's state, the batch has. With 0 or more there is a batch even if our
-    #: queues have nothing new; -1 says that there is none then.
+    #: How many rows of another source, or of the query's state, the batch has. With 0 or more there is a
+    #: batch even if our queues have nothing new; -1 says that there is none then.
     others: int = -1
     at: str | None = None
     what: str = "crash"
@@ -233,10 +250,11 @@ class Query:
         #: What the sink that stores has: rows by query and batch, and the newest number of each query.
         self.stored: dict[tuple[int, int], list[int]] = {}
         self.newest: dict[int, int] = {}
-        #: Of a sink that sends: where each message of a batch is to go, for each batch that the sink was given. The key is
-        #: ``_past`` and the batch's number.
+        #: Of a sink that sends: where each message of a batch is to go, for each batch that the sink was
+        #: given. The key is ``_past`` and the batch's number.
         self.attempted: dict[tuple[int, int], set[tuple[int, str]]] = {}
-        #: Batches of which one attempt was sent without an outbox. No later attempt knows of it, whatever its options are.
+        #: Batches of which one attempt was sent without an outbox. No later attempt knows of it,
+        #: whatever its options are.
         self.unremembered: set[tuple[int, int]] = set()
         #: As ``attempted``, for the batches that are done.
         self.due: dict[tuple[int, int], set[tuple[int, str]]] = {}
@@ -286,10 +304,11 @@ class Query:
     # -- what befalls it ---------------------------------------------------------------------------
 
     def lose_locks(self) -> None:
-        """Allow for an injected death or cut: others may take what the process has read and not settled, or holds.
+        """Allow for an injected death or cut: others may take what the process has read and
+        not settled, or holds.
 
-        Such a message then comes twice. This is so for rows that are only held, too: after a cut the process lives on, reads
-        them, and learns of the cut only when it settles.
+        Such a message then comes twice. This is so for rows that are only held, too: after a cut the process
+        lives on, reads them, and learns of the cut only when it settles.
         """
         self.world.excused |= self.at_risk | self._held()
 
@@ -308,12 +327,16 @@ class Query:
         self.world.network.cut(self.process, noticed=noticed)
 
     def cut(self, *, noticed: bool = True) -> int:
-        """Break the connections of the process, which lives on; returns how many of them had a transaction open."""
+        """Break the connections of the process, which lives on;
+        returns how many of them had a transaction open.
+        """
         self.lose_locks()
         return self.world.network.cut(self.process, noticed=noticed)
 
     def stop(self) -> None:
-        """End the process in good order: Spark stops its sources, and tells them nothing of the last batch."""
+        """End the process in good order: Spark stops its sources,
+        and tells them nothing of the last batch.
+        """
         self.lose_locks()
         self._may_lose_what_is_taken()
         self._end()
@@ -344,7 +367,8 @@ class Query:
             )
 
     def would_change_mode_and_stream(self, options: Options) -> bool:
-        """Whether a batch that has not ended, and has no rows of the atomic source, would go on under another mode and another stream.
+        """Whether a batch that has not ended, and has no rows of the atomic source, would go on under another
+        mode and another stream.
 
         People are told not to do so. A batch with rows bears it.
         """
@@ -392,7 +416,10 @@ class Query:
         return stored | {n for pairs in self.attempted.values() for n, _ in pairs}
 
     def go_back_to(self, saved: Checkpoint) -> None:
-        """Restore a checkpoint. Batches come again under the same numbers with other rows; the sink remembers the first."""
+        """Restore a checkpoint.
+
+        Batches come again under the same numbers with other rows; the sink remembers the first.
+        """
         before, self._past = self._past, self._past + 1
         self.checkpoint = saved.copy()
         for batch in range(len(saved.offsets)):
@@ -404,15 +431,16 @@ class Query:
         }
         again = self.seen() if self.setup.stores or NO_OUTBOX in self.outboxes else set()
         for source in SOURCES:
-            # Rows that were settled meanwhile are gone; the others come again in a batch of another number. Where a source
-            # only receives, no claim tells the stage that these are the same rows.
+            # Rows that were settled meanwhile are gone; the others come again in a batch of another number.
+            # Where a source only receives, no claim tells the stage that these are the same rows.
             alone = source == SOURCES[1] and ATOMIC in self.modes and self.second_receives_only
             self.world.ledger.may_double |= set(self.world.in_table(source)) & (
                 self.seen() if alone else again
             )
 
     def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:
-        """Allow for a fail-over: rows that came back were handled before, and what was not sent with the claim may be gone.
+        """Allow for a fail-over: rows that came back were handled before,
+        and what was not sent with the claim may be gone.
 
         :param before: how often each message stood in each destination before the fail-over.
         """
@@ -568,7 +596,10 @@ class Query:
         return f"batch {batch}: {listed(numbers)}"
 
     def _settle_at_once(self, ends: list[dict[str, Any]]) -> None:
-        """Settle as the thread does that watches ``doneFile``. After an error the next trigger meets the same error."""
+        """Settle as the thread does that watches ``doneFile``.
+
+        After an error the next trigger meets the same error.
+        """
         for reader, end in zip(self._readers, ends, strict=True):
             try:
                 reader.settle(end)
@@ -855,7 +886,9 @@ class Query:
     # -- what must hold at every step --------------------------------------------------------------
 
     def _holds_nothing(self) -> None:
-        """Check that the core has no transaction open when it says that nothing is new: others could not take its rows."""
+        """Check that the core has no transaction open when it says that nothing is new:
+        others could not take its rows.
+        """
         busy = [wire for wire in self.world.network.of(self.process) if wire.busy]
         if busy:
             raise self.broken(
@@ -894,7 +927,9 @@ _parsed_before: dict[object, Any] = {}
 
 
 def _parsed(kind: type[_O], **given: str) -> _O:
-    """The parsed options. Equal options are parsed only once, because to parse them costs more than a query."""
+    """The parsed options. Equal options are parsed only once,
+    because to parse them costs more than a query.
+    """
     key = (kind, tuple(sorted(given.items())))
     if key not in _parsed_before:
         _parsed_before[key] = kind.parse(given)
@@ -968,7 +1003,9 @@ class _Timer(_NoTimer):
 
 @contextlib.contextmanager
 def protocol() -> Iterator[None]:
-    """Within the block steps are told, claims ahead are made at once, and when a database gives way we try once more."""
+    """Within the block steps are told, claims ahead are made at once,
+    and when a database gives way we try once more.
+    """
     with (
         mock.patch.dict("os.environ", SQLQUEUE_AT_STEP=f"{__name__}:{reached.__name__}"),
         mock.patch.object(

@@ -11,7 +11,10 @@ from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
 from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.machine.wires import Network
 
-CREATE = "CREATE TABLE {} (id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE)"
+CREATE = (
+    "CREATE TABLE {} (id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq "
+    "bigserial UNIQUE)"
+)
 #: How a database answers that takes nothing, or a table that takes no message.
 READ_ONLY, LOCKED, FULL, WITHOUT_OUTBOX, SWALLOWS = (
     "is read-only",
@@ -165,7 +168,10 @@ class Remote:
         self._admin.execute(sql.SQL(CREATE).format(sql.Identifier(self.queue)))
 
     def drop(self) -> None:
-        """Let an operator drop the queue; all that was in it has arrived before. Whoever sends to it loses his connection."""
+        """Let an operator drop the queue; all that was in it has arrived before.
+
+        Whoever sends to it loses his connection.
+        """
         self.accept()
         self._cut()
         self._read = self.arrived()
@@ -204,7 +210,10 @@ class Remote:
         self._replica = _Replica(rows, Counter(self._read))
 
     def fail_over(self) -> bool:
-        """Let the replica take over: every connection breaks, and what was committed since is gone. False if there is none."""
+        """Let the replica take over: every connection breaks, and what was committed since is gone.
+
+        False if there is none.
+        """
         if self._replica is None:
             return False
         self.accept()

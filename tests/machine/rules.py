@@ -1,4 +1,7 @@
-"""The steps that may happen in a story; each tells one line. A step that makes no sense where it stands does nothing."""
+"""The steps that may happen in a story; each tells one line.
+
+A step that makes no sense where it stands does nothing.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
@@ -97,7 +100,10 @@ class Take(Step):
             world.end_take(commit=bool(numbers))
         if not numbers:
             return None
-        return f"a neighbour takes {listed(numbers)} from {source} and {self.then if self.then == 'commits' else 'holds them'}"
+        return (
+            f"a neighbour takes {listed(numbers)} from {source} and "
+            f"{self.then if self.then == 'commits' else 'holds them'}"
+        )
 
 
 @dataclass(frozen=True)

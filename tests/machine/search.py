@@ -128,7 +128,8 @@ def play_for(world: World, shard: str, *, seconds: float, seed_: int) -> Played:
     """Play scenarios of a family for a time; each seed gives other scenarios.
 
     :param shard: a name of ``SHARDS``.
-    :raises Broken: a promise is broken; the text is the shortest story that was found, and how to play it again.
+    :raises Broken: a promise is broken; the text is the shortest story that was found,
+        and how to play it again.
     """
     played = Played()
     until = time.monotonic() + seconds

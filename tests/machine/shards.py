@@ -80,8 +80,8 @@ def _restarts(**options: Sequence[object]) -> st.Chance[r.Step]:
     return st.builds(r.Restart, st.one_of(st.just(()), *changes))
 
 
-#: What befalls a stream, in bundles of steps that make sense together. A scenario has only some bundles, so that it tells a
-#: story of few things and not a little of everything.
+#: What befalls a stream, in bundles of steps that make sense together. A scenario has only some bundles, so
+#: that it tells a story of few things and not a little of everything.
 _BUNDLES: dict[str, tuple[st.Chance[Any], ...]] = {
     "neighbours": (
         st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("holds")),
@@ -149,7 +149,8 @@ _DROP_ALL: tuple[st.Chance[r.Step], ...] = tuple(st.just(f.DropQueue(n)) for n i
 _CREATE_ALL: tuple[st.Chance[r.Step], ...] = tuple(
     st.just(f.CreateQueue(n)) for n in range(len(DESTINATIONS))
 )
-#: Steps that mean something in this order, by the name of a bundle. Stories with that bundle tell them now and then.
+#: Steps that mean something in this order, by the name of a bundle.
+#: Stories with that bundle tell them now and then.
 _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
     "crashes": ((_SENDS, _faulty((q.BATCH_LOGGED,), *_DEATHS), _faulty(death_steps.LEFT_STEPS, *_DEATHS)),),
     "late commits": (
@@ -429,7 +430,9 @@ def several() -> st.Chance[Scenario]:
 
 
 def handling() -> st.Chance[Scenario]:
-    """Scenarios in which each message has an outcome, under an outbox or atomically, and not always the same."""
+    """Scenarios in which each message has an outcome, under an outbox or atomically,
+    and not always the same.
+    """
     setup = st.builds(
         Setup,
         options=st.builds(

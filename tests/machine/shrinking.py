@@ -14,7 +14,9 @@ _MOST = 400
 
 
 def shortened(world: World, scenario: Scenario, story: str) -> tuple[Scenario, str]:
-    """A shorter scenario that still breaks a promise, and its story; as far as was tried, nothing more can be left out."""
+    """A shorter scenario that still breaks a promise, and its story; as far as was tried,
+    nothing more can be left out.
+    """
     left = _MOST
     scenario = replace(scenario, steps=tuple(each for each in scenario.steps if each != Nothing()))
     going_on = True

@@ -1,7 +1,9 @@
-"""``make soak``: the searching machine for a time, then real Spark that is killed all the time, and what both proved.
+"""``make soak``: the searching machine for a time, then real Spark that is killed all the time,
+and what both proved.
 
-Everything is random but told: the seed and the command stand in the report, ``build/soak/report.txt`` (for people, with
-the story of each failure) and ``report.json``. A failure does not stop the rest; the exit code is 1 if there is any.
+Everything is random but told: the seed and the command stand in the report, ``build/soak/report.txt`` (for
+people, with the story of each failure) and ``report.json``. A failure does not stop the rest; the exit code
+is 1 if there is any.
 """
 
 import argparse

@@ -20,9 +20,16 @@ from tests.support.drivers import death
 from tests.support.drivers.endless import ATOMIC, OPTIMISTIC, SENT
 
 _STEPS = (
-    *death_steps.STEPS, fail_points.IDS_CHECKED, fail_points.ROWS_INSERTED, fail_points.IDS_INSERTED, fail_points.CHUNK_SENT, fail_points.ROWS_STAGED,
-    fail_points.STAGE_SEALED, death.of(ATOMIC, SENT), death.of(OPTIMISTIC, SENT),
-)  # fmt: skip
+    *death_steps.STEPS,
+    fail_points.IDS_CHECKED,
+    fail_points.ROWS_INSERTED,
+    fail_points.IDS_INSERTED,
+    fail_points.CHUNK_SENT,
+    fail_points.ROWS_STAGED,
+    fail_points.STAGE_SEALED,
+    death.of(ATOMIC, SENT),
+    death.of(OPTIMISTIC, SENT),
+)
 _ROOT = Path(__file__).parents[2]
 #: The program passes a step at most so often before somebody dies at it.
 _NTH = 15
@@ -31,7 +38,9 @@ _READER = "python_streaming_source_runner"
 
 @dataclass(frozen=True)
 class Sample:
-    """Megabytes and processor time of all processes of the program, when its driver has lived for ``age`` seconds."""
+    """Megabytes and processor time of all processes of the program,
+    when its driver has lived for ``age`` seconds.
+    """
 
     at: float
     age: float
@@ -39,13 +48,17 @@ class Sample:
     readers: float
     largest_reader: float
     workers: float
-    #: How many messages the streams have moved since the sample before, and milliseconds of a processor for each of them.
+    #: How many messages the streams have moved since the sample before,
+    #: and milliseconds of a processor for each of them.
     messages: int
     cost: float | None
 
 
 class Driver:
-    """Runs one program at a time. Each start has a process group of its own, and a file of its own for what it says."""
+    """Runs one program at a time.
+
+    Each start has a process group of its own, and a file of its own for what it says.
+    """
 
     def __init__(self, folder: Path, url: str, random_: random.Random) -> None:
         self.folder = folder
@@ -66,7 +79,9 @@ class Driver:
     # -- life and death ----------------------------------------------------------------------------
 
     def start(self, *, dies: bool) -> None:
-        """:param dies: whether all of it, the driver alone, or one process is to die at a named step, some time or other."""
+        """:param dies: whether all of it, the driver alone, or one process is to die at a named step,
+        some time or other.
+        """
         orders: Mapping[str, str] = {}
         self._dies_at = ""
         if dies:
@@ -178,7 +193,10 @@ class Driver:
         return death.processes_of(self._pid)
 
     def memory(self) -> tuple[Counter[str], float]:
-        """Megabytes by kind of process, and megabytes of the largest reader. This also counts processor time."""
+        """Megabytes by kind of process, and megabytes of the largest reader.
+
+        This also counts processor time.
+        """
         found, largest = Counter[str](), 0.0
         for process in self.processes():
             try:

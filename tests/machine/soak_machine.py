@@ -1,8 +1,9 @@
-"""The searching machine for minutes or hours: its shards by turns, random seeds, two processes with a server each.
+"""The searching machine for minutes or hours: its shards by turns, random seeds,
+two processes with a server each.
 
-Each process plays a round of one shard after another and writes a line a round into a file of its own. A round that
-breaks a promise is written there whole, with its seed, and the next one begins: one hole does not hide another. A
-process that dies has lost its last round only, and its death is a failure too.
+Each process plays a round of one shard after another and writes a line a round into a file of its own. A
+round that breaks a promise is written there whole, with its seed, and the next one begins: one hole does not
+hide another. A process that dies has lost its last round only, and its death is a failure too.
 """
 
 import argparse
@@ -25,9 +26,11 @@ from tests.machine.shards import SHARDS
 from tests.machine.world import World
 
 PROCESSES = 2
-#: Most scenarios of a round. Hypothesis begins each round with the simplest scenario, and remembers all that it has played.
+#: Most scenarios of a round. Hypothesis begins each round with the simplest scenario,
+#: and remembers all that it has played.
 ROUND = 200
-#: When a shard has failed so often in a process, its stories are not shortened any more, because that takes minutes.
+#: When a shard has failed so often in a process, its stories are not shortened any more,
+#: because that takes minutes.
 _SHRUNK = 2
 _TIME_TO_SHRINK = 60  # seconds
 #: A process ends when so many rounds, one after the other, played nothing at all.
@@ -141,7 +144,8 @@ def play(share: Share) -> None:
     done = broken = 0
     with share.said.open("w") as said:
         while not _enough(share, done, until) and broken < _PATIENCE:
-            # Some rounds have a server of their own, so that what befell one server does not befall the rounds after them.
+            # Some rounds have a server of their own, so that what befell one server does not befall
+            # the rounds after them.
             with own_world() as world:
                 for shard in itertools.islice(shards, 5 * len(names)):
                     most = ROUND if share.scenarios is None else min(ROUND, share.scenarios - done)

@@ -1,13 +1,14 @@
-"""Finds out what became of each message of the pipelines with real Spark: it asks Delta, the destination and the receivers.
+"""Finds out what became of each message of the pipelines with real Spark: it asks Delta,
+the destination and the receivers.
 
-Nothing may be lost, whatever befell the pipelines, and nothing may be twice in one place. The queue of the pipeline with an
-outbox has no other consumer: each of its messages must be in the destination once.
+Nothing may be lost, whatever befell the pipelines, and nothing may be twice in one place. The queue of the
+pipeline with an outbox has no other consumer: each of its messages must be in the destination once.
 
-Where streams and receivers share a queue, only one thing makes a message come twice: a death or a cut freed the rows of a
-batch that was written or staged and not yet settled, and somebody else took them. So a message that is in two places must
-have been in such a batch: a fault (or an error that ended the query) fell between the batch's claim and its settling.
-Spark's logs say when that was: a batch is claimed after the one before it was logged, and settled before the one after it
-is logged.
+Where streams and receivers share a queue, only one thing makes a message come twice: a death or a cut freed
+the rows of a batch that was written or staged and not yet settled, and somebody else took them. So a message
+that is in two places must have been in such a batch: a fault (or an error that ended the query) fell between
+the batch's claim and its settling. Spark's logs say when that was: a batch is claimed after the one before it
+was logged, and settled before the one after it is logged.
 """
 
 import json
@@ -28,7 +29,8 @@ from tests.support.messages import number_of
 _SLACK = 1.0
 TWICE = "in two places, after a death or a cut freed the rows of their batch"
 _NUMBERS = """
-SELECT ('x' || right(headers::json ->> 'NServiceBus.MessageId', 12))::bit(48)::bigint, count(*) FROM {} GROUP BY 1
+SELECT ('x' || right(headers::json ->> 'NServiceBus.MessageId', 12))::bit(48)::bigint, count(*) FROM {}
+  GROUP BY 1
 """
 
 
@@ -40,7 +42,8 @@ class Outcome:
     sent: int
     ended: Counter[str]
     failures: list[str]
-    #: How many batches were logged, and how many of them something befell. A message of any other must be in one place only.
+    #: How many batches were logged, and how many of them something befell.
+    #: A message of any other must be in one place only.
     batches: int
     disturbed: int
 
@@ -74,7 +77,10 @@ class Log:
     disturbed: set[int]
 
     def rows_at_risk(self) -> set[int]:
-        """The RowVersions of the disturbed batches. The third line of a file is the offset of the query's only source."""
+        """The RowVersions of the disturbed batches.
+
+        The third line of a file is the offset of the query's only source.
+        """
         found = set[int]()
         for batch in self.disturbed:
             offset = Offset.from_json(json.loads(self.offsets[batch].read_text().splitlines()[2]))
@@ -148,7 +154,9 @@ def drained(folder: Path, known: Known, logs: Mapping[str, Log]) -> Outcome:
 
 
 def log_of(checkpoint: Path, disturbances: Sequence[Disturbance]) -> Log:
-    """A query's log. A batch is disturbed when somebody may have lost its locks between its claim and its settling."""
+    """A query's log. A batch is disturbed when somebody may have lost its locks between its
+    claim and its settling.
+    """
     offsets = {int(file.name): file for file in (checkpoint / "offsets").glob("[0-9]*")}
     times = {batch: file.stat().st_mtime for batch, file in offsets.items()}
     found = set()

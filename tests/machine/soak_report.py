@@ -105,10 +105,16 @@ def _machine_lines(rounds: list[Round], seconds: float) -> Iterator[str]:
 
 
 def _spark_lines(proof: Proof) -> Iterator[str]:
-    yield f"REAL SPARK: {proof.seconds / 60:.1f} minutes, then drained in {proof.drained_in:.0f} s; {proof.starts} starts of the driver"
+    yield (
+        f"REAL SPARK: {proof.seconds / 60:.1f} minutes, then drained in {proof.drained_in:.0f} s; "
+        f"{proof.starts} starts of the driver"
+    )
     for queue, sent in proof.sent.items():
         batches, disturbed = proof.batches[queue]
-        title = f"messages sent to {queue}: {sent:,}, in {batches} batches, {batches - disturbed} of which nothing befell; they ended"
+        title = (
+            f"messages sent to {queue}: {sent:,}, in {batches} batches, {batches - disturbed} of which "
+            "nothing befell; they ended"
+        )
         yield from _counted(title, proof.ended[queue])
     yield from _counted("faults injected", proof.faults)
     yield from _counted("queries that ended with an error and were started again", proof.errors)
@@ -120,18 +126,25 @@ def _table(proof: Proof) -> Iterator[str]:
     samples = proof.samples
     if not samples:
         return
-    yield "  memory (MB) and cost (milliseconds of a processor a message) over time; the driver starts anew after each death:"
-    yield f"  {'second':>8} {'driver for':>10} {'JVM':>7} {'readers':>8} {'largest':>8} {'workers':>8} {'messages':>9} {'cost':>7}"
+    yield (
+        "  memory (MB) and cost (milliseconds of a processor a message) over time; the driver starts anew "
+        "after each death:"
+    )
+    yield (
+        f"  {'second':>8} {'driver for':>10} {'JVM':>7} {'readers':>8} {'largest':>8} {'workers':>8} "
+        f"{'messages':>9} {'cost':>7}"
+    )
     for each in samples[:: max(1, -(-len(samples) // _LINES))]:
         cost = "-" if each.cost is None else f"{each.cost:.2f}"
         yield (
-            f"  {each.at:>8.0f} {each.age:>10.0f} {each.jvm:>7.0f} {each.readers:>8.0f} {each.largest_reader:>8.0f}"
-            f" {each.workers:>8.0f} {each.messages:>9,} {cost:>7}"
+            f"  {each.at:>8.0f} {each.age:>10.0f} {each.jvm:>7.0f} {each.readers:>8.0f} "
+            f"{each.largest_reader:>8.0f} {each.workers:>8.0f} {each.messages:>9,} {cost:>7}"
         )
     yield (
         f"  all in all {proof.cpu_seconds:.0f} s of a processor for {proof.messages:,} messages, "
-        f"starts of Spark included; most memory of one reader {max(each.largest_reader for each in samples):.0f} MB, "
-        f"of the JVM {max(each.jvm for each in samples):.0f} MB"
+        "starts of Spark included; most memory of one reader "
+        f"{max(each.largest_reader for each in samples):.0f} MB, of the JVM "
+        f"{max(each.jvm for each in samples):.0f} MB"
     )
 
 

@@ -1,9 +1,11 @@
-"""Runs real Spark beside senders and .NET endpoints, kills, cuts and restarts everything, and then proves what happened.
+"""Runs real Spark beside senders and .NET endpoints, kills, cuts and restarts everything,
+and then proves what happened.
 
-The driver (:mod:`tests.support.drivers.endless`) dies by ``kill -9`` again and again: as a whole, without its Python
-processes, or only one of these; by us, or by itself at a named step. We cut connections, stop the server as a crash does and
-start it again, and now and then read all tables as a dump does. Some lives of the driver are long and calm, so that memory
-and cost show over time. At the end faults cease, the streams drain everything, and we look up what became of each message.
+The driver (:mod:`tests.support.drivers.endless`) dies by ``kill -9`` again and again: as a whole, without its
+Python processes, or only one of these; by us, or by itself at a named step. We cut connections, stop the
+server as a crash does and start it again, and now and then read all tables as a dump does. Some lives of the
+driver are long and calm, so that memory and cost show over time. At the end faults cease, the streams drain
+everything, and we look up what became of each message.
 """
 
 import random
@@ -95,7 +97,8 @@ class _Soak:
         self._disturbances: list[Disturbance] = []
         self._began = self._looked = time.monotonic()
         self._before = (0, 0.0)
-        #: Whether nobody kills this driver or a process of it before its life is over, and how many seconds that life lasts.
+        #: Whether nobody kills this driver or a process of it before its life is over,
+        #: and how many seconds that life lasts.
         self._calm = False
         self._life = 0.0
         self._ended_by_itself = 0
@@ -169,7 +172,8 @@ class _Soak:
 
     def _cut_one(self) -> None:
         found = self._engine.fetch(
-            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> "
+            "pg_backend_pid()"
         )
         if found:
             self._engine.execute(f"SELECT pg_terminate_backend({self._random.choice(found)[0]})")
@@ -186,7 +190,10 @@ class _Soak:
         def dump() -> None:
             try:
                 with psycopg.connect(self._server.url()) as connection:
-                    tables = "SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables WHERE schemaname = 'public'"
+                    tables = (
+                        "SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables WHERE "
+                        "schemaname = 'public'"
+                    )
                     found = connection.execute(tables).fetchone()
                     assert found is not None
                     connection.execute(f"LOCK TABLE {found[0]} IN ACCESS SHARE MODE")
@@ -252,8 +259,8 @@ class _Soak:
             self._disturbances.append(Disturbance(at - _NOTED_WITHIN, at, pipeline))
             proof.errors[f"{pipeline}: {_short(error)}"] += 1
         held = self._engine.fetch(
-            "SELECT application_name, state FROM pg_stat_activity WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() "
-            "AND backend_type = 'client backend'"
+            "SELECT application_name, state FROM pg_stat_activity WHERE xact_start IS NOT NULL AND pid <> "
+            "pg_backend_pid() AND backend_type = 'client backend'"
         )
         if held:
             proof.failures.append(f"Somebody who is gone has a transaction open: {held}")
@@ -297,7 +304,9 @@ class _Soak:
 
 
 def _short(error: str) -> str:
-    """The sentence of an error that says what went wrong, without the stack trace that Spark wraps around it."""
+    """The sentence of an error that says what went wrong, without the stack trace that
+    Spark wraps around it.
+    """
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("sqlqueue_spark.")]
     said = (ours or lines or ["nothing"])[-1 if ours else 0]

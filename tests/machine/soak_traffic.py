@@ -1,6 +1,8 @@
-"""Senders and .NET endpoints who live on the queues; each notes what it does in the transaction in which it does it.
+"""Senders and .NET endpoints who live on the queues; each notes what it does in the transaction
+in which it does it.
 
-So the database knows what was sent and what was taken, whatever becomes of a connection or of the answer to a commit.
+So the database knows what was sent and what was taken, whatever becomes of a connection or of
+the answer to a commit.
 """
 
 import functools
@@ -107,7 +109,9 @@ class Traffic:
         thread.start()
 
     def _send(self, queue: PostgresQueue, random_: random.Random, over: threading.Event) -> None:
-        """Send some messages at a time; now and then so slowly that others with higher numbers are committed before."""
+        """Send some messages at a time; now and then so slowly that others with higher numbers
+        are committed before.
+        """
         first = FIRST[queue.name]
         while not self._no_more.wait(_PAUSE * random_.random()):
             count = random_.randint(1, _MOST_AT_ONCE)

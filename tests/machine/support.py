@@ -5,8 +5,8 @@ import pytest
 from tests.machine.search import search
 from tests.machine.world import World
 
-#: How many scenarios of each family are played to find a fix that is gone; half of them where none is. Without a
-#: fix 50 scenarios have found most broken promises.
+#: How many scenarios of each family are played to find a fix that is gone; half of them where none is.
+#: Without a fix 50 scenarios have found most broken promises.
 EXAMPLES = {
     "storing": 180,
     "atomic": 130,

@@ -49,12 +49,14 @@ def _name(fix: Fix) -> str:
 
 
 def _said(fix: Fix) -> str:
-    said = (fix.__doc__ or "").strip().rstrip(".")
+    said = " ".join((fix.__doc__ or "").split()).rstrip(".")
     return said[:1].lower() + said[1:]
 
 
 def _story(done: Searched) -> list[str]:
-    """The lines of the story, without what differs from run to run; a line that comes again and again stands there once."""
+    """The lines of the story, without what differs from run to run;
+    a line that comes again and again stands there once.
+    """
     setup, *told = done.story.strip().splitlines()
     lines = [setup]
     for line in told:

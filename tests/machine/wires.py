@@ -1,8 +1,9 @@
-"""The network between the code under test and the server: it lends connections, and cuts them when a scenario says so.
+"""The network between the code under test and the server: it lends connections,
+and cuts them when a scenario says so.
 
-To connect takes a server milliseconds, and 45 of them for a reader of Arrow. So the network keeps real connections and lends
-them. A connection that is cut answers as if its socket were broken. The server notices that at once and rolls back, or it
-notices later: until then the locks stay, and nobody who lives holds them.
+To connect takes a server milliseconds, and 45 of them for a reader of Arrow. So the network keeps real
+connections and lends them. A connection that is cut answers as if its socket were broken. The server notices
+that at once and rolls back, or it notices later: until then the locks stay, and nobody who lives holds them.
 """
 
 import contextlib
@@ -84,7 +85,9 @@ class Network:
         return busy
 
     def shut_off(self, database: str, *, noticed: bool = True) -> None:
-        """Let nobody reach a database any more; ``noticed`` says whether its server notices at once who is gone."""
+        """Let nobody reach a database any more; ``noticed`` says whether its server notices
+        at once who is gone.
+        """
         self.shut.add(database)
         self.cut_off(database, noticed=noticed)
 
@@ -107,16 +110,19 @@ class Network:
         return len(noticed)
 
     def cut_at_next_commit(self, process: str, *, delivered: bool, down: str | None = None) -> None:
-        """Cut the connection on which this process next commits something, before or after the server hears it.
+        """Cut the connection on which this process next commits something,
+        before or after the server hears it.
 
-        :param down: the database in which the commit is; from then on nobody reaches it. None for a commit anywhere.
+        :param down: the database in which the commit is; from then on nobody reaches it.
+            None for a commit anywhere.
         """
         self._cut_at_commit = (process, delivered, down)
 
     def commit_of(self, process: str, database: str | None = None) -> bool | None:
         """What is to become of the commit that the process makes now.
 
-        True: the server hears it, and then the connection breaks. False: the connection breaks before. None: it just works.
+        True: the server hears it, and then the connection breaks. False: the connection breaks before. None:
+        it just works.
         """
         if self._cut_at_commit is None or self._cut_at_commit[0] != process:
             return None

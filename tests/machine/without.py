@@ -49,7 +49,9 @@ def serials() -> Iterator[None]:
 
 @contextlib.contextmanager
 def seals() -> Iterator[None]:
-    """What stands on the stage goes out, whether a sink has sealed it or not, and whether it is all there or not."""
+    """What stands on the stage goes out, whether a sink has sealed it or not,
+    and whether it is all there or not.
+    """
 
     def send(self: Stage, mark: Mark) -> int:
         tasks = list(mark.tasks)
@@ -82,7 +84,9 @@ def batches_without_rows() -> Iterator[None]:
 
 @contextlib.contextmanager
 def patient_settling() -> Iterator[None]:
-    """Settling empties the stage, for which it wants the table for itself, and gives the rows back at the first error."""
+    """Settling empties the stage, for which it wants the table for itself,
+    and gives the rows back at the first error.
+    """
     send = StageDispatch.send
 
     def settle(self: OpenClaim, send: Callable[[QueueSession], int | None]) -> int | None:
@@ -130,7 +134,9 @@ def one_source_a_stage() -> Iterator[None]:
 
 @contextlib.contextmanager
 def keys_of_final_addresses() -> Iterator[None]:
-    """The outbox knows what goes to the option ``queue`` by its id alone, and what goes elsewhere by id and table."""
+    """The outbox knows what goes to the option ``queue`` by its id alone,
+    and what goes elsewhere by id and table.
+    """
 
     def by_id(chunk: AddressedChunk, addressed: Sequence[Addressed]) -> dict[int, str]:
         own = chunk.places.away.queue or ""
@@ -318,7 +324,9 @@ def outcomes_at_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tables_of_copies() -> Iterator[None]:
-    """The outbox knows the copy of an event by its place among the copies, not by the table that it goes to."""
+    """The outbox knows the copy of an event by its place among the copies,
+    not by the table that it goes to.
+    """
     keys = send_keys
 
     def by_place(chunk: AddressedChunk, addressed: Sequence[Addressed]) -> dict[int, str]:
@@ -364,7 +372,8 @@ FIXES: dict[Fix, str] = {
     forwarding.waiting_by_a_task_that_died: "forwarding",
 }
 
-#: Scenarios in which the absence of a fix shows soon, by their seed, for those that the scenarios of every ``make test`` show late.
+#: Scenarios in which the absence of a fix shows soon, by their seed, for those that the scenarios of every
+#: ``make test`` show late.
 SOON: dict[Fix, int] = {
     queues_off_the_list: 9,
     batches_without_rows: 2,

@@ -22,7 +22,8 @@ from sqlqueue_spark.tables.queue_table import QueueTable
 _INSERT = """
 INSERT INTO {} (id, headers, body)
 SELECT m.id, left(d.headers, m.kept) || m.rest, d.body
-FROM {} AS d JOIN unnest({}::tid[], {}::uuid[], {}::int[], {}::text[]) AS m (place, id, kept, rest) ON d.ctid = m.place
+FROM {} AS d JOIN unnest({}::tid[], {}::uuid[], {}::int[], {}::text[]) AS m (place, id, kept, rest)
+  ON d.ctid = m.place
 """
 
 

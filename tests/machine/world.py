@@ -1,7 +1,9 @@
-"""The world outside the stream: the tables of one database, senders, neighbours, operators, and a ledger of all messages.
+"""The world outside the stream: the tables of one database, senders, neighbours, operators,
+and a ledger of all messages.
 
-A message is known by its number, which is its body. Everybody who does something to a message notes it in the ledger: who
-sent it, who took it for good, who destroyed it. So the ledger says which messages may come twice or not at all.
+A message is known by its number, which is its body. Everybody who does something to a message notes it in the
+ledger: who sent it, who took it for good, who destroyed it. So the ledger says which messages may come twice
+or not at all.
 """
 
 import itertools
@@ -50,8 +52,10 @@ _RETRIED = f',"{_ACK_QUEUE}":"{ACKNOWLEDGED}","{RETRY_ID}":"{{}}"'
 _INSERT = """
 INSERT INTO {} (id, expires, headers, body)
 SELECT ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() AT TIME ZONE 'UTC' + lasts,
-       CASE WHEN way = 'poison' THEN way ELSE '{{"NServiceBus.MessageId":"' || m || '"' || way || '}}' END, convert_to(n::text, 'UTF8')
-FROM unnest(%s::int[], %s::text[], %s::interval[], %s::text[]) WITH ORDINALITY AS given (n, m, lasts, way, i) ORDER BY i
+       CASE WHEN way = 'poison' THEN way ELSE '{{"NServiceBus.MessageId":"' || m || '"' || way || '}}' END,
+         convert_to(n::text, 'UTF8')
+FROM unnest(%s::int[], %s::text[], %s::interval[], %s::text[]) WITH ORDINALITY AS given (n, m, lasts, way, i)
+  ORDER BY i
 RETURNING convert_from(body, 'UTF8')::int, seq
 """
 #: As a .NET endpoint receives: one row, whether it has expired or not.
@@ -63,7 +67,8 @@ RETURNING convert_from(body, 'UTF8')::int
 """
 #: What nobody holds is due.
 _TIME_COMES = """
-UPDATE {0} SET due = due - interval '1 day' WHERE ctid = ANY (ARRAY(SELECT ctid FROM {0} FOR UPDATE SKIP LOCKED)) RETURNING due
+UPDATE {0} SET due = due - interval '1 day' WHERE ctid = ANY (ARRAY(SELECT ctid
+  FROM {0} FOR UPDATE SKIP LOCKED)) RETURNING due
 """
 _MOVED_BY_OTHERS = """
 WITH moved AS (
@@ -78,7 +83,8 @@ SELECT convert_from(q.body, 'UTF8')::int FROM {} AS q
 JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = q.xmax AND l.granted
 WHERE l.pid = ANY (%s)
 """
-_PAST = """SELECT setval('{0}_seq_seq', greatest(max(q.seq), max(s.last_value))) FROM {0}_seq_seq AS s LEFT JOIN {0} AS q ON true"""
+_PAST = """SELECT setval('{0}_seq_seq', greatest(max(q.seq), max(s.last_value))) FROM {0}_seq_seq AS s
+  LEFT JOIN {0} AS q ON true"""
 _OURS = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
 
 
@@ -97,7 +103,8 @@ class Ledger:
     stillborn: set[int] = field(default_factory=set)
     #: They may be nowhere: an operator destroyed them, or no promise covers them.
     may_be_lost: set[int] = field(default_factory=set)
-    #: They may come more than once, anywhere: others took them when a death had freed them, or an operator put them back.
+    #: They may come more than once, anywhere: others took them when a death had freed them,
+    #: or an operator put them back.
     may_double: set[int] = field(default_factory=set)
     #: They are on their way to another queue.
     in_transit: set[int] = field(default_factory=set)
@@ -278,14 +285,18 @@ class World:
         return numbers
 
     def begin_late(self, source: str, count: int) -> list[int]:
-        """Let others send messages that get their RowVersions now and are committed later; returns the messages' numbers."""
+        """Let others send messages that get their RowVersions now and are committed later;
+        returns the messages' numbers.
+        """
         connection = self._other()
         numbers, seqs = self._insert(connection, source, count, None, same_id=False)
         self.late.append(Open(connection, source, numbers, seqs))
         return numbers
 
     def from_elsewhere(self, count: int) -> list[int]:
-        """Make messages that no source here knows, because they are of another source of the query, or of its state."""
+        """Make messages that no source here knows, because they are of another source of the query,
+        or of its state.
+        """
         numbers = [next(self._next) for _ in range(count)]
         self.ledger.ids.update({n: f"m{n}" for n in numbers})
         return numbers
@@ -323,7 +334,10 @@ class World:
     # -- neighbours --------------------------------------------------------------------------------
 
     def take(self, source: str, count: int) -> list[int]:
-        """Let a neighbour take the next free rows, one by one; his transaction stays open. What has expired he drops."""
+        """Let a neighbour take the next free rows, one by one; his transaction stays open.
+
+        What has expired he drops.
+        """
         connection = self._other()
         numbers: list[int] = []
         while len(numbers) < count and (taken := self._run(connection, _TAKE, source)):
@@ -394,7 +408,10 @@ class World:
     # -- operators ---------------------------------------------------------------------------------
 
     def begin_dump(self) -> None:
-        """Begin a dump, which reads all tables. It stands only in the way of those who want a table for themselves."""
+        """Begin a dump, which reads all tables.
+
+        It stands only in the way of those who want a table for themselves.
+        """
         assert self.dump is None
         self.dump = self._other()
         names = ", ".join(f'"{name}"' for name in self.tables())
@@ -406,7 +423,8 @@ class World:
             self.dump = None
 
     def truncate(self, source: str) -> list[int] | None:
-        """Let an operator empty a queue, so that its numbers begin again; returns the messages that were in it.
+        """Let an operator empty a queue, so that its numbers begin again;
+        returns the messages that were in it.
 
         None when somebody works on the table: then the operator gives up.
         """
@@ -427,11 +445,14 @@ class World:
         return sorted(int(row[3]) for row in self.backup)
 
     def put_back_rows(self) -> list[int]:
-        """Let the operator put back the copied rows that are no longer there, under their old numbers and ids."""
+        """Let the operator put back the copied rows that are no longer there,
+        under their old numbers and ids.
+        """
         assert self.backup is not None
         back = []
         put = sql.SQL(
-            "INSERT INTO {} (id, expires, headers, body, seq) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+            "INSERT INTO {} (id, expires, headers, body, seq) VALUES (%s, %s, %s, %s, %s) "
+            "ON CONFLICT DO NOTHING"
         ).format(sql.Identifier(self.backup_of))
         for row in self.backup:
             try:
@@ -474,10 +495,11 @@ class World:
         self.snapshot = Snapshot(rows, sequences, set(self.ledger.sent))
 
     def fail_over(self, *, numbers_again: bool) -> None:
-        """Let the replica take over: every connection breaks, and what was committed since the snapshot is gone.
+        """Let the replica take over: every connection breaks,
+        and what was committed since the snapshot is gone.
 
-        :param numbers_again: whether sequences go back too, as they do when more numbers were given than a server logs at
-            once.
+        :param numbers_again: whether sequences go back too, as they do when more numbers were given than a
+            server logs at once.
         """
         assert self.snapshot is not None
         self._cut_others()
