@@ -1,7 +1,8 @@
 """Each promise of the README on real Spark: something is killed at the worst moment, and the promise is kept.
 
-What Spark starts beside Java is killed by ``kill -9``: the reader process, which holds the rows of a batch, or a worker.
-Deaths of the whole program, at every step, are in tests/streaming/test_kills.py and test_killed_sends.py.
+What Spark starts beside Java is killed by ``kill -9``: the reader process, which holds the rows of a batch,
+or a worker. Deaths of the whole program, at every step, are in tests/streaming/test_kills.py and
+test_killed_sends.py.
 """
 
 import itertools
@@ -94,7 +95,9 @@ def test_each_promise_of_the_readme_has_a_test():
 
 
 def test_what_a_killed_reader_held_is_not_lost(spark, postgresql, tmp_path):
-    """It dies before its second batch is written: the rows of that batch are free again, and come once more."""
+    """It dies before its second batch is written: the rows of that batch are free again,
+    and come once more.
+    """
     queue = postgresql.create_queue()
     queue.insert(250)
     frame = stream(spark, postgresql, queue, maxMessagesPerTrigger=100)
@@ -108,7 +111,10 @@ def test_what_a_killed_reader_held_is_not_lost(spark, postgresql, tmp_path):
 
 
 def test_a_batch_that_delta_has_does_not_arrive_twice(spark, postgresql, tmp_path):
-    """The reader dies when Delta has the batch and Spark's log does not. The next run reads the same rows, and no others."""
+    """The reader dies when Delta has the batch and Spark's log does not.
+
+    The next run reads the same rows, and no others.
+    """
     queue = postgresql.create_queue()
     queue.insert(60)
     frame = stream(spark, postgresql, queue, maxMessagesPerTrigger=60)
@@ -173,7 +179,10 @@ def test_batches_follow_the_row_versions_also_after_a_kill(spark, postgresql, tm
 
 
 def test_a_neighbour_goes_on_beside_a_stream_and_after_its_death(spark, postgresql, tmp_path):
-    """It has rows while the stream holds its batch. What the stream held is free at once when its reader is killed."""
+    """It has rows while the stream holds its batch.
+
+    What the stream held is free at once when its reader is killed.
+    """
     queue = postgresql.create_queue()
     queue.insert(150)
     held = []
