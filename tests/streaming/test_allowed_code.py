@@ -33,7 +33,8 @@ def test_sql_names_no_code_that_the_session_does_not_allow(spark, postgresql, gu
     session = spark.newSession()
     sqlqueue_spark.register(session)
     assert refusal(session, url).startswith(
-        "The accessTokenProvider 'socket:gethostname' is code, a file or a login of this machine, which a user who may "
+        "The accessTokenProvider 'socket:gethostname' is code, a file or a login of this machine, "
+        "which a user who may "
     )
     session.conf.set("spark.sqlqueue.allowed", "socket:gethostname")  # as SET does
     assert refusal(session, url).startswith("The accessTokenProvider 'socket:gethostname' is code")

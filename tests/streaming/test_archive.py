@@ -1,4 +1,6 @@
-"""Archiving a queue: copied or taken, each row stands in the Delta table once, whatever dies, comes late or runs beside."""
+"""Archiving a queue: copied or taken, each row stands in the Delta table once, whatever dies,
+comes late or runs beside.
+"""
 
 import shutil
 import threading
@@ -27,8 +29,9 @@ AT_NIGHT = pytest.mark.tier("nightly")
 COLUMNS = [
     "Id", "CorrelationId", "ReplyToAddress", "Recoverable", "Expires", "Headers", "Body", "RowVersion",
     "MessageId", "MessageType", "SentAt", "IngestedAt",
-    "FailedQueue", "ExceptionType", "ExceptionMessage", "StackTrace", "ProcessingEndpoint", "ProcessingMachine",
-    "OriginatingEndpoint", "TimeOfFailure", "ProcessingStarted", "ProcessingEnded", "IsFailure",
+    "FailedQueue", "ExceptionType", "ExceptionMessage", "StackTrace", "ProcessingEndpoint",
+    "ProcessingMachine", "OriginatingEndpoint", "TimeOfFailure", "ProcessingStarted", "ProcessingEnded",
+    "IsFailure",
 ]  # fmt: skip
 
 
@@ -37,7 +40,9 @@ def texts(numbers):
 
 
 class Archive:
-    """The queue ``error`` and the table ``folder/delta``; the checkpoint of a stream is ``folder/checkpoint``."""
+    """The queue ``error`` and the table ``folder/delta``; the checkpoint of a stream is
+    ``folder/checkpoint``.
+    """
 
     def __init__(self, spark, engine, folder):
         self.spark, self.engine, self.folder = spark, engine, folder
@@ -72,7 +77,9 @@ class Archive:
 
 
 class InMemory(ArchiveTable):
-    """In place of a Delta table, where a test is of the looks at the queue: it takes Delta seconds to merge."""
+    """In place of a Delta table, where a test is of the looks at the queue:
+    it takes Delta seconds to merge.
+    """
 
     def __init__(self):
         self.rows = {}
@@ -94,7 +101,9 @@ class InMemory(ArchiveTable):
 
 @pytest.fixture
 def copy_of(spark, postgresql):
-    """The queue ``error``, what stands in for the archive, and who copies, as a process that has just started."""
+    """The queue ``error``, what stands in for the archive, and who copies,
+    as a process that has just started.
+    """
     queue, table = postgresql.create_queue("error"), InMemory()
     source = {"url": postgresql.url, "queue": "error"}
     with interpreted():
@@ -146,7 +155,10 @@ def test_rows_of_real_endpoints_are_copied_and_taken_alike(spark, postgresql, tm
     query = take_to_delta(spark, source, options)
     assert query.awaitTermination(60)
     end(query)
-    frames = [spark.read.format("delta").load(str(each)).drop("IngestedAt").orderBy("RowVersion") for each in (copied, taken)]  # fmt: skip
+    frames = [
+        spark.read.format("delta").load(str(each)).drop("IngestedAt").orderBy("RowVersion")
+        for each in (copied, taken)
+    ]
     assert_df_equality(*frames)
     assert [(row.Id, row.Headers, bytes(row.Body)) for row in frames[0].collect()] == [
         (str(row.id), row.headers, row.body) for row in rows
@@ -157,7 +169,9 @@ def test_rows_of_real_endpoints_are_copied_and_taken_alike(spark, postgresql, tm
 
 @AT_NIGHT
 def test_a_row_that_comes_late_is_found(archive_of):
-    """Its number is lower than those that were copied before, because numbers are given before rows are committed."""
+    """Its number is lower than those that were copied before,
+    because numbers are given before rows are committed.
+    """
     copier = archive_of.copier()
     with archive_of.queue.session() as late:
         late.insert(2)
@@ -323,8 +337,8 @@ def test_a_copy_that_dies_anywhere_doubles_and_loses_nothing(copy_of, monkeypatc
 
 @AT_NIGHT
 def test_copies_that_run_at_once_double_nothing(archive_of, monkeypatch):
-    """Three find the same rows missing, also before there is a table; Delta lets one of them merge at a time. Nor does an Id that
-    two rows of the queue have, as SQL Server allows it.
+    """Three find the same rows missing, also before there is a table; Delta lets one of them merge at a time.
+    Nor does an Id that two rows of the queue have, as SQL Server allows it.
     """
     archive_of.queue.insert(20)
     archive_of.engine.execute("ALTER TABLE error DROP CONSTRAINT error_pkey")
@@ -349,7 +363,9 @@ def test_copies_that_run_at_once_double_nothing(archive_of, monkeypatch):
 
 
 def test_what_was_copied_is_taken_without_being_doubled(archive_of):
-    """A batch in which every row is there already is a batch all the same; a copy goes on beside what was taken."""
+    """A batch in which every row is there already is a batch all the same;
+    a copy goes on beside what was taken.
+    """
     archive_of.queue.insert(3)
     archive_of.copy()
     archive_of.take(maxMessagesPerTrigger="3")
@@ -422,7 +438,12 @@ def test_an_archive_of_another_version_gets_the_columns_that_it_lacks(spark, arc
     rows.selectExpr("*", "'kept' AS Note").drop("Body").write.format("delta").save(archive_of.path)
     archive_of.queue.insert(1, start=1)
     assert archive_of.copy() == (2, 1)
-    found = read_delta(spark, archive_of.folder).orderBy("RowVersion").select("Note", "Body", "MessageId").collect()  # fmt: skip
+    found = (
+        read_delta(spark, archive_of.folder)
+        .orderBy("RowVersion")
+        .select("Note", "Body", "MessageId")
+        .collect()
+    )
     assert [tuple(row) for row in found] == [("kept", None, None), (None, bytearray(body(1)), message_id(1))]
 
 

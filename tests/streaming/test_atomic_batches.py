@@ -1,4 +1,6 @@
-"""Batches that Spark runs without rows of an atomic source: for a watermark, and for another source's rows."""
+"""Batches that Spark runs without rows of an atomic source: for a watermark,
+and for another source's rows.
+"""
 
 from collections import Counter
 from unittest import mock
@@ -45,7 +47,9 @@ def deduplicated(spark, postgresql, queue):
 
 
 def counted(spark, postgresql, queue):
-    """A message for each window of 200 s, which goes out when the watermark has passed it: in a batch without rows."""
+    """A message for each window of 200 s, which goes out when the watermark has passed it:
+    in a batch without rows.
+    """
     rows = stream(spark, postgresql, queue, **ATOMIC)
     at = F.timestamp_seconds(F.col("RowVersion") * 100)
     window = F.window("at", "200 seconds")
@@ -181,7 +185,9 @@ def test_rows_of_another_source_are_sent_on_an_idle_queue(spark, postgresql, bil
 
 
 def test_a_failed_batch_of_another_source_is_run_again(spark, postgresql, tmp_path):
-    """The first batch: Spark runs it again without asking the queue's source; the destination was missing at first."""
+    """The first batch: Spark runs it again without asking the queue's source;
+    the destination was missing at first.
+    """
     queue = postgresql.create_queue()
     lines = tmp_path / "lines"
     lines.mkdir()

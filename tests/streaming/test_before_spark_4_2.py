@@ -42,7 +42,8 @@ def test_a_restarted_stream_delivers_each_message_once(spark, postgresql, follow
             eventually(lambda: queue.count() == 0, within=LONG)
         assert ids_in_delta(spark, tmp_path) == sent(messages)
 
-    # Trigger.AvailableNow is one micro-batch there. The next run finds what the last one has delivered, and what is new.
+    # Trigger.AvailableNow is one micro-batch there. The next run finds what the last one has delivered,
+    # and what is new.
     queue.insert(150, start=300)
     drain(writer)
     assert ids_in_delta(spark, tmp_path) == sent(400)

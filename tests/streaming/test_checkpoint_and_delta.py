@@ -1,4 +1,6 @@
-"""A checkpoint that goes back while Delta remembers more: refused before the start or before Spark logs; no message is lost."""
+"""A checkpoint that goes back while Delta remembers more:
+refused before the start or before Spark logs; no message is lost.
+"""
 
 import shutil
 import threading
@@ -27,7 +29,9 @@ def texts(numbers):
 
 
 class Drain:
-    """A queue into the Delta table ``folder/delta``, batches of 10; its checkpoint is ``folder/checkpoint``."""
+    """A queue into the Delta table ``folder/delta``, batches of 10;
+    its checkpoint is ``folder/checkpoint``.
+    """
 
     def __init__(self, spark, engine, folder):
         self.spark, self.engine, self.folder = spark, engine, folder
@@ -83,15 +87,15 @@ class Drain:
     def has_gone_back(self, newest, known):
         return (
             f"The checkpoint {self.checkpoint} has gone back: its newest is {newest}, but the Delta table "
-            f"{self.folder / 'delta'} has batch {known} of its query and would drop new messages under the numbers that it "
-            f"has; give the newest checkpoint, or a new folder: {AGAIN}."
+            f"{self.folder / 'delta'} has batch {known} of its query and would drop new messages under the "
+            f"numbers that it has; give the newest checkpoint, or a new folder: {AGAIN}."
         )
 
     def is_anothers(self, batch, checkpoint, has="it"):
         return (
-            f"Batch {batch} is not logged and its messages stay in the queue, because the Delta table {self.folder / 'delta'} "
-            f"has {has} from another stream, which runs on a copy of the checkpoint {self.folder / checkpoint}; give this "
-            f"stream a new folder: {AGAIN}."
+            f"Batch {batch} is not logged and its messages stay in the queue, because the Delta table "
+            f"{self.folder / 'delta'} has {has} from another stream, which runs on a copy of the checkpoint "
+            f"{self.folder / checkpoint}; give this stream a new folder: {AGAIN}."
         )
 
 
@@ -179,8 +183,9 @@ def test_a_checkpoint_without_metadata_is_refused(drain):
     drain.run()
     drain.remove("metadata")
     assert refusal(drain.begin) == (
-        f"The checkpoint {drain.checkpoint} has no file metadata that names its query, so it is not known which of its "
-        f"batches the Delta table {drain.folder / 'delta'} has; put the file back, or give a new folder: {AGAIN}."
+        f"The checkpoint {drain.checkpoint} has no file metadata that names its query, "
+        f"so it is not known which of its batches the Delta table {drain.folder / 'delta'} has; put the file "
+        f"back, or give a new folder: {AGAIN}."
     )
 
 

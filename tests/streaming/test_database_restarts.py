@@ -1,4 +1,6 @@
-"""The database goes away under a running stream and comes back: the stream goes on, nothing is lost or doubled."""
+"""The database goes away under a running stream and comes back: the stream goes on,
+nothing is lost or doubled.
+"""
 
 import shutil
 import tempfile
@@ -24,7 +26,8 @@ def own_server():
 
 
 def test_a_stream_survives_restarts_of_the_database(spark, own_server, tmp_path):
-    """The server crashes before workers read the batch's rows, after they are in Delta, and while the stream rests.
+    """The server crashes before workers read the batch's rows, after they are in Delta,
+    and while the stream rests.
 
     More messages arrive during each batch, so that a batch which is not deleted comes again as another one.
     """

@@ -1,4 +1,6 @@
-"""The demos, as a user of the wheel runs them: that of draining twice in one folder, that of two databases to its end and interrupted."""
+"""The demos, as a user of the wheel runs them: that of draining twice in one folder,
+that of two databases to its end and interrupted.
+"""
 
 import os
 import re
@@ -35,7 +37,9 @@ def demo(installed, tmp_path):
 
 
 def concluded(said):
-    """What it says in the end, each line by its name; how long it took and how fast that was is another matter."""
+    """What it says in the end, each line by its name; how long it took and how fast that
+    was is another matter.
+    """
     done, after = said.index("Done: every message has left the queue"), said.index("\nWhat to type next:")
     lines = said[done:after].splitlines()[1:]
     shown = {line[2:16].strip(): line[17:] for line in lines}
@@ -124,8 +128,12 @@ def test_a_demo_of_two_databases_that_is_ended_leaves_nothing_running(installed,
     with said.open("wb") as out:
         running = subprocess.Popen(
             [installed.sqlqueue, "demo", "store-and-forward", "--folder", str(folder)],
-            cwd=tmp_path, env=installed.environment(**quick()), stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env=installed.environment(**quick()),
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     signal.signal(signal.SIGINT, before)
     eventually(lambda: re.search(r"\d submitted", said.read_text()), within=LONG)
     theirs = psutil.Process(running.pid).children(recursive=True)

@@ -76,9 +76,9 @@ def test_a_mistake_is_said_in_few_lines_before_a_query_starts(postgresql, guarde
         "create 'ordrs', or correct the queue name or its schema.",
         "option": "There is no option 'quue'; did you mean queue?",
         "password": f"The database at {where} refused the login of user 'guarded'; check user and password.",
-        "url": "The option url is required; set it to: `postgresql://…`; for SQL Server `mssql://…` or an ODBC "
-        "connection string.",
-    }  # fmt: skip
+        "url": "The option url is required; set it to: `postgresql://…`; "
+        "for SQL Server `mssql://…` or an ODBC connection string.",
+    }
     found = {}
     for each in run.stdout.split("####\n")[1:]:
         maker, name, *lines = each.rstrip().splitlines()

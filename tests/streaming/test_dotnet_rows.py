@@ -1,4 +1,6 @@
-"""What real .NET endpoints wrote goes through Spark byte for byte: as a stream, as a peek, and from queue to queue in each mode."""
+"""What real .NET endpoints wrote goes through Spark byte for byte: as a stream, as a peek,
+and from queue to queue in each mode.
+"""
 
 import json
 
@@ -53,10 +55,11 @@ def test_a_stream_and_a_peek_show_them(spark, postgresql, source, rows, tmp_path
 
 @pytest.mark.parametrize("way", WAYS)
 def test_they_go_from_queue_to_queue(spark, postgresql, source, rows, tmp_path, way):
-    """Beside what their endpoint remembers in its outbox, whose ids are of messages that were received, not sent.
+    """Beside what their endpoint remembers in its outbox,
+    whose ids are of messages that were received, not sent.
 
-    A message id that comes twice goes out once with an outbox: that of an event which two endpoints have audited, or of a
-    message that was retried and failed again.
+    A message id that comes twice goes out once with an outbox: that of an event which two endpoints have
+    audited, or of a message that was retried and failed again.
     """
     target = dotnet.create_queue(postgresql, TARGET)
     dotnet.create_table(postgresql, dotnet.OUTBOX)
@@ -104,7 +107,9 @@ def lacking(row):
 
 
 def completed(was, is_):
-    """The names of the headers that were added behind those that were there, and the id, if that was added."""
+    """The names of the headers that were added behind those that were there,
+    and the id, if that was added.
+    """
     if was == is_:
         return set(), None
     begin = was.removesuffix("}")

@@ -1,4 +1,6 @@
-"""The job that drains a queue into Delta, as a user runs it: by spark-submit, stopped by signals, wrong now and then."""
+"""The job that drains a queue into Delta, as a user runs it: by spark-submit,
+stopped by signals, wrong now and then.
+"""
 
 import os
 import re
@@ -15,7 +17,15 @@ from tests.support.streams import logged, read_delta
 from tests.support.waiting import eventually
 
 SECRET = "hunter2"
-COLUMNS = "Id", "Headers", "CAST(Body AS STRING) AS Body", "RowVersion", "MessageId", "MessageType", "CAST(SentAt AS STRING) AS SentAt"  # fmt: skip
+COLUMNS = (
+    "Id",
+    "Headers",
+    "CAST(Body AS STRING) AS Body",
+    "RowVersion",
+    "MessageId",
+    "MessageType",
+    "CAST(SentAt AS STRING) AS SentAt",
+)
 
 
 @pytest.fixture
@@ -34,8 +44,8 @@ def job(tmp_path):
 
 def open_transactions(engine):
     return engine.fetch(
-        "SELECT pid, query FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL "
-        "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        "SELECT pid, query FROM pg_stat_activity WHERE datname = current_database() AND "
+        "xact_start IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
     )
 
 
@@ -69,7 +79,10 @@ def test_a_signal_stops_the_job_between_two_batches(spark, postgresql, job, tmp_
 
     runs = [job(postgresql.url, *settings)]
     runs[0].goes_on(lambda: len(runs[0].batches) == 2)
-    assert [(batch, messages, waiting) for batch, messages, waiting, _ in runs[0].batches] == [(0, 20, 10), (1, 10, 0)]  # fmt: skip
+    assert [(batch, messages, waiting) for batch, messages, waiting, _ in runs[0].batches] == [
+        (0, 20, 10),
+        (1, 10, 0),
+    ]
     sent = queue.insert(2000, start=sent).stop  # a hundred batches, which nobody will wait for
     runs[0].goes_on(lambda: len(runs[0].batches) > 2)
     if number == signal.SIGTERM:
@@ -91,9 +104,17 @@ def test_a_signal_stops_the_job_between_two_batches(spark, postgresql, job, tmp_
 
     frame = read_delta(spark, tmp_path)
     expected = [
-        (str(row_id(n)), headers(n), body(n).decode(), n + 1, message_id(n), "Shop.Messages.OrderPlaced", "2025-11-20 08:15:30.123456")
+        (
+            str(row_id(n)),
+            headers(n),
+            body(n).decode(),
+            n + 1,
+            message_id(n),
+            "Shop.Messages.OrderPlaced",
+            "2025-11-20 08:15:30.123456",
+        )
         for n in range(sent)
-    ]  # fmt: skip
+    ]
     found = frame.selectExpr(*COLUMNS).orderBy("RowVersion", "Id")
     assert_df_equality(found, spark.createDataFrame(expected, found.schema))
     others = ("CorrelationId", "ReplyToAddress", "Recoverable", "Expires")
@@ -108,7 +129,10 @@ def test_a_signal_stops_the_job_between_two_batches(spark, postgresql, job, tmp_
     [
         (
             (),
-            rf"The user '{GUARDED_ROLE}' may not receive from orders@\S+, for it lacks SELECT, UPDATE, DELETE; .*",
+            (
+                rf"The user '{GUARDED_ROLE}' may not receive from orders@\S+, for it lacks SELECT, "
+                r"UPDATE, DELETE; .*"
+            ),
         ),
         (
             ("--set", "source.user=guarded"),
@@ -116,7 +140,10 @@ def test_a_signal_stops_the_job_between_two_batches(spark, postgresql, job, tmp_
         ),
         (
             ("--queue", "nowhere"),
-            r"There is no queue table nowhere@\[public\] in this database; create it with: sqlqueue create 'nowhere', or .*\.",
+            (
+                r"There is no queue table nowhere@\[public\] in this database; create it with: sqlqueue "
+                r"create 'nowhere', or .*\."
+            ),
         ),
     ],
     ids=["the role may do nothing", "the password is wrong", "the table is missing"],

@@ -1,4 +1,6 @@
-"""A function for each message under Spark: what it answers goes out once, what it raises goes to the error queue, in each mode."""
+"""A function for each message under Spark: what it answers goes out once,
+what it raises goes to the error queue, in each mode.
+"""
 
 import itertools
 import json
@@ -81,13 +83,14 @@ def test_a_reply_and_a_message_go_out_or_the_order_fails(spark, postgresql, queu
     good = [number for number in range(9) if number % 3]
     assert (sent_to(web), sent_to(shipping), sent_to(error), orders.count()) == (good, good, [0, 3, 6], 0)
     reply = json.loads(web.rows()[0].headers)
-    assert {name: reply[f"NServiceBus.{name}"] for name in ("RelatedTo", "CorrelationId", "ConversationId", "MessageIntent", "ReplyToAddress")} == {
+    expected = {
         "RelatedTo": message_id(1),
         "CorrelationId": message_id(1),
         "ConversationId": "c",
         "MessageIntent": "Reply",
         "ReplyToAddress": '"public"."orders"',
-    }  # fmt: skip
+    }
+    assert {name: reply[f"NServiceBus.{name}"] for name in expected} == expected
     assert {failed["NServiceBus.ExceptionInfo.Message"] for failed in failed_in(error)} == {
         f"order {number} cannot be done" for number in (0, 3, 6)
     }
@@ -202,16 +205,19 @@ def test_a_message_that_ends_or_hangs_its_worker_fails_alone(spark, postgresql, 
     sink = SqlQueueSink(options={"url": postgresql.url, "errorQueue": "error", **MODES["receiveOnly"]})
     drain(to_each(messages, tmp_path, sink))
     assert (sorted(sent_to(shipping)), orders.count()) == ([0, 1, 2, 4, 6, 7, 8], 0)
-    assert [(failed["NServiceBus.MessageId"], failed["NServiceBus.ExceptionInfo.ExceptionType"]) for failed in failed_in(error)] == [
+    names = ("NServiceBus.MessageId", "NServiceBus.ExceptionInfo.ExceptionType")
+    assert [tuple(failed[name] for name in names) for failed in failed_in(error)] == [
         (message_id(3), "sqlqueue_spark.errors.WorkerDied"),
         (message_id(5), "sqlqueue_spark.errors.HandlerTimeout"),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_reply_and_an_event_relate_as_recorded_ones(spark, postgresql, queues, tmp_path):
-    """The recorded command is handled, and the reply compared with that of the .NET endpoint that handled such a one.
+    """The recorded command is handled, and the reply compared with that of the .NET endpoint
+    that handled such a one.
 
-    The recorded events were published outside of a handler: they relate to no message, and begin a conversation.
+    The recorded events were published outside of a handler: they relate to no message,
+    and begin a conversation.
     """
     orders, *_, _ = queues
     command = next(row for row in dotnet.rows("queue") if "Interop.OrderPlaced" in row.headers)
@@ -371,7 +377,9 @@ def flaky(folder):
 def test_a_batch_for_two_sinks_is_handled_once_where_it_is_persisted(
     spark, postgresql, queues, tmp_path, caplog, persists
 ):
-    """Each sink reads the batch, so without that each calls the function, which may answer otherwise: that is warned of."""
+    """Each sink reads the batch, so without that each calls the function,
+    which may answer otherwise: that is warned of.
+    """
     orders, _, shipping, error = queues
     place(orders, range(4))
     given = {"url": postgresql.url, "endpoint": "Shop.Spark", "errorQueue": "error"}

@@ -1,4 +1,6 @@
-"""Frames of outcomes under Spark: each received message sends all that it sends, or goes to the error queue, in each mode."""
+"""Frames of outcomes under Spark: each received message sends all that it sends,
+or goes to the error queue, in each mode.
+"""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -29,7 +31,8 @@ OUTGOING = """
 #: Every third message fails.
 FAILURE = """
     IF(RowVersion % 3 = 0,
-       named_struct('ExceptionType', 'shop.OutOfStock', 'Message', 'nothing left', 'Data', map('the "article"', 'é/7')), NULL)
+       named_struct('ExceptionType', 'shop.OutOfStock', 'Message', 'nothing left',
+                    'Data', map('the "article"', 'é/7')), NULL)
 """
 
 
@@ -116,7 +119,8 @@ def test_a_frame_of_outcomes_needs_an_error_queue(spark, postgresql, queues):
 
 #: Each field that a failure may have, of the types that SQL gives them.
 WHOLE = """
-    named_struct('exceptiontype', IF(RowVersion = 1, NULL, 'shop.OutOfStock'), 'Message', 'a\\nb \\u0000 "é" \U0001f600',
+    named_struct('exceptiontype', IF(RowVersion = 1, NULL, 'shop.OutOfStock'),
+        'Message', 'a\\nb \\u0000 "é" \U0001f600',
         'StackTrace', 'at shop', 'InnerExceptionType', NULL, 'HelpLink', 'https://shop/7', 'Source', 'shop',
         'Data', map('a/b', '"', 'none', NULL), 'TimeOfFailure', TIMESTAMP '2026-03-08 06:59:59.123456Z',
         'RetryAfter', IF(RowVersion = 3, {delay}, NULL), 'Unrecoverable', true)

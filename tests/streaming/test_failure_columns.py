@@ -1,4 +1,6 @@
-"""What headers of error and audit queues tell, as columns: what real endpoints wrote, and headers that nobody should write."""
+"""What headers of error and audit queues tell, as columns: what real endpoints wrote,
+and headers that nobody should write.
+"""
 
 import json
 from datetime import UTC, datetime
@@ -10,15 +12,16 @@ from sqlqueue_spark import functions
 from tests.support import dotnet
 
 COLUMNS = (
-    "Id string, FailedQueue string, ExceptionType string, ExceptionMessage string, ProcessingEndpoint string, "
-    "ProcessingMachine string, OriginatingEndpoint string, TimeOfFailure timestamp, ProcessingStarted timestamp, "
-    "ProcessingEnded timestamp, IsFailure boolean"
+    "Id string, FailedQueue string, ExceptionType string, ExceptionMessage string, "
+    "ProcessingEndpoint string, ProcessingMachine string, OriginatingEndpoint string, TimeOfFailure "
+    "timestamp, ProcessingStarted timestamp, ProcessingEnded timestamp, IsFailure boolean"
 )
 NAMES = [each.split()[0] for each in COLUMNS.split(", ")]
 RECORDER, HANDLER = '"public"."Interop.Recorder"', '"public"."Interop.Handler"'
 INVALID = "System.InvalidOperationException"
 NOTHING = (None,) * 9
-#: Headers that nobody should write, and what is known of each: all headers of failures that are not named are NULL.
+#: Headers that nobody should write, and what is known of each:
+#: all headers of failures that are not named are NULL.
 HOSTILE: dict[str, dict[str, object]] = {
     "not json": {"IsFailure": True},
     "[1]": {"IsFailure": True},
@@ -69,30 +72,67 @@ def told(frame):
 
 
 def test_what_real_endpoints_wrote_is_told(spark):
-    """Failures, a row that nobody could read, an acknowledgement, a message that failed again, a processed one."""
+    """Failures, a row that nobody could read, an acknowledgement,
+    a message that failed again, a processed one.
+    """
     files = {"error": 3, "servicecontrol/acknowledgement": 1, "servicecontrol/failedagain": 1, "audit": 1}
     frame = rows_of(spark, files)
     expected = [
         ("00000000-0000-0000-0000-00000000dead", *NOTHING, True),
         (
-            "0f36abb0-bdce-48b8-bb8d-6952c1e44dc0", RECORDER, INVALID, "cannot do order f2", "Interop.Recorder", "vm",
-            "Interop.Recorder", moment("2026-11-22 16:44:32.420202"), None, None, True,
+            "0f36abb0-bdce-48b8-bb8d-6952c1e44dc0",
+            RECORDER,
+            INVALID,
+            "cannot do order f2",
+            "Interop.Recorder",
+            "vm",
+            "Interop.Recorder",
+            moment("2026-11-22 16:44:32.420202"),
+            None,
+            None,
+            True,
         ),
         (
-            "5db4b79f-b0c3-42d9-8806-263c71278dec", RECORDER, INVALID, "cannot do order f1", "Interop.Recorder", "vm",
-            "Interop.Recorder", moment("2026-11-22 16:44:33.431215"), None, None, True,
+            "5db4b79f-b0c3-42d9-8806-263c71278dec",
+            RECORDER,
+            INVALID,
+            "cannot do order f1",
+            "Interop.Recorder",
+            "vm",
+            "Interop.Recorder",
+            moment("2026-11-22 16:44:33.431215"),
+            None,
+            None,
+            True,
         ),
         ("5e7843f4-470c-48b0-8ffc-e101d7161704", *NOTHING, False),
         (
-            "af376d19-27b7-4066-b153-83c63a08452e", HANDLER, INVALID, "cannot do order h2", "Interop.Handler", "vm",
-            "Interop.Source", moment("2026-11-22 17:32:17.122793"), moment("2026-11-22 17:00:00"),
-            moment("2026-11-22 17:00:00"), True,
+            "af376d19-27b7-4066-b153-83c63a08452e",
+            HANDLER,
+            INVALID,
+            "cannot do order h2",
+            "Interop.Handler",
+            "vm",
+            "Interop.Source",
+            moment("2026-11-22 17:32:17.122793"),
+            moment("2026-11-22 17:00:00"),
+            moment("2026-11-22 17:00:00"),
+            True,
         ),
         (
-            "e074c0d9-50d7-4fb7-a23c-3c6fd0aa1d59", None, None, None, "Interop.Subscriber", "vm", "Interop.Recorder", None,
-            moment("2026-11-22 16:44:30.038722"), moment("2026-11-22 16:44:30.082154"), False,
+            "e074c0d9-50d7-4fb7-a23c-3c6fd0aa1d59",
+            None,
+            None,
+            None,
+            "Interop.Subscriber",
+            "vm",
+            "Interop.Recorder",
+            None,
+            moment("2026-11-22 16:44:30.038722"),
+            moment("2026-11-22 16:44:30.082154"),
+            False,
         ),
-    ]  # fmt: skip
+    ]
     found = told(frame).select(*NAMES)
     assert_df_equality(found, spark.createDataFrame(expected, COLUMNS), ignore_nullable=True)
     traces = [row.StackTrace for row in told(frame).select("StackTrace").collect()]
@@ -125,7 +165,18 @@ def test_hostile_headers_are_never_an_error(spark, ansi):
 
 def test_the_columns_of_the_frame_stay(spark):
     frame = rows_of(spark, {"error": 3}).withColumn("Mine", functions.message_type())
-    added = ["FailedQueue", "ExceptionType", "ExceptionMessage", "StackTrace", "ProcessingEndpoint", "ProcessingMachine",
-             "OriginatingEndpoint", "TimeOfFailure", "ProcessingStarted", "ProcessingEnded", "IsFailure"]  # fmt: skip
+    added = [
+        "FailedQueue",
+        "ExceptionType",
+        "ExceptionMessage",
+        "StackTrace",
+        "ProcessingEndpoint",
+        "ProcessingMachine",
+        "OriginatingEndpoint",
+        "TimeOfFailure",
+        "ProcessingStarted",
+        "ProcessingEnded",
+        "IsFailure",
+    ]
     assert told(frame).columns == ["Id", "Headers", "Mine", *added]
     assert_df_equality(told(frame).select("Id", "Headers", "Mine"), frame)

@@ -1,4 +1,6 @@
-"""From queue to queue: the job as a user runs it, in each transaction mode, transformed or as it is, wrong now and then."""
+"""From queue to queue: the job as a user runs it, in each transaction mode,
+transformed or as it is, wrong now and then.
+"""
 
 import contextlib
 import json
@@ -46,7 +48,13 @@ def forward(spark, postgresql, tmp_path):
     """Run the job in this process, over one checkpoint, until nothing is left."""
 
     def run(source=(), sink=(), **options):
-        source = {"url": postgresql.url, "queue": "orders", "stream": "Forward.Spark", "pollInterval": "100ms", **dict(source)}  # fmt: skip
+        source = {
+            "url": postgresql.url,
+            "queue": "orders",
+            "stream": "Forward.Spark",
+            "pollInterval": "100ms",
+            **dict(source),
+        }
         given = {"checkpoint": str(tmp_path / "checkpoint"), "availableNow": "true", **options}
         sections = {"source": source, "sink": {"queue": "Billing", **dict(sink)}, "forward": given}
         return jobs.forward.understood(sections).start(spark)
@@ -70,13 +78,18 @@ def messages(numbers):
 
 @pytest.mark.slow
 def test_spark_submit_sends_messages_where_the_sql_says(postgresql, queues, tmp_path):
-    """Each once: some were sent to Billing before, and come again under other row ids, as a receiver's retry does."""
+    """Each once: some were sent to Billing before, and come again under other row ids,
+    as a receiver's retry does.
+    """
     orders, billing, shipping = queues
     orders.insert(30)
     outbox = OutboxRows(postgresql, "Forward_Spark")
     for number in (3, 4):
         outbox.insert(f"{message_ids([number])[0]}>{TO_BILLING}", version="sqlqueue 0.2.0 710ec9")
-    sql = "SELECT *, explode(array('Billing', 'Shipping')) AS Destination FROM messages WHERE RowVersion > 1 AND MessageType = 'Shop.Messages.OrderPlaced'"
+    sql = (
+        "SELECT *, explode(array('Billing', 'Shipping')) AS Destination FROM messages WHERE RowVersion > 1 "
+        "AND MessageType = 'Shop.Messages.OrderPlaced'"
+    )
     job = Job(
         "forward", postgresql.url, tmp_path, "--endpoint", "Forward.Spark", "--sql", sql, "--available-now"
     )
@@ -105,7 +118,9 @@ def test_every_mode_forwards_each_message_once(postgresql, queues, forward, tmp_
     orders.insert(30)
     poll = {"maxMessagesPerTrigger": "20"}
     shared = {name: value for name, value in MODES[mode].items() if name == "transactionMode"}
-    totals = forward({**poll, **shared}, {name: value for name, value in MODES[mode].items() if name == "outbox"})  # fmt: skip
+    totals = forward(
+        {**poll, **shared}, {name: value for name, value in MODES[mode].items() if name == "outbox"}
+    )
     assert (sent(billing), orders.count()) == (messages(range(30)), 0)
     assert (totals.messages, totals.batches) == (30, 2)
     lines = capsys.readouterr().out.splitlines()
@@ -126,7 +141,10 @@ def test_a_poison_row_goes_to_the_error_queue_in_every_mode(postgresql, queues, 
     orders.insert_row(id=row_id(100), headers="no JSON", body=b"{}")
     orders.insert(5, start=5)
     shared = {name: value for name, value in MODES[mode].items() if name == "transactionMode"}
-    forward(shared, {"errorQueue": "error", **{name: value for name, value in MODES[mode].items() if name == "outbox"}})  # fmt: skip
+    forward(
+        shared,
+        {"errorQueue": "error", **{name: value for name, value in MODES[mode].items() if name == "outbox"}},
+    )
     assert (sent(billing), orders.count()) == (messages(range(10)), 0)
     (failed,) = error.rows()
     told = json.loads(failed.headers)
@@ -161,7 +179,8 @@ def test_a_function_makes_new_messages_of_old_ones(postgresql, queues, forward, 
         "def route(messages):\n"
         "    of_type = F.create_map(F.lit('NServiceBus.EnclosedMessageTypes'), F.lit('Shop.Invoice, Shop'))\n"
         "    where = F.when(F.col('RowVersion') == 2, 'Shipping')\n"
-        "    return messages.select(of_type.alias('Headers'), deterministic_id('MessageId'), 'Body', where.alias('Destination'))\n"
+        "    return messages.select(of_type.alias('Headers'), deterministic_id('MessageId'), 'Body', "
+        "where.alias('Destination'))\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     forward(function="shop_routing:route")
@@ -253,7 +272,8 @@ def test_what_cannot_be_sent_is_named_by_its_row(queues, failed):
     orders.insert_row(id=row_id(7), headers='{"NServiceBus.MessageId":"m","other":{}}', body=b"{}")
     said = failed("--to", "Billing")
     assert (
-        'the body is as it was: \'{"NServiceBus.MessageId":"m","other":{}}\'. Set the option errorQueue, and such rows go there, or '
+        'the body is as it was: \'{"NServiceBus.MessageId":"m","other":{}}\'. Set the option errorQueue, and '
+        "such rows go there, or "
         f"filter them. It is the row with RowVersion 3, Id {row_id(7)}, Queue orders@[public]."
     ) in said
     assert (orders.count(), billing.count()) == (3, 0)
@@ -263,17 +283,23 @@ FORWARD_DESTINATION = "NServiceBus.SqlServer.ForwardDestination"
 #: Rows as other senders write them, each with what must go on.
 ROWS = [
     ('{"NServiceBus.MessageId":"m0"}', None, '{"NServiceBus.MessageId":"m0"}', b""),
-    ('{ "NServiceBus.MessageId" : "m1", "é" : "\\u00e9" }', b"\x00", '{ "NServiceBus.MessageId" : "m1", "é" : "\\u00e9" }', b"\x00"),
+    (
+        '{ "NServiceBus.MessageId" : "m1", "é" : "\\u00e9" }',
+        b"\x00",
+        '{ "NServiceBus.MessageId" : "m1", "é" : "\\u00e9" }',
+        b"\x00",
+    ),
     (
         (
-            '{"NServiceBus.Retries":"2","NServiceBus.MessageId":"m2","a":"b\\/","NServiceBus.Retries.Timestamp":"t",'
-            f'"{FORWARD_DESTINATION}":"\\"public\\".\\"orders\\"","ServiceControl.Retry.UniqueMessageId":"u"}}'
+            '{"NServiceBus.Retries":"2","NServiceBus.MessageId":"m2","a":"b\\/",'
+            f'"NServiceBus.Retries.Timestamp":"t","{FORWARD_DESTINATION}":"\\"public\\".\\"orders\\"",'
+            '"ServiceControl.Retry.UniqueMessageId":"u"}'
         ),
         b"2",
         '{"NServiceBus.MessageId":"m2","a":"b\\/","ServiceControl.Retry.UniqueMessageId":"u"}',
         b"2",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -295,8 +321,8 @@ def test_a_delayed_message_for_another_queue_is_not_forwarded(postgresql, queues
     text = json.dumps({"NServiceBus.MessageId": "m", FORWARD_DESTINATION: '"public"."nowhere"'})
     orders.insert_row(id=row_id(7), headers=text, body=b"{}")
     assert (
-        "A row is a delayed message on its way to '\"public\".\"nowhere\"', not one for the queue 'orders@[public]', so it is "
-        "not passed on; "
+        'A row is a delayed message on its way to \'"public"."nowhere"\', not one for the queue '
+        "'orders@[public]', so it is not passed on; "
     ) in failed("--to", "Billing")
     assert (orders.count(), billing.count()) == (1, 0)
 
@@ -322,7 +348,14 @@ def test_a_received_row_goes_on_as_message_and_origin(spark):
     own = as_outgoing(frame.selectExpr("*", "'mine' AS queue"), "orders")
     assert [row.queue for row in own.collect()] == ["mine"]
     of_another_type = frame.withColumn("RowVersion", frame.RowVersion.cast("string"))
-    assert as_outgoing(of_another_type).columns == ["Headers", "Body", "Expires", "CorrelationId", "ReplyToAddress", "MessageId"]  # fmt: skip
+    assert as_outgoing(of_another_type).columns == [
+        "Headers",
+        "Body",
+        "Expires",
+        "CorrelationId",
+        "ReplyToAddress",
+        "MessageId",
+    ]
 
 
 def test_a_message_keeps_its_id_or_takes_that_of_its_row(spark):
@@ -353,7 +386,10 @@ def test_a_message_keeps_its_id_or_takes_that_of_its_row(spark):
         ('{"a":"b","NServiceBus.Retries":"1"}', '{"a":"b"}'),
         ('{ "$.store-and-forward.eventtype" : "a\\"b\\\\" , "a" : "b" }', '{ "a" : "b" }'),
         (
-            '{"NServiceBus.Retries":"1","NServiceBus.Retries.Timestamp":"t","a":"{\\"NServiceBus.Retries\\":\\"1\\"}"}',
+            (
+                '{"NServiceBus.Retries":"1","NServiceBus.Retries.Timestamp":"t",'
+                '"a":"{\\"NServiceBus.Retries\\":\\"1\\"}"}'
+            ),
             '{"a":"{\\"NServiceBus.Retries\\":\\"1\\"}"}',
         ),
         (
@@ -387,8 +423,17 @@ def failed(spark, postgresql, queues, tmp_path, monkeypatch):
             patched.setattr(type(spark), "stop", lambda *_: None)
             result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(
                 jobs.forward,
-                ["--queue", "orders", "--endpoint", "Forward.Spark", "--checkpoint", str(tmp_path / "failed"), "--available-now", *arguments],
-            )  # fmt: skip
+                [
+                    "--queue",
+                    "orders",
+                    "--endpoint",
+                    "Forward.Spark",
+                    "--checkpoint",
+                    str(tmp_path / "failed"),
+                    "--available-now",
+                    *arguments,
+                ],
+            )
         assert result.exit_code == 1, result.output
         assert result.exception is None or isinstance(result.exception, SystemExit)
         return result.stderr
@@ -401,8 +446,10 @@ def failed(spark, postgresql, queues, tmp_path, monkeypatch):
     [
         (
             ("--to", "Billing", "--sql", "SELEC *"),
-            (r"The SQL of the transform cannot be run \(\[PARSE_SYNTAX_ERROR\] .*\); correct it, and note that the messages "
-            r"are the view messages\."),
+            (
+                r"The SQL of the transform cannot be run \(\[PARSE_SYNTAX_ERROR\] .*\); correct it, and note "
+                r"that the messages are the view messages\."
+            ),
         ),
         (
             ("--to", "Billing", "--sql", "SELECT * FROM message"),
@@ -429,7 +476,7 @@ def failed(spark, postgresql, queues, tmp_path, monkeypatch):
             r"The function builtins:id returned int, not a DataFrame; return the messages to send\.",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_transform_that_cannot_be_is_one_sentence(failed, arguments, sentence):
     assert re.fullmatch(f"Error: {sentence}\n", failed(*arguments))
 
@@ -440,7 +487,8 @@ def test_a_missing_destination_costs_no_message(queues, failed):
     orders.insert(2)
     sql = "SELECT *, 'nowhere' AS Destination FROM messages"
     assert failed("--to", "Billing", "--sql", sql) == (
-        "Error: There is no queue table nowhere@[public] to send to; create it with: sqlqueue create 'nowhere', or "
-        "correct the destination or its schema. Nothing of this batch was sent.\n"
+        "Error: There is no queue table nowhere@[public] to send to; create it with: "
+        "sqlqueue create 'nowhere', or correct the destination or its schema. "
+        "Nothing of this batch was sent.\n"
     )
     assert orders.count() == 2

@@ -1,4 +1,6 @@
-"""Columns out of headers and bodies: what is there comes out, what is poison is NULL, and nothing is ever an error."""
+"""Columns out of headers and bodies: what is there comes out, what is poison is NULL,
+and nothing is ever an error.
+"""
 
 import json
 import time
@@ -114,7 +116,11 @@ def time_zone(request, spark):
 
 
 def headers_of(**given):
-    names = {"id": "NServiceBus.MessageId", "type": "NServiceBus.EnclosedMessageTypes", "sent": "NServiceBus.TimeSent"}  # fmt: skip
+    names = {
+        "id": "NServiceBus.MessageId",
+        "type": "NServiceBus.EnclosedMessageTypes",
+        "sent": "NServiceBus.TimeSent",
+    }
     return json.dumps({names[key]: value for key, value in given.items()})
 
 
@@ -199,7 +205,10 @@ KEYS = {
 def test_an_id_of_keys_is_the_uuid_5_of_their_json(spark):
     """Of their JSON array."""
     frame = spark.createDataFrame([*KEYS], "order string, line string")
-    by_name, by_column = functions.deterministic_id("order", "line"), functions.deterministic_id(F.col("order"), frame["line"])  # fmt: skip
+    by_name, by_column = (
+        functions.deterministic_id("order", "line"),
+        functions.deterministic_id(F.col("order"), frame["line"]),
+    )
     found = frame.select("order", "line", by_name, by_column.alias("again"))
     assert found.columns == ["order", "line", "MessageId", "again"]
     expected = {key: str(uuid.uuid5(functions.NAMESPACE, name)) for key, name in KEYS.items()}
@@ -272,7 +281,9 @@ def test_the_time_sent_is_a_moment_in_every_time_zone(rows, expect, time_zone):
     frame = rows(*((headers_of(sent=text), None) for text in times), (headers_of(id="x"), None))
     assert frame.select(functions.sent_at().alias("sent")).schema["sent"].dataType == TimestampType()
     # Compared as microseconds since 1970: Python cannot show every moment in every zone.
-    micros = [None if moment is None else (moment - EPOCH) // timedelta(microseconds=1) for moment in times.values()]  # fmt: skip
+    micros = [
+        None if moment is None else (moment - EPOCH) // timedelta(microseconds=1) for moment in times.values()
+    ]
     expect(frame, F.unix_micros(functions.sent_at()), LongType(), [*micros, None])
 
 

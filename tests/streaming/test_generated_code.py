@@ -1,4 +1,6 @@
-"""Spark generates code for the columns of a message, and Java compiles it: once for a stream, because each new code begins slowly."""
+"""Spark generates code for the columns of a message, and Java compiles it: once for a stream,
+because each new code begins slowly.
+"""
 
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 

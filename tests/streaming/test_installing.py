@@ -1,4 +1,7 @@
-"""The package is installed: ``format("sqlqueue")`` is there. Where that look-up is missing, ``register`` does it."""
+"""The package is installed: ``format("sqlqueue")`` is there.
+
+Where that look-up is missing, ``register`` does it.
+"""
 
 import sqlqueue_spark
 from sqlqueue_spark.spark.datasource import SqlQueueDataSource

@@ -1,4 +1,6 @@
-"""``kill -9`` at every named step of a send: after a restart each message is at its destination exactly once."""
+"""``kill -9`` at every named step of a send: after a restart each message is at its
+destination exactly once.
+"""
 
 import pytest
 
@@ -42,7 +44,9 @@ def sent(name, batches):
 
 
 def state(queues, child, name):
-    """Batches of a pipeline that wait in its queue, whose offset is logged, whose commit is logged, that arrived."""
+    """Batches of a pipeline that wait in its queue, whose offset is logged,
+    whose commit is logged, that arrived.
+    """
     ids = arrived(queues, name)
     assert ids == sent(name, len(ids) // LIMIT)
     logs = (len(child.logged(name, log)) for log in ("offsets", "commits"))
@@ -56,15 +60,16 @@ def staged(postgresql):
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.tier("nightly"))])
 def test_each_message_arrives_once_despite_kills(postgresql, queues, tmp_path, every):
-    """A chain over one checkpoint a pipeline; three pipelines die at once, each at its own step, where it has waited for
-    the others. Those with an outbox die again and again in their first batch; the atomic one in its next.
-    At night they die at every step, by day at the last three of them.
+    """A chain over one checkpoint a pipeline; three pipelines die at once, each at its own step, where it has
+    waited for the others. Those with an outbox die again and again in their first batch; the atomic one in
+    its next. At night they die at every step, by day at the last three of them.
     """
     child = Forward(url=postgresql.url, folder=tmp_path, pipelines=PIPELINES)
     for name in PIPELINES:
         fill(queues, name, 3)
     deaths = [
-        # where each pipeline dies; then of each: batches in the queue, offsets logged, commits logged, batches that arrived
+        # where each pipeline dies; then of each: batches in the queue, offsets logged, commits logged,
+        # batches that arrived
         (
             [(fail_points.IDS_CHECKED, 1), (fail_points.IDS_INSERTED, 1), (fail_points.ROWS_STAGED, 1)],
             [(3, 1, 0, 0), (3, 1, 0, 0), (3, 1, 0, 0)],
@@ -90,7 +95,8 @@ def test_each_message_arrives_once_despite_kills(postgresql, queues, tmp_path, e
         code = child.run(death.together(tmp_path / f"steps-{number}", *where))
         assert (where, code, [state(queues, child, name) for name in PIPELINES]) == (where, KILLED, after)
 
-    # The last run does two batches of each pipeline in turn, and loses a worker at every step; Spark tries the task again.
+    # The last run does two batches of each pipeline in turn, and loses a worker at every step;
+    # Spark tries the task again.
     fill(queues, "atomic", 2, start=3)
     last = [
         *[

@@ -1,4 +1,6 @@
-"""``kill -9`` of a store-and-forward job while the other server is down, and while it comes back: every message arrives once."""
+"""``kill -9`` of a store-and-forward job while the other server is down, and while it comes back:
+every message arrives once.
+"""
 
 import signal
 

@@ -29,16 +29,16 @@ def files_that_tell(folder, secret):
 
 
 def test_each_message_is_in_delta_once_despite_kills(postgresql, guarded_url, tmp_path):
-    """Five pipelines, each a chain over one queue and one checkpoint: a run takes up what the one before left, and dies
-    later. They die at once, each at its own step, where it has waited for the others.
+    """Five pipelines, each a chain over one queue and one checkpoint: a run takes up what the one before
+    left, and dies later. They die at once, each at its own step, where it has waited for the others.
 
-    - Three into Delta's sink, so that everything dies at each step. Batches have two slices, and before each run 50 messages
-      arrive. The most rows of a batch change from run to run: the same claim once more would hide that the last batch was never
-      deleted.
-    - Delta's sink in transaction mode none: a death loses what its batch had taken, and doubles nothing. In each batch
-      two workers take half of its rows each, with one statement.
-    - ``foreachBatch`` with two tables: between them everything dies, after both the driver alone. Spark's Python
-      processes that outlive it end by themselves and give the rows back.
+    - Three into Delta's sink, so that everything dies at each step. Batches have two slices, and before each
+      run 50 messages arrive. The most rows of a batch change from run to run: the same claim once more would
+      hide that the last batch was never deleted.
+    - Delta's sink in transaction mode none: a death loses what its batch had taken, and doubles nothing. In
+      each batch two workers take half of its rows each, with one statement.
+    - ``foreachBatch`` with two tables: between them everything dies, after both the driver alone. Spark's
+      Python processes that outlive it end by themselves and give the rows back.
 
     The password stands in the environment, in an option or in a url. None of the runs may tell it.
     """
@@ -63,7 +63,10 @@ def test_each_message_is_in_delta_once_despite_kills(postgresql, guarded_url, tm
         return sorted(delta.column(tmp_path / name / table, "Id"))
 
     def everything_dies(limit, *where):
-        """Messages arrive, and each pipeline reaches its step. Of those into Delta's sinks: the state, and how many are in Delta."""
+        """Messages arrive, and each pipeline reaches its step.
+
+        Of those into Delta's sinks: the state, and how many are in Delta.
+        """
         arrive(50)
         orders = death.together(next(steps), *((death.of(name, step), nth) for name, step, nth in where))
         assert child.run(orders, *(name for name, *_ in where), limit=limit) == KILLED
@@ -86,7 +89,8 @@ def test_each_message_is_in_delta_once_despite_kills(postgresql, guarded_url, tm
     assert (state(NONE), state(FOREACH_BATCH)) == ((200, 2, 1), (100, 2, 1))
     assert (len(arrived(FOREACH_BATCH, "half")), len(arrived(FOREACH_BATCH))) == (200, 100)
 
-    # In turn: a worker dies, Spark tries its task again, and the pipeline comes to its end; then a driver dies.
+    # In turn: a worker dies, Spark tries its task again, and the pipeline comes to its end;
+    # then a driver dies.
     orders = death.each(
         next(steps),
         (death.of(NONE, fail_points.ROWS_TAKEN), 1, "this process"),
@@ -95,7 +99,8 @@ def test_each_message_is_in_delta_once_despite_kills(postgresql, guarded_url, tm
     assert child.run(orders, NONE, FOREACH_BATCH, in_turn=True) == KILLED
     assert (state(NONE), state(FOREACH_BATCH)) == ((0, 4, 4), (100, 2, 1))
     assert (len(arrived(FOREACH_BATCH, "half")), len(arrived(FOREACH_BATCH))) == (200, 200)
-    # Rows 101 to 200 were planned when everything died, and none was taken; then a worker died with a slice of them.
+    # Rows 101 to 200 were planned when everything died, and none was taken;
+    # then a worker died with a slice of them.
     lost = sorted(set(sent(300)) - set(arrived(NONE)))
     assert len(arrived(NONE)) == 250
     assert lost in (sent(300)[100:150], sent(300)[150:200])

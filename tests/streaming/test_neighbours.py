@@ -26,7 +26,8 @@ def test_streams_and_a_neighbour_handle_each_message_once(spark, postgresql, tmp
     queue.insert(FIRST)
     folders = [tmp_path / "one", tmp_path / "two"]
     options = {"maxMessagesPerTrigger": 3000, "minMessagesPerPartition": 1500}
-    # To take a message without handling it is so quick that nothing would be left when the streams have started.
+    # To take a message without handling it is so quick that nothing would be left when the
+    # streams have started.
     habits = Habits(
         concurrency=4, rolls_back=0.1, handling=timedelta(milliseconds=5), rest=timedelta(milliseconds=50)
     )

@@ -1,4 +1,6 @@
-"""The notebooks run from start to end, with widgets as on Databricks and with environment variables elsewhere."""
+"""The notebooks run from start to end, with widgets as on Databricks and with environment
+variables elsewhere.
+"""
 
 import ast
 import json

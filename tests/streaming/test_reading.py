@@ -1,4 +1,6 @@
-"""What is in the queue is what comes out of the stream: the same rows, byte for byte, in order, and only those."""
+"""What is in the queue is what comes out of the stream: the same rows, byte for byte,
+in order, and only those.
+"""
 
 import json
 from datetime import UTC, datetime, timedelta

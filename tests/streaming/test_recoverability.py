@@ -1,4 +1,6 @@
-"""Which failed messages are tried again later, and after how long: by their own headers, so the same in each try of a batch."""
+"""Which failed messages are tried again later, and after how long: by their own headers,
+so the same in each try of a batch.
+"""
 
 import json
 from datetime import timedelta

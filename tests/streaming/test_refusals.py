@@ -33,8 +33,9 @@ def test_a_schema_unlike_the_queues_is_refused(spark, postgresql, tmp_path):
     queue = postgresql.create_queue()
     options = {"url": postgresql.url, "queue": queue.address}
     said = (
-        "The schema struct<Id:string,Body:string> is not the queue's; leave out .schema(…) and select or cast columns "
-        "of struct<Id:string,CorrelationId:string,ReplyToAddress:string,Recoverable:boolean,Expires:timestamp,"
+        "The schema struct<Id:string,Body:string> is not the queue's; "
+        "leave out .schema(…) and select or cast columns of "
+        "struct<Id:string,CorrelationId:string,ReplyToAddress:string,Recoverable:boolean,Expires:timestamp,"
         "Headers:string,Body:binary,RowVersion:bigint>."
     )
     streaming = spark.readStream.format("sqlqueue").schema("Id string, Body string").options(**options)
@@ -58,8 +59,9 @@ def test_a_checkpoint_of_another_queue_is_refused(spark, postgresql, tmp_path):
     drain(to_each(stream(spark, postgresql, orders), tmp_path, lambda *_: None))
     writer = to_each(stream(spark, postgresql, invoices), tmp_path, lambda *_: None)
     said = (
-        f"The checkpoint belongs to the queue orders@[public]@[{database}], not to invoices@[public]@[{database}]; "
-        "give every queue a checkpoint of its own, or correct the option queue."
+        f"The checkpoint belongs to the queue orders@[public]@[{database}], not to "
+        f"invoices@[public]@[{database}]; give every queue a checkpoint of its own, "
+        "or correct the option queue."
     )
     assert refusal(lambda: drain(writer)) == said
     assert invoices.count() == 2
@@ -99,8 +101,8 @@ def test_a_login_that_may_only_look_is_told_what_it_lacks_to_receive(spark, post
     with pytest.raises(QueueError) as caught:
         read_queue(spark, given)
     assert str(caught.value) == (
-        f"The user 'guarded' may not receive from orders@[public]@[{postgresql.url.rpartition('/')[2]}], for it lacks "
-        "UPDATE, DELETE; have a receiver's rights granted. "
+        f"The user 'guarded' may not receive from orders@[public]@[{postgresql.url.rpartition('/')[2]}], "
+        "for it lacks UPDATE, DELETE; have a receiver's rights granted. "
         + " ".join(scripts.grants("postgresql", GUARDED_ROLE, RECEIVER, ["orders"]).split())
     )
     postgresql.execute(f"GRANT UPDATE, DELETE ON orders TO {GUARDED_ROLE}")

@@ -1,4 +1,6 @@
-"""A stream that ended in the middle of something starts again on its checkpoint, and the world has moved on."""
+"""A stream that ended in the middle of something starts again on its checkpoint,
+and the world has moved on.
+"""
 
 import pytest
 
@@ -84,7 +86,10 @@ def test_new_messages_are_not_taken_for_a_logged_batch(spark, postgresql, tmp_pa
 
 @pytest.mark.parametrize("accident", ACCIDENTS)
 def test_new_messages_are_not_taken_for_an_unfinished_batch(spark, postgresql, tmp_path, accident):
-    """They have its numbers. The first run fails when its batch is in Delta, not yet logged: a repeat would be skipped there."""
+    """They have its numbers.
+
+    The first run fails when its batch is in Delta, not yet logged: a repeat would be skipped there.
+    """
     queue = postgresql.create_queue()
     write = once_into_delta(tmp_path)
 

@@ -109,14 +109,20 @@ def test_a_batch_is_settled_before_the_next_trigger(spark, postgresql, tmp_path,
 @pytest.mark.parametrize(
     "said, hit",
     [
-        ('[STREAM_FAILED] … Cannot run program "chmod": error=0, Failed to exec spawn helper: pid: 32689, signal: 2 SQLSTATE', True),
+        (
+            (
+                '[STREAM_FAILED] … Cannot run program "chmod": error=0, Failed to exec spawn helper: pid: '
+                "32689, signal: 2 SQLSTATE"
+            ),
+            True,
+        ),
         ("[STREAM_FAILED] … Failed to exec spawn helper: pid: 32689, signal: 15", True),
         ("[STREAM_FAILED] … ExitCodeException exitCode=130: ", True),
         ("[STREAM_FAILED] … Failed to exec spawn helper: pid: 32689, exit value: 1", False),
         ("[STREAM_FAILED] … ExitCodeException exitCode=1: chmod: cannot access '/data'", False),
-        ("[STREAM_FAILED] … relation \"orders\" does not exist", False),
+        ('[STREAM_FAILED] … relation "orders" does not exist', False),
     ],
-)  # fmt: skip
+)
 def test_a_signal_that_hit_a_child_of_java_is_told_from_other_failures(said, hit):
     """The first text was seen at a Ctrl-C while Hadoop's chmod of a checkpoint's file began."""
     assert bool(CHILD_ENDED.search(said)) is hit

@@ -1,4 +1,6 @@
-"""Several queues in one stream under Spark: the column ``Queue``, and what handlers and the sink make of it."""
+"""Several queues in one stream under Spark: the column ``Queue``,
+and what handlers and the sink make of it.
+"""
 
 import json
 

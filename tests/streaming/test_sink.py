@@ -1,4 +1,6 @@
-"""The sink under Spark: for ``foreachBatch`` and for ``df.write``, the same messages in the same queues, each once."""
+"""The sink under Spark: for ``foreachBatch`` and for ``df.write``,
+the same messages in the same queues, each once.
+"""
 
 import json
 import pickle
@@ -119,8 +121,9 @@ def test_every_column_of_a_frame_arrives(spark, engine, queue, sent):
     try:
         frame = spark.sql(
             """
-            SELECT '{"a":1}' AS Body, map('Url', 'a/b', 'Ü', '😀') AS Headers, 'm' AS MessageId, 'shipping' AS Destination,
-                   '0000000a-0000-4000-8000-00000000000b' AS Id, 'k' AS CorrelationId, 'Sales' AS ReplyToAddress,
+            SELECT '{"a":1}' AS Body, map('Url', 'a/b', 'Ü', '😀') AS Headers, 'm' AS MessageId,
+                   'shipping' AS Destination, '0000000a-0000-4000-8000-00000000000b' AS Id,
+                   'k' AS CorrelationId, 'Sales' AS ReplyToAddress,
                    timestamp '2031-07-01 08:00:00.25' AS Expires
             """
         )
@@ -132,16 +135,30 @@ def test_every_column_of_a_frame_arrives(spark, engine, queue, sent):
     assert row.expires == datetime(2031, 7, 1, 12, 0, 0, 250_000)  # noqa: DTZ001 -- the column has no zone; it means UTC
     assert {'"Url":"a\\/b"', '"Ü":"\\uD83D\\uDE00"'} <= set(row.headers[1:-1].split(","))
     found = json.loads(row.headers)
-    assert {name: found["NServiceBus." + name] for name in ("MessageId", "CorrelationId", "ReplyToAddress",
-            "ContentType", "EnclosedMessageTypes", "OriginatingEndpoint")} == {
-        "MessageId": "m", "CorrelationId": "k", "ReplyToAddress": full_address(engine, "Sales"), "ContentType": "application/json",
-        "EnclosedMessageTypes": "Sales.Shipped, Sales", "OriginatingEndpoint": "Sales",
-    }  # fmt: skip
+    assert {
+        name: found["NServiceBus." + name]
+        for name in (
+            "MessageId",
+            "CorrelationId",
+            "ReplyToAddress",
+            "ContentType",
+            "EnclosedMessageTypes",
+            "OriginatingEndpoint",
+        )
+    } == {
+        "MessageId": "m",
+        "CorrelationId": "k",
+        "ReplyToAddress": full_address(engine, "Sales"),
+        "ContentType": "application/json",
+        "EnclosedMessageTypes": "Sales.Shipped, Sales",
+        "OriginatingEndpoint": "Sales",
+    }
 
 
 def test_an_interval_is_a_time_to_be_received(spark, engine, queue, sent):
     frame = spark.sql(
-        "SELECT 'x' AS Body, id AS MessageId, i AS TimeToBeReceived FROM VALUES ('a', INTERVAL '1:30' HOUR TO MINUTE), ('b', NULL) AS t(id, i)"
+        "SELECT 'x' AS Body, id AS MessageId, i AS TimeToBeReceived FROM VALUES ('a', INTERVAL '1:30' HOUR "
+        "TO MINUTE), ('b', NULL) AS t(id, i)"
     )
     now = datetime.now(UTC).replace(tzinfo=None)
     write(frame, engine)
@@ -165,8 +182,8 @@ def test_nothing_is_sent_when_a_destination_is_missing(spark, engine, queue, sen
     with pytest.raises(QueueError) as caught:
         sink(frame, 1)
     assert str(caught.value) == (
-        f"There is no queue table nowhere@[{engine.default_schema}] to send to; create it with: sqlqueue create 'nowhere', "
-        "or correct the destination or its schema. Nothing of this batch was sent."
+        f"There is no queue table nowhere@[{engine.default_schema}] to send to; create it with: sqlqueue "
+        "create 'nowhere', or correct the destination or its schema. Nothing of this batch was sent."
     )
     assert (queue.count(), shipping.count(), sent.ids()) == (0, 0, set())
 
@@ -197,8 +214,8 @@ def test_a_queue_cannot_be_overwritten(spark, engine, queue, sent):
     writer = orders(spark, range(3)).write.format("sqlqueue").mode("overwrite")
     said = refusal(writer.options(url=engine.url, queue="orders", endpoint="Sales").save)
     assert said == (
-        "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it with: sqlqueue purge "
-        "'orders'."
+        "A queue cannot be overwritten: receivers own its rows; write with mode append, "
+        "and empty it with: sqlqueue purge 'orders'."
     )
     assert queue.count() == 3
 
@@ -209,8 +226,8 @@ def test_a_batch_job_cannot_be_atomic_with_a_receive(spark, engine, queue):
         lambda: write(orders(spark, range(3)), engine, transactionMode="sendsAtomicWithReceive", stream="s")
     )
     assert said == (
-        "The option transactionMode is sendsAtomicWithReceive, which only a stream can have; leave it out of a batch job, "
-        "where an outbox keeps a repeated write from sending twice."
+        "The option transactionMode is sendsAtomicWithReceive, which only a stream can have; "
+        "leave it out of a batch job, where an outbox keeps a repeated write from sending twice."
     )
 
 
@@ -318,10 +335,10 @@ def test_an_atomic_sink_behind_another_source_is_refused(spark, engine, queue, t
         stream(spark, engine, queue), tmp_path, lambda batch, number: sink(forwarded(batch), number)
     )
     assert refusal(lambda: drain(writer)) == (
-        f"The stage Forward.Outgoing@[{engine.default_schema}] belongs to no batch: nothing would send what is put there; "
-        "give the source the sink's stream and database, and transactionMode sendsAtomicWithReceive."
-        " Where the mode or the stream was changed while a batch had not ended, start once with those of before; where the "
-        "database has lost what was committed, give a new checkpoint folder "
-        "(a state that the query keeps is lost)."
+        f"The stage Forward.Outgoing@[{engine.default_schema}] belongs to no batch: "
+        "nothing would send what is put there; give the source the sink's stream and database, and "
+        "transactionMode sendsAtomicWithReceive. Where the mode or the stream was changed while a batch had "
+        "not ended, start once with those of before; where the database has lost what was committed, give a "
+        "new checkpoint folder (a state that the query keeps is lost)."
     )
     assert queue.count() == 10

@@ -1,4 +1,6 @@
-"""``df.writeStream.format("sqlqueue")``: each message once, as the sink sends it; and queues named where Spark has paths."""
+"""``df.writeStream.format("sqlqueue")``: each message once, as the sink sends it;
+and queues named where Spark has paths.
+"""
 
 import re
 
@@ -33,7 +35,13 @@ def billing(postgresql):
 def to_queue(spark, engine, source, folder, **options):
     """A writer of a queue's messages to the queue Billing, in batches of ten."""
     messages = stream(spark, engine, source, maxMessagesPerTrigger=10).drop("RowVersion", "Id", "Recoverable")
-    given = {"url": engine.url, "queue": "Billing", "endpoint": "Sales", "checkpointLocation": str(folder / "checkpoint"), **options}  # fmt: skip
+    given = {
+        "url": engine.url,
+        "queue": "Billing",
+        "endpoint": "Sales",
+        "checkpointLocation": str(folder / "checkpoint"),
+        **options,
+    }
     return messages.writeStream.format("sqlqueue").options(**given)
 
 
@@ -83,15 +91,17 @@ REFUSED = {
     "an atomic mode": (
         {"transactionMode": "sendsAtomicWithReceive", "stream": "Forward"},
         (
-            "The option transactionMode is sendsAtomicWithReceive, for which the sink must know the batch before its tasks begin; "
-            "write with foreachBatch(SqlQueueSink(…)), or take receiveOnly with an outbox."
+            "The option transactionMode is sendsAtomicWithReceive, for which the sink must know the batch "
+            "before its tasks begin; write with foreachBatch(SqlQueueSink(…)), "
+            "or take receiveOnly with an outbox."
         ),
     ),
     "a stage": (
         {"stream": "Forward"},
         (
-            "The option stream is 'Forward', by which SqlQueueSink finds what an atomic pipeline has staged, and this writer does "
-            "not; name the outbox by the option endpoint, or write with foreachBatch(SqlQueueSink(…))."
+            "The option stream is 'Forward', by which SqlQueueSink finds what an atomic pipeline has staged, "
+            "and this writer does not; name the outbox by the option endpoint, or write with "
+            "foreachBatch(SqlQueueSink(…))."
         ),
     ),
     "no outbox table": (
@@ -105,8 +115,9 @@ REFUSED = {
     "no queue table": (
         {"queue": "nowhere"},
         (
-            "There is no queue table nowhere@[public] to send to; create it with: sqlqueue create 'nowhere', or correct the "
-            "destination or its schema. Nothing of this batch was sent."
+            "There is no queue table nowhere@[public] to send to; create it with: "
+            "sqlqueue create 'nowhere', or correct the destination or its schema. "
+            "Nothing of this batch was sent."
         ),
     ),
 }
@@ -123,7 +134,12 @@ def test_what_cannot_work_is_refused_before_anything_is_sent(
 
 def test_a_queue_is_not_overwritten_with_each_batch(spark, postgresql, orders, billing, tmp_path):
     messages = stream(spark, postgresql, orders).groupBy("Body").count().drop("count")
-    given = {"url": postgresql.url, "queue": "Billing", "outbox": "none", "checkpointLocation": str(tmp_path / "checkpoint")}  # fmt: skip
+    given = {
+        "url": postgresql.url,
+        "queue": "Billing",
+        "outbox": "none",
+        "checkpointLocation": str(tmp_path / "checkpoint"),
+    }
     writer = messages.writeStream.format("sqlqueue").outputMode("complete").options(**given)
     assert refusal(writer) == (
         "A queue cannot be overwritten with each batch: receivers own its rows; write with outputMode append."
@@ -143,6 +159,6 @@ def test_two_names_of_the_queue_are_refused(spark, postgresql, orders):
     with pytest.raises(PySparkException) as caught:
         spark.read.format("sqlqueue").options(url=postgresql.url, queue="Billing").load("orders").collect()
     assert (
-        "Both 'orders', the path that is loaded or written, and the option queue ('Billing') name the queue; drop one."
-        in str(caught.value)
-    )
+        "Both 'orders', the path that is loaded or written, and the option queue ('Billing') name "
+        "the queue; drop one."
+    ) in str(caught.value)

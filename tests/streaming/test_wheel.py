@@ -1,4 +1,6 @@
-"""What people install: the wheel holds all of the package, and each of its commands runs outside the clone."""
+"""What people install: the wheel holds all of the package,
+and each of its commands runs outside the clone.
+"""
 
 import colorsys
 import json
@@ -18,7 +20,8 @@ from tests.support.postgresql import PostgresEngine, fresh_database
 from tests.support.quick_java import quick
 from tests.support.wheel import ROOT
 
-#: Messages into two tables, to another database, to a handler, and those that are stored for the other database.
+#: Messages into two tables, to another database, to a handler,
+#: and those that are stored for the other database.
 JOBS = [
     "archive failed --into delta/failed --take --checkpoint c/archive --available-now",
     "drain orders --into delta/drained --available-now",
@@ -26,8 +29,14 @@ JOBS = [
         "forward returns --to Billing --function shop:routed --endpoint F "
         "--create --checkpoint c/forward --available-now"
     ),
-    "handle claims --handler shop:handle --endpoint H --error-queue error --create --checkpoint c/handle --available-now",
-    "store-and-forward outgoing --endpoint S --error-queue error --create --checkpoint c/store --available-now",
+    (
+        "handle claims --handler shop:handle --endpoint H --error-queue error --create --checkpoint "
+        "c/handle --available-now"
+    ),
+    (
+        "store-and-forward outgoing --endpoint S --error-queue error --create --checkpoint "
+        "c/store --available-now"
+    ),
 ]
 #: Workers import a handler, and what a function of Spark's calls, by name from the working folder.
 SHOP = """
@@ -86,8 +95,13 @@ def ran(installed, folder, *command, **environment):
     """What a program says on stdout and on stderr; it must succeed."""
     ended = subprocess.run(
         [str(each) for each in command],
-        cwd=folder, env=installed.environment(**environment), capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+        cwd=folder,
+        env=installed.environment(**environment),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout, ended.stderr
 
@@ -156,7 +170,12 @@ def test_every_command_is_there(installed, folder):
     """)
     said, _ = ran(installed, folder, installed.python, "-c", program)
     codes = json.loads(said)
-    assert {"demo --help", "server --help", "drain --example-config", "store-and-forward --help"} <= codes.keys()  # fmt: skip
+    assert {
+        "demo --help",
+        "server --help",
+        "drain --example-config",
+        "store-and-forward --help",
+    } <= codes.keys()
     assert set(codes.values()) == {0}
 
 
