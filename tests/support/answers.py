@@ -31,7 +31,8 @@ _NAMES = {"queue": "[Shop]]s].[dbo].[orders]", "catalog": "[Shop]]s]"}
 
 
 def answering(**answers: Sequence[tuple[Any, ...]]) -> Any:
-    """A connection that knows the answers to these statements of the package, by their names, and to no other.
+    """A connection that knows the answers to these statements of the package, by their names,
+    and to no other.
 
     ``asked`` has the parameters of each statement that was run.
     """
@@ -58,6 +59,8 @@ def databases(here: str, spelled: Mapping[str, str | None]) -> Any:
 
 
 def rights_of(*held: bool | None) -> list[tuple[str, str, str, bool | None]]:
-    """What the server says of the rights of the user ``shop``: to SELECT and DELETE as a receiver, to INSERT as a sender."""
+    """What the server says of the rights of the user ``shop``: to SELECT and DELETE as a receiver,
+    to INSERT as a sender.
+    """
     names = (("receiver", "SELECT"), ("receiver", "DELETE"), ("sender", "INSERT"))
     return [("shop", *name, has) for name, has in zip(names, held, strict=True)]

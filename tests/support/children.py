@@ -20,7 +20,8 @@ from tests.support.spark_home import python_path
 from tests.support.waiting import eventually
 
 _ROOT = Path(__file__).parents[2]
-#: Counts the sessions of a login in its database. A statement that a killed program has sent may still be at work in one.
+#: Counts the sessions of a login in its database. A statement that a killed program has sent may
+#: still be at work in one.
 _SESSIONS = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
@@ -31,7 +32,9 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class Drain:
-    """The program that drains the queues of several pipelines, each into the Delta table ``folder/<pipeline>/delta``."""
+    """The program that drains the queues of several pipelines,
+    each into the Delta table ``folder/<pipeline>/delta``.
+    """
 
     url: str
     folder: Path
@@ -40,7 +43,8 @@ class Drain:
         self, orders: Mapping[str, str] = NONE, /, *pipelines: str, limit: int = 100, in_turn: bool = False,
         within: timedelta = PATIENCE,
     ) -> int:  # fmt: skip
-        """Run it to its end; its return code, ``-SIGKILL`` if it was killed. None of its processes and sessions is left.
+        """Run it to its end; its return code, ``-SIGKILL`` if it was killed.
+        None of its processes and sessions is left.
 
         :param limit: most rows of a batch, in slices of at least 40.
         :param in_turn: one pipeline after the other, instead of all at once.
@@ -65,7 +69,8 @@ class Forward:
     def run(
         self, orders: Mapping[str, str] = NONE, *, in_turn: bool = False, within: timedelta = PATIENCE
     ) -> int:
-        """Run it to its end; its return code, ``-SIGKILL`` if it was killed. None of its processes and sessions is left.
+        """Run it to its end; its return code, ``-SIGKILL`` if it was killed.
+        None of its processes and sessions is left.
 
         :param in_turn: one pipeline after the other, instead of all at once.
         """

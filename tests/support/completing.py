@@ -16,7 +16,8 @@ from sqlqueue_spark.cli import main
 from tests.support.terminal import terminal
 
 _ROOT = Path(__file__).parents[2]
-#: Calls the function as bash does: the name of the program, what a completion replaces, and the word before that.
+#: Calls the function as bash does: the name of the program, what a completion replaces,
+#: and the word before that.
 _BASH = """
 set -u
 {script}
@@ -55,7 +56,9 @@ def in_bash(
 def _pressed(
     command: list[str], environment: Mapping[str, str], times: int = 3
 ) -> subprocess.CompletedProcess[str]:
-    """Press the tabulator, and again where nothing came: a completion looks for a second, which is short beside other load."""
+    """Press the tabulator, and again where nothing came: a completion looks for a second,
+    which is short beside other load.
+    """
     ended = subprocess.run(
         command,
         env=environment,
@@ -91,7 +94,10 @@ def in_fish(folder: Path, line: str, **environment: str) -> list[str]:
 def in_zsh(folder: Path, line: str, whole: str, **environment: str) -> None:
     """Type a line into a real zsh, press the tabulator, and wait until the line is this one."""
     (folder / "sqlqueue.zsh").write_text(script("zsh"))
-    begun = f"autoload -U compinit; compinit -u -D; source {shlex.quote(str(folder))}/sqlqueue.zsh; echo re''ady\n"
+    begun = (
+        f"autoload -U compinit; compinit -u -D; source {shlex.quote(str(folder))}/sqlqueue.zsh; "
+        "echo re''ady\n"
+    )
     with terminal("-f", "-i", program="zsh", environment=_with_program(folder, environment)) as shell:
         shell.type(begun)
         shell.until("ready")

@@ -69,7 +69,9 @@ def mover(engine: Engine, name: str, error_queue: str = "error", **more: str) ->
 
 
 def move(engine: Engine, name: str, error_queue: str = "error", **more: str) -> tuple[int, int]:
-    """Move what is due now, as one mover does; returns how many messages it sent, and how many went to the error queue."""
+    """Move what is due now, as one mover does; returns how many messages it sent,
+    and how many went to the error queue.
+    """
     moving = mover(engine, name, error_queue, **more)
     try:
         done: Sent = moving.move_due()

@@ -13,7 +13,10 @@ import pyarrow.parquet as pq
 
 
 def column(table: Path, name: str) -> list[Any]:
-    """The values of a column, in no order. This works for a table that was only ever written to, by few commits."""
+    """The values of a column, in no order.
+
+    This works for a table that was only ever written to, by few commits.
+    """
     paths: dict[str, None] = {}
     for version in sorted((table / "_delta_log").glob("*.json")):
         for action in map(json.loads, version.read_text().splitlines()):

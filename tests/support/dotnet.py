@@ -1,4 +1,6 @@
-"""Rows that real .NET endpoints wrote, and tables as their installers make them; see ``tests/data/dotnet/README.md``."""
+"""Rows that real .NET endpoints wrote, and tables as their installers make them;
+see ``tests/data/dotnet/README.md``.
+"""
 
 import base64
 import json
@@ -75,7 +77,8 @@ ONE_HOP = (
     "$.store-and-forward.destination",
     "$.store-and-forward.eventtype",
 )
-#: The headers that a message gets on its way out if it has none of its own. They stand behind those that it has.
+#: The headers that a message gets on its way out if it has none of its own.
+#: They stand behind those that it has.
 COMPLETED = (
     "NServiceBus.MessageId",
     "NServiceBus.CorrelationId",
@@ -94,7 +97,9 @@ def usual() -> list[Row]:
 
 
 def unusual() -> dict[str, Row]:
-    """The rows whose headers are no object of strings, written otherwise than most, or partly of one hop, by what is odd."""
+    """The rows whose headers are no object of strings, written otherwise than most,
+    or partly of one hop, by what is odd.
+    """
     found = [(file, row) for file in QUEUES for row in rows(file) if _is_unusual(row.headers)]
     return {f"{file}, {row.row_version}": row for file, row in found}
 
@@ -151,7 +156,14 @@ def insert(engine: PostgresEngine, table: str, given: Iterable[dict[str, Any]]) 
     """Insert lines of a file whose names are those of columns."""
     with psycopg.connect(engine.url) as connection:
         for each in given:
-            values = [base64.b64decode(value) if name == "body" else json.dumps(value) if isinstance(value, list) else value for name, value in each.items()]  # fmt: skip
+            values = [
+                base64.b64decode(value)
+                if name == "body"
+                else json.dumps(value)
+                if isinstance(value, list)
+                else value
+                for name, value in each.items()
+            ]
             statement = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
                 sql.Identifier(table),
                 sql.SQL(", ").join(map(sql.Identifier, each)),

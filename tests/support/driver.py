@@ -1,8 +1,10 @@
-"""Spark's micro-batch protocol without Spark: its logs, its calls in its order, an idempotent sink, and crashes.
+"""Spark's micro-batch protocol without Spark: its logs, its calls in its order, an idempotent sink,
+and crashes.
 
-Spark logs an offset before it plans the batch, reads every slice in a worker, writes the batch, logs it as done, and only
-then asks the stream's reader for more. It calls ``commit`` late (when the next batch has data) or never. A new process goes
-by the logs: if a batch was logged but is not done, it plans that batch again and calls nothing before.
+Spark logs an offset before it plans the batch, reads every slice in a worker, writes the batch, logs it as
+done, and only then asks the stream's reader for more. It calls ``commit`` late (when the next batch has data)
+or never. A new process goes by the logs: if a batch was logged but is not done, it plans that batch again and
+calls nothing before.
 """
 
 import contextlib
@@ -55,7 +57,8 @@ def reached(step: str) -> None:
 
 @contextlib.contextmanager
 def at_step(step: str, action: Callable[[], object], *, on: Collection[int] = (1,)) -> Iterator[list[int]]:
-    """Within the block do something at a named step. Yields the times at which it was done, in a list that grows.
+    """Within the block do something at a named step. Yields the times at which it was done,
+    in a list that grows.
 
     :param on: at which times to do it: 1 is the first time that the step is reached.
     """
@@ -79,7 +82,8 @@ def at_step(step: str, action: Callable[[], object], *, on: Collection[int] = (1
 def at_each_step(
     steps: Collection[str], action: Callable[[], object], *, when: Callable[[], bool]
 ) -> Iterator[list[str]]:
-    """Within the block do something the first time that each of these steps is reached. Yields the steps at which it was done.
+    """Within the block do something the first time that each of these steps is reached.
+    Yields the steps at which it was done.
 
     :param when: whether a step counts now.
     """
@@ -144,7 +148,9 @@ class Read(Protocol):
 
 
 class Stream:
-    """A streaming query on one queue, or several: its checkpoint, its sink, and its process, which may die."""
+    """A streaming query on one queue, or several: its checkpoint, its sink,
+    and its process, which may die.
+    """
 
     def __init__(self, engine: Engine, queue: Read, /, *, commit: bool = True, **options: str) -> None:
         self.name = f"stream {next(_numbers)}"
@@ -219,7 +225,10 @@ class Stream:
         return json.loads(self.offsets[batch - 1]) if batch else dict(INITIAL)
 
     def drain(self, *, left: int = 0, survives: type[BaseException] = Crash) -> None:
-        """Run until so many rows are left, and start again after each crash. Fail after a minute in which nothing moves."""
+        """Run until so many rows are left, and start again after each crash.
+
+        Fail after a minute in which nothing moves.
+        """
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -237,7 +246,8 @@ class Stream:
     def crash(self, *, noticed: bool = True) -> None:
         """Let the process die: cut its sockets, and forget all but the logs.
 
-        :param noticed: whether to wait until the server has noticed. That takes a while, and meanwhile it holds the rows.
+        :param noticed: whether to wait until the server has noticed. That takes a while,
+            and meanwhile it holds the rows.
         """
         self.crashes += 1
         if self._receiver is not None:
@@ -277,8 +287,8 @@ class Stream:
             for connection in broken:
                 _cut(connection)
             for thread in threading.enumerate():
-                # To close a connection on which this thread works would crash the driver's C code. Another stream's thread
-                # may not have begun.
+                # To close a connection on which this thread works would crash the driver's C code. Another
+                # stream's thread may not have begun.
                 if thread.name == "sqlqueue-claim-ahead" and thread.is_alive():
                     thread.join()
             for connection in broken:
@@ -301,8 +311,11 @@ def streaming(engine: Engine, queue: Read, /, *, commit: bool = True, **options:
 
 @contextlib.contextmanager
 def watched_connections(opened: Callable[[Target, Connection], None]) -> Iterator[None]:
-    """Within the block call ``opened`` for every connection that the driver opens, and :func:`reached` at every step."""
-    # It is private, and the one place that sees each connection as it is opened: callers have names of their own for connect.
+    """Within the block call ``opened`` for every connection that the driver opens,
+    and :func:`reached` at every step.
+    """
+    # It is private, and the one place that sees each connection as it is opened:
+    # callers have names of their own for connect.
     module = connecting._module
 
     def driver(target: Target, name: str) -> Any:

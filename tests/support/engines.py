@@ -40,7 +40,9 @@ class QueueTable(ABC):
 
     @abstractmethod
     def insert(self, count: int, *, start: int = 0, size: int = 64, expires: datetime | None = None) -> range:
-        """Commit ``count`` messages, numbered from ``start``, with bodies of ``size`` bytes; return the numbers."""
+        """Commit ``count`` messages, numbered from ``start``,
+        with bodies of ``size`` bytes; return the numbers.
+        """
 
     @abstractmethod
     def insert_row(

@@ -36,7 +36,9 @@ def failure(queue: str, *, kind: str = "shop.OutOfStock", hours: float = 0) -> d
 
 
 def failed(number: int, added: Mapping[str, str]) -> str:
-    """The headers of message ``number`` as it stands in the error queue: its own, byte for byte, and these."""
+    """The headers of message ``number`` as it stands in the error queue: its own,
+    byte for byte, and these.
+    """
     return headers(number)[:-1] + "," + json.dumps(added)[1:]
 
 

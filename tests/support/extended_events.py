@@ -1,7 +1,7 @@
 """Watches a SQL Server for what no test expects: table locks, deadlocks, cancelled statements, lock timeouts.
 
-An extended-events session collects them while the tests run; a test says with ``@pytest.mark.provokes`` which of them are
-meant. This has never run on a server: the events are those of the manual,
+An extended-events session collects them while the tests run; a test says with ``@pytest.mark.provokes`` which
+of them are meant. This has never run on a server: the events are those of the manual,
 https://learn.microsoft.com/sql/relational-databases/extended-events/extended-events
 """
 
@@ -25,7 +25,10 @@ _ACTIONS = (
     "ACTION (sqlserver.client_app_name, sqlserver.database_name, sqlserver.sql_text) "
     "WHERE (sqlserver.database_name = N'{database}'{more})"
 )
-_CREATE = "CREATE EVENT SESSION {name} ON {scope}\n{events}\nADD TARGET package0.ring_buffer\nWITH (MAX_DISPATCH_LATENCY = 1 SECONDS)"
+_CREATE = (
+    "CREATE EVENT SESSION {name} ON {scope}\n{events}\nADD TARGET package0.ring_buffer\nWITH "
+    "(MAX_DISPATCH_LATENCY = 1 SECONDS)"
+)
 #: Azure SQL Database keeps event sessions in the database, others in the server: scope and the views' prefix.
 _SCOPES = {True: ("DATABASE", "sys.dm_xe_database_session"), False: ("SERVER", "sys.dm_xe_session")}
 _READ = (
@@ -47,7 +50,10 @@ class Event:
 
     def __str__(self) -> str:
         said = " ".join(self.statement.split())[:200]
-        return f"{self.kind} at {self.at:%H:%M:%S.%f} in {self.program or 'an unnamed program'}: {said or 'unknown statement'}"
+        return (
+            f"{self.kind} at {self.at:%H:%M:%S.%f} in {self.program or 'an unnamed program'}: "
+            f"{said or 'unknown statement'}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +84,9 @@ class Watch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """:raises NotExpected: at the end of the block, when anything came that no test of the block has said to provoke."""
+        """:raises NotExpected: at the end of the block, when anything came that no test of the block
+        has said to provoke.
+        """
         name = f"{self.database}_events"
         scope, views = _SCOPES[self.azure]
         self._execute(created(name, scope, self.database))

@@ -1,4 +1,6 @@
-"""A pipeline from one queue to others without Spark: :class:`tests.support.driver.Stream` with our sink at its end."""
+"""A pipeline from one queue to others without Spark: :class:`tests.support.driver.Stream` with
+our sink at its end.
+"""
 
 import contextlib
 import json
@@ -42,11 +44,13 @@ class Forward(Stream):
         super().__init__(engine, queue, commit=True, stream=options.pop("stream", NAME), **options)
         self._to = to or ("billing",)
         self.outbox = "optimistic"
-        #: The messages that a batch sends beside the queue's own: state that a watermark lets go, or another source's rows.
+        #: The messages that a batch sends beside the queue's own: state that a watermark lets go,
+        #: or another source's rows.
         self.others: dict[int, list[Message]] = {}
         #: The options of the sink that differ from the source's.
         self.sink_says: dict[str, str] = {}
-        #: Whether the sink publishes the messages, by the types in their headers, and sends them nowhere else.
+        #: Whether the sink publishes the messages, by the types in their headers,
+        #: and sends them nowhere else.
         self.publishes = False
         #: The query's id as Spark tells it; empty where Spark does not tell.
         self.query = self.name
@@ -80,7 +84,8 @@ class Forward(Stream):
     def construct_without_rows(self, messages: list[Message]) -> None:
         """Log the offset of a batch that sends these messages although the queue has no rows for it.
 
-        Spark runs such a batch for its watermark, or for the rows of another source. It asks every source before.
+        Spark runs such a batch for its watermark, or for the rows of another source.
+        It asks every source before.
         """
         end = self.receiver.latest(self.end(self.done), self.options.most_rows)
         assert not end.get("rows") or end == self.end(self.done)
@@ -128,7 +133,9 @@ class Forward(Stream):
 
 @contextlib.contextmanager
 def forwarding(engine: Engine, queue: Read, /, *to: str, **options: str) -> Iterator[Forward]:
-    """A pipeline that has not begun yet; it ends with the block, and is atomic unless the options say otherwise."""
+    """A pipeline that has not begun yet; it ends with the block,
+    and is atomic unless the options say otherwise.
+    """
     stream = Forward(engine, queue, *to, **{"transactionMode": ATOMIC, **options})
     with watched_connections(stream.opened):
         try:
@@ -138,11 +145,15 @@ def forwarding(engine: Engine, queue: Read, /, *to: str, **options: str) -> Iter
 
 
 def staged(engine: Engine) -> int:
-    """How many messages the stage keeps for a batch, and one more for its mark; 0 if the mark is idle: then all are void."""
+    """How many messages the stage keeps for a batch, and one more for its mark;
+    0 if the mark is idle: then all are void.
+    """
     if mark_of(engine).idle:
         return 0
     count = {
-        "postgresql": f"""SELECT coalesce(sum(CASE task WHEN '' THEN 1 ELSE cardinality(ids) END), 0) FROM "{STAGE}\"""",
+        "postgresql": (
+            f"SELECT coalesce(sum(CASE task WHEN '' THEN 1 ELSE cardinality(ids) END), 0) FROM \"{STAGE}\""
+        ),
         "sqlserver": f"SELECT count(*) FROM [{STAGE}]",
     }
     (number,) = engine.fetch(count[engine.name])[0]

@@ -1,4 +1,6 @@
-"""A server that can be shut off: what leads to it is refused, and what was open is broken, until it is opened again."""
+"""A server that can be shut off: what leads to it is refused, and what was open is broken,
+until it is opened again.
+"""
 
 import contextlib
 import socket

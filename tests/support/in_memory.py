@@ -1,7 +1,8 @@
 """Lets the tests' temporary files live in memory, where the machine has enough of it.
 
-Each test has a database of its own, which is 300 files. On a disk (ext4 without a journal) the kernel then spends half of the
-processors on looking for inodes that were not deleted lately: the tests without Spark took twice as long.
+Each test has a database of its own, which is 300 files. On a disk (ext4 without a journal) the kernel then
+spends half of the processors on looking for inodes that were not deleted lately: the tests without Spark took
+twice as long.
 """
 
 import os

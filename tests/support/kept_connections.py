@@ -1,4 +1,6 @@
-"""Keeps a connection to each database for the next look of a test: to open one costs 4 ms of a processor, a look a tenth of it."""
+"""Keeps a connection to each database for the next look of a test: to open one costs 4 ms of a processor,
+a look a tenth of it.
+"""
 
 import os
 import threading
@@ -13,7 +15,10 @@ _kept: dict[tuple[int, str], psycopg.Connection[Any]] = {}
 
 @contextmanager
 def connection_to(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that commits each statement. Only the main thread's is kept, and only if the block ends well."""
+    """A connection that commits each statement.
+
+    Only the main thread's is kept, and only if the block ends well.
+    """
     connection = _kept.pop((os.getpid(), url), None)
     if connection is None or not _lives(connection):
         # Tables change between two looks, and a statement that the server has prepared would not know it.

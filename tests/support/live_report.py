@@ -1,4 +1,6 @@
-"""Reports what a run against a SQL Server has shown: which server that was, what it can do, and how the tests ended."""
+"""Reports what a run against a SQL Server has shown: which server that was, what it can do,
+and how the tests ended.
+"""
 
 import os
 import re
@@ -43,7 +45,9 @@ def server() -> Iterator[str]:
 
 
 def abilities(stats: Mapping[str, Sequence[Any]]) -> Iterator[str]:
-    """Which abilities that tests need the server has and lacks, and how many tests were skipped for each that it lacks."""
+    """Which abilities that tests need the server has and lacks,
+    and how many tests were skipped for each that it lacks.
+    """
     from tests.support import lookalikes
 
     found = asdict(lookalikes.given())

@@ -1,4 +1,5 @@
-"""Finds out what a server that speaks TDS without being SQL Server can do of what SQL Server does, by asking it.
+"""Finds out what a server that speaks TDS without being SQL Server can do of what SQL Server does,
+by asking it.
 
 SQL Server is never asked: it can do everything, and what fails there is a failing test.
 """

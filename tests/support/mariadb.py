@@ -1,4 +1,6 @@
-"""Runs a private MariaDB server of Debian's package in a folder of its own; nothing of it is left afterwards."""
+"""Runs a private MariaDB server of Debian's package in a folder of its own;
+nothing of it is left afterwards.
+"""
 
 import os
 import secrets
@@ -17,7 +19,10 @@ _FOLDERS = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/u
 
 #: Nobody gets in without the password, and nobody but root gets in at all.
 _BEGIN = (
-    "DELETE FROM mysql.global_priv WHERE NOT (User = 'root' AND Host IN ('localhost', '127.0.0.1')) AND User <> 'mariadb.sys'",
+    (
+        "DELETE FROM mysql.global_priv WHERE NOT (User = 'root' AND Host IN ('localhost', '127.0.0.1')) AND "
+        "User <> 'mariadb.sys'"
+    ),
     "FLUSH PRIVILEGES",
     "ALTER USER IF EXISTS 'root'@'localhost' IDENTIFIED BY '{password}'",
     "ALTER USER IF EXISTS 'root'@'127.0.0.1' IDENTIFIED BY '{password}'",
@@ -31,7 +36,10 @@ def program(name: str) -> str | None:
 
 @contextmanager
 def running_server() -> Iterator[dict[str, Any]]:
-    """Start a server; yields what PyMySQL needs to connect. When we are root, it runs as the user ``nobody``."""
+    """Start a server; yields what PyMySQL needs to connect.
+
+    When we are root, it runs as the user ``nobody``.
+    """
     server, install = program("mariadbd"), program("mariadb-install-db")
     assert server is not None
     assert install is not None
@@ -55,12 +63,21 @@ def running_server() -> Iterator[dict[str, Any]]:
             shutil.chown(begin, user)
         with (folder / "said.txt").open("wb") as said:
             process = subprocess.Popen(
-                [server, "--no-defaults", *data, f"--init-file={begin}", f"--socket={folder / 'socket'}", f"--pid-file={folder / 'pid'}",
-                 "--bind-address=127.0.0.1", f"--port={where['port']}", "--innodb-flush-log-at-trx-commit=0",
-                 "--default-time-zone=+05:30"],  # so that UTC does not come out right by chance
+                [
+                    server,
+                    "--no-defaults",
+                    *data,
+                    f"--init-file={begin}",
+                    f"--socket={folder / 'socket'}",
+                    f"--pid-file={folder / 'pid'}",
+                    "--bind-address=127.0.0.1",
+                    f"--port={where['port']}",
+                    "--innodb-flush-log-at-trx-commit=0",
+                    "--default-time-zone=+05:30",
+                ],  # so that UTC does not come out right by chance
                 stdout=said,
                 stderr=said,
-            )  # fmt: skip
+            )
             try:
                 eventually(lambda: _answers(where, process, folder / "said.txt"))
                 yield where

@@ -1,4 +1,6 @@
-"""Outbox tables behind the back of the code under test, and databases that keep nothing else, over any driver."""
+"""Outbox tables behind the back of the code under test, and databases that keep nothing else,
+over any driver.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -13,8 +15,13 @@ from tests.support.sqlserver import connected
 
 #: Counts the sessions of this database that wait for a lock of another session.
 _BLOCKED = {
-    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
-    "sqlserver": "SELECT COUNT(*) FROM sys.dm_exec_requests WHERE blocking_session_id <> 0 AND database_id = DB_ID()",
+    "postgresql": (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = "
+        "current_database()"
+    ),
+    "sqlserver": (
+        "SELECT COUNT(*) FROM sys.dm_exec_requests WHERE blocking_session_id <> 0 AND database_id = DB_ID()"
+    ),
     "mysql": "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
     "oracle": "SELECT COUNT(*) FROM v$session WHERE blocking_session IS NOT NULL",
 }
@@ -35,7 +42,10 @@ class OutboxRows:
     def insert(
         self, id: str, *, dispatched: bool = True, age: timedelta = timedelta(0), version: str = "7.0.0.0"
     ) -> None:
-        """Insert a row as a .NET endpoint leaves it. A row that is not dispatched gets a time only if ``age`` is given."""
+        """Insert a row as a .NET endpoint leaves it.
+
+        A row that is not dispatched gets a time only if ``age`` is given.
+        """
         columns = self._quoted("MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations")
         when = self._ago(age) if dispatched or age else "NULL"
         truth = {"postgresql": str(dispatched), "sqlserver": str(int(dispatched))}[self.engine.name]
@@ -65,7 +75,9 @@ class OutboxRows:
         return {row[0] for row in self.rows()}
 
     def message_ids(self) -> list[str]:
-        """The ids of the messages that sinks have sent, if these are plain; one that went to two queues comes twice."""
+        """The ids of the messages that sinks have sent, if these are plain;
+        one that went to two queues comes twice.
+        """
         return sorted(key.partition(">")[0] for key in self.ids())
 
     @contextmanager

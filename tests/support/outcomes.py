@@ -68,7 +68,9 @@ AT_ONCE = replace(COLUMNS, outgoing={})
 
 
 def options(engine: Engine, **more: str | None) -> SinkOptions:
-    """The options of a sink of the endpoint Sales, whose error queue is error; an option that is None is not given."""
+    """The options of a sink of the endpoint Sales, whose error queue is error;
+    an option that is None is not given.
+    """
     given = {"url": engine.url, "endpoint": "Sales", "errorQueue": "error", **more}
     return SinkOptions.parse({name: value for name, value in given.items() if value is not None})
 
@@ -83,7 +85,9 @@ def failure(kind: str = "orders.OutOfStock", message: str = "nothing left", **mo
 
 
 def outcome(number: int, *sends: Json, fails: Json | None = None, **more: Any) -> Json:
-    """The outcome of the received message of this number, which came to the queue orders as the row of the same number."""
+    """The outcome of the received message of this number, which came to the queue orders as the
+    row of the same number.
+    """
     return {
         "Queue": "orders",
         "RowVersion": number,
@@ -114,7 +118,8 @@ def composed_outcomes(
 def settle(given: SinkOptions, *outcomes: Json) -> tuple[int, int, int]:
     """Send outcomes as one task does.
 
-    :returns: how many messages went out, how many received ones had their outcome before, and how many have failed.
+    :returns: how many messages went out, how many received ones had their outcome before,
+        and how many have failed.
     """
     return settle_all(given, frame(outcomes))
 
@@ -133,7 +138,9 @@ def settled_all(given: SinkOptions, *frames: pa.RecordBatch) -> Sent:
 
 
 def stage_all(given: SinkOptions, *frames: pa.RecordBatch) -> tuple[int, int]:
-    """Stage outcomes as one task of an atomic batch does, and seal; returns how many rows it staged and how many have failed."""
+    """Stage outcomes as one task of an atomic batch does, and seal;
+    returns how many rows it staged and how many have failed.
+    """
     destinations = Destinations(given)
     run = prepare(destinations, AT_ONCE, ())
     staged = stage(destinations, composed_outcomes(given, destinations, *frames))

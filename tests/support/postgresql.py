@@ -21,8 +21,8 @@ _CREATE = """
 CREATE TABLE {table} (
     id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE)
 """
-#: To copy the files of the template takes a third of the time of its default, which writes each page to the log.
-#: Versions before 15 always copy them, and do not know the word.
+#: To copy the files of the template takes a third of the time of its default, which writes each page to the
+#: log. Versions before 15 always copy them, and do not know the word.
 _CREATE_DATABASE = "CREATE DATABASE {} STRATEGY file_copy"
 _FILL = """
 INSERT INTO {table} (id, expires, headers, body)
@@ -153,7 +153,8 @@ class PostgresEngine(Engine):
     def cut_connections(self) -> int:
         cut = self.fetch(
             "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            "WHERE datname = current_database() AND pid <> pg_backend_pid() AND "
+            "backend_type = 'client backend'"
         )
         left = f"SELECT pid FROM pg_stat_activity WHERE pid = ANY (ARRAY{[pid for pid, _ in cut]}::int[])"
         eventually(lambda: not self.fetch(left))
@@ -162,7 +163,8 @@ class PostgresEngine(Engine):
 
 @contextmanager
 def fresh_database(server_url: str, name: str, *, encoding: str | None = None) -> Iterator[str]:
-    """The url of a new database of this name. At the end of the block it is dropped, with every session in it.
+    """The url of a new database of this name. At the end of the block it is dropped,
+    with every session in it.
 
     :param encoding: in which it keeps texts; None is that of the server.
     """

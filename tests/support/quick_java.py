@@ -1,7 +1,7 @@
 """Makes Java start quickly rather than work fast, for children that live for some seconds.
 
-Most of a start goes into loading the same 20,000 classes. Java can keep them in an archive. We make it once, in the
-folder of the Spark to which it belongs. Java ignores an archive that no longer fits.
+Most of a start goes into loading the same 20,000 classes. Java can keep them in an archive. We make it once,
+in the folder of the Spark to which it belongs. Java ignores an archive that no longer fits.
 https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
 """
 
@@ -17,9 +17,10 @@ from tests.support.sparks import fetch_delta
 
 _ROOT = Path(__file__).parents[2]
 _ARCHIVE = spark_home() / "classes.jsa"
-#: With one compiler Java looks for compiled code to throw away again and again, so it may throw none away. Then the 48 MB that it reserves
-#: for one compiler are used up after five minutes of tests: nothing more is compiled, and Java can end
-#: (https://bugs.openjdk.org/browse/JDK-8295724). 240 MB is what it reserves for two.
+#: With one compiler Java looks for compiled code to throw away again and again, so it may throw none away.
+#: Then the 48 MB that it reserves for one compiler are used up after five minutes of tests: nothing more is
+#: compiled, and Java can end (https://bugs.openjdk.org/browse/JDK-8295724). 240 MB is what it reserves for
+#: two.
 _OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:-UseCodeCacheFlushing -XX:ReservedCodeCacheSize=240m "
     "-XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
@@ -34,7 +35,8 @@ def quick(*more: str, temporary: Path | None = None) -> dict[str, str]:
     """The environment of a child whose Java starts quickly, with settings of Spark for few rows.
 
     :param more: further options of Java.
-    :param temporary: the folder of a test that kills the child: Java and Spark would leave their temporary files behind.
+    :param temporary: the folder of a test that kills the child:
+        Java and Spark would leave their temporary files behind.
     """
     archive(wait=False)
     kept = () if temporary is None else (f"-Djava.io.tmpdir={temporary}",)
@@ -54,7 +56,8 @@ def _shared() -> str:
 
 
 def archive(*, wait: bool = True) -> Path:
-    """The archive; this makes it if it is not there. If another process is making it, wait for that, or do without.
+    """The archive; this makes it if it is not there. If another process is making it, wait for that,
+    or do without.
 
     A start costs 23 seconds of a processor with an archive and 30 without one. To make an archive costs 48.
     """

@@ -1,4 +1,6 @@
-"""SQL Server's driver without SQL Server: an ODBC driver that we compile writes down what is bound to each statement."""
+"""SQL Server's driver without SQL Server: an ODBC driver that we compile writes down what is
+bound to each statement.
+"""
 
 import ctypes.util
 import os
@@ -12,7 +14,14 @@ from pathlib import Path
 SOURCE = Path(__file__).parent / "recording_odbc" / "driver.c"
 
 # https://learn.microsoft.com/sql/odbc/reference/appendixes/sql-data-types
-_C_TYPES = {1: "SQL_C_CHAR", 4: "SQL_C_LONG", -25: "SQL_C_SBIGINT", -8: "SQL_C_WCHAR", -7: "SQL_C_BIT", -2: "SQL_C_BINARY"}  # fmt: skip
+_C_TYPES = {
+    1: "SQL_C_CHAR",
+    4: "SQL_C_LONG",
+    -25: "SQL_C_SBIGINT",
+    -8: "SQL_C_WCHAR",
+    -7: "SQL_C_BIT",
+    -2: "SQL_C_BINARY",
+}
 _INTEGERS = {4: "i", -25: "q"}
 _SQL_TYPES = {4: "int", -5: "bigint", -7: "bit", -10: "ntext", -2: "binary", -3: "varbinary"}
 _WVARCHAR, _AT_EXECUTION, _NULL = -9, -2, -1
@@ -36,7 +45,9 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """One statement that was executed; ``described`` counts the round trips that asked for a parameter's type."""
+    """One statement that was executed; ``described`` counts the round trips that asked
+    for a parameter's type.
+    """
 
     text: str
     prepared: bool
@@ -57,8 +68,8 @@ class Refused:
 class Answer:
     """The answer to each statement whose text contains ``part``.
 
-    ``types`` has a letter for each column: i bigint, w nvarchar(max), b bit, t datetime, x varbinary(max). An error may
-    stand in the place of a row; where there are no types, the statement itself fails with it.
+    ``types`` has a letter for each column: i bigint, w nvarchar(max), b bit, t datetime, x varbinary(max). An
+    error may stand in the place of a row; where there are no types, the statement itself fails with it.
 
     :param changed: how many rows the statement changes.
     :param triggered: how many rows each statement of a trigger on its table changes.
@@ -100,7 +111,10 @@ def pyodbc_missing() -> str | None:
         import pyodbc  # noqa: F401 -- its wheel may bring unixODBC's library or not
     except ImportError as error:
         found = ctypes.util.find_library("odbc")
-        return f"pyodbc cannot be loaded ({error}; libodbc is {found}); install unixODBC (Debian: apt-get install unixodbc)"
+        return (
+            f"pyodbc cannot be loaded ({error}; libodbc is {found}); install unixODBC (Debian: apt-get "
+            "install unixodbc)"
+        )
     return None
 
 

@@ -1,8 +1,9 @@
 """Microsoft's own parser of T-SQL (ScriptDom), without SQL Server and without Windows.
 
-It is a .NET library. ``tests/install_scriptdom.sh`` takes it out of a wheel of Microsoft's, and ``dotnetcore2`` is a wheel with a
-runtime for it; any other .NET runtime from 3.1 on serves too, if ``DOTNET_ROOT`` or the PATH leads to it. A newer ScriptDom than
-that of the wheel, which ends with SQL Server 2019, is named by ``SQLQUEUE_TEST_SCRIPTDOM``.
+It is a .NET library. ``tests/install_scriptdom.sh`` takes it out of a wheel of Microsoft's, and
+``dotnetcore2`` is a wheel with a runtime for it; any other .NET runtime from 3.1 on serves too, if
+``DOTNET_ROOT`` or the PATH leads to it. A newer ScriptDom than that of the wheel, which ends with SQL Server
+2019, is named by ``SQLQUEUE_TEST_SCRIPTDOM``.
 """
 
 import json
@@ -30,7 +31,10 @@ def missing() -> str | None:
             f"{_library()} is not there; run: tests/install_scriptdom.sh, or name another one in {VARIABLE}"
         )
     if _runtime() is None and not os.environ.get("DOTNET_ROOT") and shutil.which("dotnet") is None:
-        return "there is no .NET runtime; run: make setup, where dotnetcore2 has a wheel, or install one of 3.1 or later"
+        return (
+            "there is no .NET runtime; run: make setup, where dotnetcore2 has a wheel, "
+            "or install one of 3.1 or later"
+        )
     return None
 
 

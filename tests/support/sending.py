@@ -1,4 +1,6 @@
-"""Sends messages without Spark: makes the record batches that Spark would hand to a task, and looks what arrived."""
+"""Sends messages without Spark: makes the record batches that Spark would hand to a task,
+and looks what arrived.
+"""
 
 import contextlib
 import json
@@ -132,7 +134,9 @@ class Watched:
 
 @contextlib.contextmanager
 def watched() -> Iterator[Watched]:
-    """Within the block :func:`tests.support.driver.at_step` works, and ``Watched`` gets every connection that is opened."""
+    """Within the block :func:`tests.support.driver.at_step` works,
+    and ``Watched`` gets every connection that is opened.
+    """
     seen = Watched([])
     with driver.watched_connections(lambda target, connection: seen.opened.append((target, connection))):
         yield seen

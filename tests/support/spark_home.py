@@ -1,8 +1,8 @@
 """The SPARK_HOME of the tests, whose Python processes start quickly.
 
 Spark puts ``SPARK_HOME/python/lib/pyspark.zip`` at the front of the path of each Python process
-(``PythonUtils.sparkPythonPath``). The zip has no compiled file, so each process compiles Spark's modules anew. Here a
-folder of that name leads to the installed package, which is the same code.
+(``PythonUtils.sparkPythonPath``). The zip has no compiled file, so each process compiles Spark's modules
+anew. Here a folder of that name leads to the installed package, which is the same code.
 """
 
 import functools
@@ -49,8 +49,8 @@ def fill(home: Path) -> None:
 
 
 def python_path(*folders: object) -> str:
-    """A PYTHONPATH with these folders, before those of our own; with it Spark's Python processes begin as forks
-    (:mod:`tests.support.early_imports.forks`).
+    """A PYTHONPATH with these folders, before those of our own; with it Spark's Python processes begin as
+    forks (:mod:`tests.support.early_imports.forks`).
     """
     ours = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     return os.pathsep.join(map(str, (Path(__file__).with_name("early_imports"), *folders, *ours)))

@@ -64,7 +64,9 @@ def start_spark(
 
 
 def check_java() -> None:
-    """:raises RuntimeError: the Java of this process's Spark has ended; it says how, where Spark could only say that nobody answers."""
+    """:raises RuntimeError: the Java of this process's Spark has ended; it says how,
+    where Spark could only say that nobody answers.
+    """
     java: subprocess.Popen[bytes] = SparkContext._gateway.proc  # type: ignore[union-attr]
     if java.poll() is not None:
         # Java writes its last words where it was started. https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html
@@ -75,7 +77,8 @@ def check_java() -> None:
 
 
 def fetch_delta(environment: dict[str, str]) -> None:
-    """See that Delta's jars are there, before programs start that know nothing of the lock and would download them all at once.
+    """See that Delta's jars are there, before programs start that know nothing of the lock and would
+    download them all at once.
 
     :param environment: of the process that starts a Spark for it.
     """
@@ -85,20 +88,27 @@ def fetch_delta(environment: dict[str, str]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _JARS.exists():
             with tempfile.TemporaryDirectory() as folder:
-                program = "import pathlib, sys; from tests.support.sparks import start_spark; start_spark(pathlib.Path(sys.argv[1])).stop()"
+                program = (
+                    "import pathlib, sys; from tests.support.sparks import start_spark; "
+                    "start_spark(pathlib.Path(sys.argv[1])).stop()"
+                )
                 command = [sys.executable, "-c", program, folder]
                 subprocess.run(command, env=os.environ | environment, cwd=_ROOT, check=True, timeout=300)
 
 
 def delta_jars() -> dict[str, str]:
-    """The setting that brings Delta's jars. Once they are there, it names them, because to ask Ivy takes seconds."""
+    """The setting that brings Delta's jars.
+
+    Once they are there, it names them, because to ask Ivy takes seconds.
+    """
     kept = _JARS.read_text() if _JARS.exists() else ""
     files = [Path(each.removeprefix("file:")) for each in kept.split(",")]
     return {"spark.jars": kept} if kept and all(map(Path.is_file, files)) else {"spark.jars.packages": DELTA}
 
 
 def _without_sparks_own(jars: str) -> str:
-    """The jars that Spark itself has not got in a version as new: it copies each jar that it is given at every start.
+    """The jars that Spark itself has not got in a version as new:
+    it copies each jar that it is given at every start.
 
     Spark takes a class from its own jars first.
     """

@@ -32,10 +32,11 @@ CREATE NONCLUSTERED INDEX Index_Expires ON {{table}} (Expires) INCLUDE (Id, RowV
 """
 _HEAP = f"""{_CREATE}
 CREATE NONCLUSTERED INDEX Index_RowVersion ON {{table}} (RowVersion);
-CREATE NONCLUSTERED INDEX Index_Expires ON {{table}} (Expires) INCLUDE (Id, RowVersion) WHERE Expires IS NOT NULL;
+CREATE NONCLUSTERED INDEX Index_Expires ON {{table}} (Expires) INCLUDE (Id, RowVersion)
+  WHERE Expires IS NOT NULL;
 """
-# Rows that are deleted under locks on rows leave their pages behind: a heap gives pages back only under a lock on the table.
-# Portions of 1,000 do not become one. The numbers begin again at 1.
+# Rows that are deleted under locks on rows leave their pages behind: a heap gives pages back only under a
+# lock on the table. Portions of 1,000 do not become one. The numbers begin again at 1.
 _BLOATED = f"""{_HEAP}
 INSERT INTO {{table}} (Id, Recoverable, Headers, Body)
 SELECT TOP (5000) NEWID(), 1, N'{{{{}}}}', CAST(REPLICATE(CAST('x' AS varchar(max)), 4000) AS varbinary(max))
@@ -48,18 +49,21 @@ BEGIN
 END;
 DBCC CHECKIDENT (N'{{table}}', RESEED, 0) WITH NO_INFOMSGS;
 """
-#: What queue tables are like in the field: the classic one, the heap of newer installers, and a heap full of empty pages.
+#: What queue tables are like in the field: the classic one, the heap of newer installers,
+#: and a heap full of empty pages.
 SHAPES = {"classic": _CLASSIC, "heap": _HEAP, "bloated heap": _BLOATED}
 _FILL = """
 WITH ten AS (SELECT n FROM (VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)) AS t (n)),
      numbers AS (
-    SELECT TOP (CAST(? AS bigint)) CAST(? AS bigint) - 1 + ROW_NUMBER() OVER (ORDER BY (SELECT NULL)) AS number
+    SELECT TOP (CAST(? AS bigint))
+           CAST(? AS bigint) - 1 + ROW_NUMBER() OVER (ORDER BY (SELECT NULL)) AS number
     FROM ten a, ten b, ten c, ten d, ten e, ten f),
      texts AS (
     SELECT number, CONCAT('0000', {hex}) AS hex,
            CONCAT('{{"order":', number, ',"note":"') AS start FROM numbers)
 INSERT INTO {table} (Id, Recoverable, Expires, Headers, Body)
-SELECT CONCAT('00000000-0000-4000-8000-', hex), 1, CAST(? AS datetime), REPLACE(CAST(? AS nvarchar(max)), '{{n}}', hex),
+SELECT CONCAT('00000000-0000-4000-8000-', hex), 1, CAST(? AS datetime),
+  REPLACE(CAST(? AS nvarchar(max)), '{{n}}', hex),
        CAST(CONCAT(CAST(start AS varchar(max)),
             REPLICATE(CAST('x' AS varchar(max)), ? - LEN(start) - 2), '"}}') AS varbinary(max))
 FROM texts ORDER BY number;
@@ -137,7 +141,8 @@ class SqlServerQueue(QueueTable):
             f"INSERT INTO {self.table} (Id, Recoverable, Expires, Headers, Body) OUTPUT inserted.RowVersion "
             "VALUES (?, 1, ?, ?, CAST(? AS varbinary(max)))"
         )
-        # The time is bound as a text, because a server that is not SQL Server may take a time to the second only.
+        # The time is bound as a text, because a server that is not SQL Server may take a
+        # time to the second only.
         until = None if expires is None else expires.isoformat(timespec="milliseconds")
         with connected(self._url) as connection:
             row_version = connection.execute(statement, str(id), until, headers, body).fetchval()
@@ -210,7 +215,9 @@ class SqlServerEngine(Engine):
 
 
 def opened(url: str, *, autocommit: bool = False) -> "pyodbc.Connection":
-    """Open a connection over the ODBC driver that is there, which is found as the code under test finds it."""
+    """Open a connection over the ODBC driver that is there,
+    which is found as the code under test finds it.
+    """
     import pyodbc
 
     if provider := os.environ.get(TOKEN_PROVIDER_VARIABLE):
@@ -262,7 +269,9 @@ def set_row_versions(url: str, on: bool) -> None:
 
 
 def emptied(url: str) -> str:
-    """Make a database as good as new: end all other sessions, and drop the tests' tables and schemas; returns its url."""
+    """Make a database as good as new: end all other sessions,
+    and drop the tests' tables and schemas; returns its url.
+    """
     with connected(url, autocommit=True) as connection:
         _kill(connection, "DB_ID()")
         eventually(lambda: not _sessions(connection, "DB_ID()"))
@@ -274,7 +283,10 @@ def emptied(url: str) -> str:
 
 
 def is_sqlserver(connection: "pyodbc.Connection") -> bool:
-    """Whether the server is SQL Server itself. SQL Server does not know the property Babelfish; others tell it."""
+    """Whether the server is SQL Server itself.
+
+    SQL Server does not know the property Babelfish; others tell it.
+    """
     return connection.execute("SELECT CAST(SERVERPROPERTY('Babelfish') AS int)").fetchval() is None
 
 

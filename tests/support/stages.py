@@ -26,7 +26,9 @@ def opened(engine: Engine, stream: str = NAME) -> Iterator[tuple[Connection, Sta
 
 @contextlib.contextmanager
 def settled(engine: Engine, stream: str = NAME) -> Iterator[None]:
-    """Within the block an atomic source holds a claim; behind it the claim is settled, and what was staged for it goes out."""
+    """Within the block an atomic source holds a claim; behind it the claim is settled,
+    and what was staged for it goes out.
+    """
     with opened(engine, stream) as (connection, found):
         with connection.transaction():
             found.hold()

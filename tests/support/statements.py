@@ -1,4 +1,6 @@
-"""Makes the package say each of SQL Server's statements, with the database's answers to it and the expected result."""
+"""Makes the package say each of SQL Server's statements,
+with the database's answers to it and the expected result.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""A store-and-forward job without Spark: :class:`tests.support.driver.Stream` with the job's sink at its end, and a second database."""
+"""A store-and-forward job without Spark: :class:`tests.support.driver.Stream` with the job's sink at its end,
+and a second database.
+"""
 
 import contextlib
 import json
@@ -45,7 +47,9 @@ def store(queue: QueueTable, numbers: Sequence[int], to: str | None = "billing",
 
 
 def create_home(engine: Engine, endpoint: str, name: str) -> QueueTable:
-    """Create a queue, and beside it the error queue, the outbox, and the table in which the queue's messages wait."""
+    """Create a queue, and beside it the error queue, the outbox,
+    and the table in which the queue's messages wait.
+    """
     engine.create_queue("error")
     create_outbox(engine, endpoint)
     DelayedRows(engine, name).create()

@@ -197,7 +197,8 @@ ARMS = {
         [
             (
                 "CREATE TABLE lair.whole "
-                "(id uuid, expires timestamp, headers text, body bytea, seq bigserial) PARTITION BY LIST (lair.one(headers))"
+                "(id uuid, expires timestamp, headers text, body bytea, seq bigserial) PARTITION BY LIST "
+                "(lair.one(headers))"
             ),
             "CREATE TABLE {t} PARTITION OF lair.whole FOR VALUES IN (1)",
         ],

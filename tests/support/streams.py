@@ -127,7 +127,9 @@ def logged(folder: Path, log: str) -> list[int]:
 
 @contextmanager
 def java_says(spark: SparkSession) -> Iterator[list[str]]:
-    """What Java writes to its stderr within the block, as of an error that ends a thread; there when it ends."""
+    """What Java writes to its stderr within the block, as of an error that ends a thread;
+    there when it ends.
+    """
     jvm: Any = spark._jvm
     before, kept, said = jvm.System.err, jvm.java.io.ByteArrayOutputStream(), list[str]()
     jvm.System.setErr(jvm.java.io.PrintStream(kept, True))

@@ -4,12 +4,14 @@ from tests.support.engines import Engine, QueueTable
 
 _CREATE = {
     "postgresql": (
-        'CREATE TABLE "SubscriptionRouting" (queueaddress varchar(200) NOT NULL, endpoint varchar(200) NOT NULL, '
+        'CREATE TABLE "SubscriptionRouting" (queueaddress varchar(200) NOT NULL, '
+        "endpoint varchar(200) NOT NULL, "
         "topic varchar(200) NOT NULL, PRIMARY KEY (endpoint, topic))"
     ),
     "sqlserver": (
-        "CREATE TABLE [SubscriptionRouting] (QueueAddress nvarchar(200) NOT NULL, Endpoint nvarchar(200) NOT NULL, "
-        "Topic nvarchar(200) NOT NULL, PRIMARY KEY CLUSTERED (Endpoint, Topic))"
+        "CREATE TABLE [SubscriptionRouting] (QueueAddress nvarchar(200) NOT NULL, "
+        "Endpoint nvarchar(200) NOT NULL, Topic nvarchar(200) NOT NULL, PRIMARY KEY "
+        "CLUSTERED (Endpoint, Topic))"
     ),
 }
 _TABLE = {"postgresql": '"SubscriptionRouting"', "sqlserver": "[SubscriptionRouting]"}

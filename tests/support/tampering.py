@@ -6,24 +6,36 @@ from tests.support.messages import body, headers, row_id
 _POSTGRESQL = {
     "truncate": "TRUNCATE TABLE {table} RESTART IDENTITY",
     "other ids": "UPDATE {table} SET id = gen_random_uuid() WHERE seq BETWEEN %d AND %d",
-    "expire": "UPDATE {table} SET expires = now() AT TIME ZONE 'UTC' - interval '1 second' WHERE seq BETWEEN %d AND %d",
+    "expire": (
+        "UPDATE {table} SET expires = now() AT TIME ZONE 'UTC' - interval '1 second' WHERE "
+        "seq BETWEEN %d AND %d"
+    ),
     "delete": "DELETE FROM {table} WHERE seq BETWEEN %d AND %d",
     "insert at": "INSERT INTO {table} (id, headers, body, seq) VALUES ('%s', '%s', '%s', %d)",
     "in a transaction": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
     "AND application_name = '%s' AND xact_start IS NOT NULL",
-    "waiting": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    "waiting": (
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    ),
 }
 _SQLSERVER = {
     "truncate": "TRUNCATE TABLE {table}",
     "other ids": "UPDATE {table} SET Id = NEWID() WHERE RowVersion BETWEEN %d AND %d",
-    "expire": "UPDATE {table} SET Expires = DATEADD(second, -1, GETUTCDATE()) WHERE RowVersion BETWEEN %d AND %d",
+    "expire": (
+        "UPDATE {table} SET Expires = DATEADD(second, -1, GETUTCDATE()) WHERE RowVersion BETWEEN %d AND %d"
+    ),
     "delete": "DELETE FROM {table} WHERE RowVersion BETWEEN %d AND %d",
-    "insert at": "SET IDENTITY_INSERT {table} ON; INSERT INTO {table} (Id, Recoverable, Headers, Body, RowVersion) "
-    "VALUES ('%s', 1, '%s', CAST('%s' AS varbinary(max)), %d); SET IDENTITY_INSERT {table} OFF",
-    # Microsoft's driver has a transaction open from the moment it connects. So only a transaction with locks counts.
-    "in a transaction": "SELECT s.session_id FROM sys.dm_exec_sessions AS s WHERE s.program_name = '%s' AND EXISTS (SELECT 1 "
-    "FROM sys.dm_tran_locks AS l WHERE l.request_session_id = s.session_id AND l.resource_type <> 'DATABASE')",
-    "waiting": "SELECT session_id FROM sys.dm_exec_requests WHERE blocking_session_id <> 0 AND database_id = DB_ID()",
+    "insert at": "SET IDENTITY_INSERT {table} ON; INSERT INTO {table} (Id, Recoverable, "
+    "Headers, Body, RowVersion) VALUES ('%s', 1, '%s', CAST('%s' AS varbinary(max)), %d); SET "
+    "IDENTITY_INSERT {table} OFF",
+    # Microsoft's driver has a transaction open from the moment it connects.
+    # So only a transaction with locks counts.
+    "in a transaction": "SELECT s.session_id FROM sys.dm_exec_sessions AS s WHERE s.program_name = '%s' AND "
+    "EXISTS (SELECT 1 FROM sys.dm_tran_locks AS l WHERE l.request_session_id = s.session_id AND "
+    "l.resource_type <> 'DATABASE')",
+    "waiting": (
+        "SELECT session_id FROM sys.dm_exec_requests WHERE blocking_session_id <> 0 AND database_id = DB_ID()"
+    ),
 }
 
 
@@ -66,7 +78,10 @@ def delete(engine: Engine, queue: QueueTable, first: int, last: int) -> None:
 
 
 def insert_at(engine: Engine, queue: QueueTable, *row_versions: int) -> None:
-    """Put messages under these numbers. The messages are numbered from 0, in the order of the given numbers."""
+    """Put messages under these numbers.
+
+    The messages are numbered from 0, in the order of the given numbers.
+    """
     for number, row_version in enumerate(row_versions):
         texts = (
             text.replace("{", "{{").replace("}", "}}") for text in (headers(number), body(number).decode())

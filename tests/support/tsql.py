@@ -1,4 +1,6 @@
-"""Every T-SQL text that is ever sent or printed, as it is sent; and texts with a slip, which a parser of T-SQL must notice."""
+"""Every T-SQL text that is ever sent or printed, as it is sent; and texts with a slip,
+which a parser of T-SQL must notice.
+"""
 
 import re
 
@@ -110,7 +112,9 @@ TEXTS = {
 }
 
 BROKEN = {
-    "a parenthesis that does not close": "DELETE q FROM t AS q WITH (ROWLOCK, FORCESEEK WHERE q.RowVersion = ?",
+    "a parenthesis that does not close": (
+        "DELETE q FROM t AS q WITH (ROWLOCK, FORCESEEK WHERE q.RowVersion = ?"
+    ),
     "a misspelled hint": "SELECT a FROM t WITH (UPDLOCK, REDPAST) WHERE a = ?",
     "a hint of another engine": "SELECT a FROM t WHERE a = ? FOR UPDATE SKIP LOCKED",
     "a limit of another engine": "SELECT a FROM t ORDER BY a LIMIT 5",

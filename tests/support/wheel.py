@@ -1,7 +1,9 @@
-"""The package as people have it who install it: built as a wheel, in a virtual environment of its own, without the clone.
+"""The package as people have it who install it: built as a wheel, in a virtual environment of its own,
+without the clone.
 
-What it depends on is not installed again, which would take minutes: a path leads to the packages of the tests' environment. Their folder
-has a path entry for the clone, which Python reads in its own folders of packages alone.
+What it depends on is not installed again, which would take minutes: a path leads to the packages of the
+tests' environment. Their folder has a path entry for the clone, which Python reads in its own folders of
+packages alone.
 """
 
 import os

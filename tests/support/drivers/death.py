@@ -1,10 +1,12 @@
-"""Kills a program at a named step, as the death of a machine does: all its processes at once, or only some of them.
+"""Kills a program at a named step, as the death of a machine does: all its processes at once,
+or only some of them.
 
-A child process gets its orders by its environment (see :func:`orders`), because Spark's own Python processes reach steps
-too. Each process notes every step that it reaches in a file that they share.
+A child process gets its orders by its environment (see :func:`orders`), because Spark's own Python processes
+reach steps too. Each process notes every step that it reaches in a file that they share.
 
-Several pipelines of one program can die at once, each at a step of its own: the one that reaches its step waits there for
-the others. A process whose environment names its pipeline notes its steps as those of that pipeline (see :func:`of`).
+Several pipelines of one program can die at once, each at a step of its own: the one that reaches its step
+waits there for the others. A process whose environment names its pipeline notes its steps as those of that
+pipeline (see :func:`of`).
 """
 
 import contextlib
@@ -50,12 +52,16 @@ def worker_deaths(steps: Path, *where: Where) -> dict[str, str]:
 
 
 def together(steps: Path, *where: Where) -> dict[str, str]:
-    """The environment of a program that dies when it has reached all of these steps; whoever reaches one waits there."""
+    """The environment of a program that dies when it has reached all of these steps;
+    whoever reaches one waits there.
+    """
     return _orders(steps, [(*each, _TOGETHER) for each in where])
 
 
 def started(steps: Path, step: str, nth: int, url: str, *arguments: str) -> "subprocess.Popen[bytes]":
-    """The command ``sqlqueue`` in a process of its own, which is killed when it reaches ``step`` for the ``nth`` time."""
+    """The command ``sqlqueue`` in a process of its own, which is killed when it reaches ``step``
+    for the ``nth`` time.
+    """
     environment = (
         os.environ
         | {"PYTHONPATH": str(_ROOT), "SQLQUEUE_URL": url}
@@ -126,11 +132,13 @@ def _session(process: psutil.Process) -> int | None:
 
 
 def _kill_everything() -> NoReturn:
-    """Stop all processes first, so that none acts on another's death; then kill children before their parents.
+    """Stop all processes first, so that none acts on another's death;
+    then kill children before their parents.
 
-    When a process group loses its last parent while one of its processes is stopped, the kernel sends it SIGHUP and SIGCONT
-    (POSIX, orphaned process groups). Spark's daemon and its workers are such a group, and the process that kills may be one
-    of them. If the JVM died first, this process would die too, and leave the program stopped for ever.
+    When a process group loses its last parent while one of its processes is stopped, the kernel sends it
+    SIGHUP and SIGCONT (POSIX, orphaned process groups). Spark's daemon and its workers are such a group, and
+    the process that kills may be one of them. If the JVM died first, this process would die too, and leave
+    the program stopped for ever.
     """
     stopped: dict[int, int] = {}
     while others := [p for p in processes_of(os.getsid(0)) if p.pid not in {os.getpid(), *stopped}]:

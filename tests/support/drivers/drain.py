@@ -1,8 +1,9 @@
 """Drains queues into Delta until nothing is left, as a user's own program does.
 
-A pipeline is called after its queue and by what it is like: its sink is Delta's own (three of them, ``delta_a`` and so on), also in
-transaction mode none (``none``), or a function called for each batch which writes two tables, each of them idempotent by the batch's
-number (``foreach_batch``); then ``half`` holds the first table. All pipelines run at once, or one after the other.
+A pipeline is called after its queue and by what it is like: its sink is Delta's own (three of them,
+``delta_a`` and so on), also in transaction mode none (``none``), or a function called for each batch which
+writes two tables, each of them idempotent by the batch's number (``foreach_batch``); then ``half`` holds the
+first table. All pipelines run at once, or one after the other.
 """
 
 import argparse
@@ -85,7 +86,9 @@ def drain(spark: SparkSession, url: str, folder: Path, name: str, limit: int) ->
 
 
 def login_of(pipeline: str, url: str) -> dict[str, str]:
-    """The password of the environment in each way in which it can be given: left there, as an option, and in the url."""
+    """The password of the environment in each way in which it can be given: left there,
+    as an option, and in the url.
+    """
     password = os.environ["SQLQUEUE_PASSWORD"]
     if pipeline == NONE:
         return {"url": url, "password": password}

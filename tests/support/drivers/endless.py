@@ -1,8 +1,9 @@
-"""Four pipelines of one program that go on until a file ``stop`` is there: what ends with an error is started again.
+"""Four pipelines of one program that go on until a file ``stop`` is there:
+what ends with an error is started again.
 
-Two streams drain the queue ``orders``, each into a Delta table of its own; the queues ``atomic`` and ``optimistic`` are
-forwarded to ``billing``, each in the way of its name. Errors go into ``errors.jsonl``; the file ``up-<process id>`` says
-that all have been started.
+Two streams drain the queue ``orders``, each into a Delta table of its own; the queues ``atomic`` and
+``optimistic`` are forwarded to ``billing``, each in the way of its name. Errors go into ``errors.jsonl``; the
+file ``up-<process id>`` says that all have been started.
 """
 
 import argparse
@@ -88,7 +89,9 @@ def _queue(spark: SparkSession, url: str, queue: str, **options: str) -> DataFra
 
 
 def _let_begin(query: StreamingQuery) -> None:
-    """Wait until a query has begun: Spark gives up a Python process that has not started after ten seconds."""
+    """Wait until a query has begun: Spark gives up a Python process that has not
+    started after ten seconds.
+    """
     until = time.monotonic() + 5
     while query.isActive and not query.status["isDataAvailable"] and time.monotonic() < until:
         time.sleep(0.05)

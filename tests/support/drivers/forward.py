@@ -1,7 +1,7 @@
 """Forwards queues to the queue ``billing`` until nothing is left, as a user's own program does.
 
-A pipeline is called after its queue and what makes its sends safe: the outbox's mode, or ``atomic``. All pipelines run at
-once, or one after the other.
+A pipeline is called after its queue and what makes its sends safe: the outbox's mode, or ``atomic``. All
+pipelines run at once, or one after the other.
 """
 
 import argparse

@@ -1,7 +1,9 @@
-"""Parses T-SQL with Microsoft's ScriptDom: what is asked comes as JSON on stdin, and what the parsers say goes to stdout.
+"""Parses T-SQL with Microsoft's ScriptDom: what is asked comes as JSON on stdin,
+and what the parsers say goes to stdout.
 
-In: ``library`` (the file of ScriptDom), ``runtime`` (the folder of a .NET runtime, or null for the machine's own) and ``texts`` by
-their names. Out: by the level of each parser, the names of the texts that it refuses, with what it says of each.
+In: ``library`` (the file of ScriptDom), ``runtime`` (the folder of a .NET runtime, or null for the machine's
+own) and ``texts`` by their names. Out: by the level of each parser, the names of the texts that it refuses,
+with what it says of each.
 """
 
 import importlib

@@ -16,7 +16,8 @@ def run(starts: Iterable[Callable[[], StreamingQuery]], *, in_turn: bool) -> Non
         queries.append(query)
         if in_turn:
             query.awaitTermination()
-        # Spark gives up a Python process that has not started after ten seconds. So the queries start one after the other.
+        # Spark gives up a Python process that has not started after ten seconds.
+        # So the queries start one after the other.
         eventually(
             lambda query=query: query.status["isDataAvailable"] or not query.isActive,  # type: ignore[misc] # mypy cannot see the default
             within=timedelta(seconds=90),

@@ -1,11 +1,14 @@
-"""A server that has imported what Spark's Python processes import, and forks them: else each takes a third of a second for it.
+"""A server that has imported what Spark's Python processes import, and forks them:
+else each takes a third of a second for it.
 
-Spark starts Python. That process stands in for a fork: it hands its streams, environment and arguments to the server, waits
-until the fork ends, and ends likewise; whoever ends it, ends the fork. The first that finds no server starts one, in its own
-session, so that the server dies with a program whose whole session is killed. It ends when no fork is left.
+Spark starts Python. That process stands in for a fork: it hands its streams, environment and arguments to the
+server, waits until the fork ends, and ends likewise; whoever ends it, ends the fork. The first that finds no
+server starts one, in its own session, so that the server dies with a program whose whole session is killed.
+It ends when no fork is left.
 
-Spark itself imports after it has forked, because a process with threads must not fork (pyspark/daemon.py). These modules start
-no thread once Arrow's allocator and numpy are told so; a server that has one all the same ends.
+Spark itself imports after it has forked, because a process with threads must not fork (pyspark/daemon.py).
+These modules start no thread once Arrow's allocator and numpy are told so; a server that has one all the same
+ends.
 """
 
 import gc
@@ -98,13 +101,17 @@ def _handed_over(server: socket.socket) -> bool:
 
 
 def _pass_on(server: socket.socket) -> None:
-    """Let the server send the fork the signal by which Java ends a process, also one that came before there was a fork."""
+    """Let the server send the fork the signal by which Java ends a process,
+    also one that came before there was a fork.
+    """
     signal.signal(signal.SIGTERM, lambda *_: server.send(_TERMINATE))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 def _end_with(code: bytes) -> NoReturn:
-    """:param code: an exit code, or below 0 the number of a signal; nothing, where the server itself was killed."""
+    """:param code: an exit code, or below 0 the number of a signal; nothing,
+    where the server itself was killed.
+    """
     number = _NUMBER.unpack(code)[0] if code else -signal.SIGKILL
     if number < 0:
         if number != -signal.SIGKILL:

@@ -5,7 +5,8 @@ Python runs a module of this name at its start if its folder is on PYTHONPATH. h
 
 import sys
 
-#: What Spark starts with ``python -m``: the process from which it forks its workers, and the one that plans a stream.
+#: What Spark starts with ``python -m``: the process from which it forks its workers,
+#: and the one that plans a stream.
 _PROGRAMS = (
     "pyspark.daemon",
     "sqlqueue_spark.spark.worker_daemon",

@@ -1,4 +1,5 @@
-"""A neighbour as a process: ``python -m tests.support.neighbour SCHEMA QUEUE HABITS``, with habits as JSON and SQLQUEUE_URL in the environment.
+"""A neighbour as a process: ``python -m tests.support.neighbour SCHEMA QUEUE HABITS``, with habits as JSON
+and SQLQUEUE_URL in the environment.
 
 It lives until its input ends. Ten times a second it says what it has done so far, as a line of JSON.
 """

@@ -36,7 +36,9 @@ class Neighbour:
         habits: Habits | None = None,
         handler: Handler | None = None,
     ) -> None:
-        """:param handler: what it does with each message beside what its habits say, called by all its receivers."""
+        """:param handler: what it does with each message beside what its habits say,
+        called by all its receivers.
+        """
         self.habits = habits or Habits()
         self._place = Place(queue.schema, queue.name)
         self._handler = handler
@@ -75,13 +77,17 @@ class Neighbour:
         self._began = time.monotonic()
         self._live("look", self._look)
         for number in range(self.habits.concurrency):
-            self._live(f"receiver {number}", functools.partial(self._receive, random.Random(f"{self.habits.seed} {number}")))  # noqa: S311  # fmt: skip
+            chance = random.Random(f"{self.habits.seed} {number}")  # noqa: S311
+            self._live(f"receiver {number}", functools.partial(self._receive, chance))
         if self.habits.delivers_delayed:
             self._live("mover", functools.partial(self._deliver, Pauses(self.habits.longest_pause)))
         return self
 
     def stop(self) -> None:
-        """End in good order: what is being handled is handled to its end, at once. Calling again is harmless."""
+        """End in good order: what is being handled is handled to its end, at once.
+
+        Calling again is harmless.
+        """
         self._over.set()
         self.go_on()
         self._pump.end()
@@ -89,7 +95,9 @@ class Neighbour:
             thread.join()
 
     def die(self) -> None:
-        """End as a process that is killed: without a word to the server, which holds its rows until it notices."""
+        """End as a process that is killed: without a word to the server,
+        which holds its rows until it notices.
+        """
         self._dead = True
         self._over.set()
         for wire in list(self._wires.values()):
@@ -117,7 +125,10 @@ class Neighbour:
             self._gate.notify_all()
 
     def holding(self) -> list[int]:
-        """The RowVersions that it holds now because it handles them. While it hangs none of these is committed."""
+        """The RowVersions that it holds now because it handles them.
+
+        While it hangs none of these is committed.
+        """
         with self._gate:
             return sorted(self._holding.values())
 

@@ -16,7 +16,8 @@ class Habits:
     rolls_back: float = 0.0
     #: How often a message is tried again at once when its handler has failed.
     immediate_retries: int = 5
-    #: How often a message is tried again later when that does not help: the n-th time after n times the increase.
+    #: How often a message is tried again later when that does not help:
+    #: the n-th time after n times the increase.
     delayed_retries: int = 0
     delayed_retries_increase: timedelta = timedelta(seconds=10)
     #: Where failed and unreadable messages go; an address as the transport reads it.
@@ -25,7 +26,8 @@ class Habits:
     rest: timedelta = timedelta(seconds=1)
     #: The message type of a reply to each message that says where to reply to.
     replies: str = ""
-    #: The types of an event that it publishes for each message: the event's own, and then those that it inherits from.
+    #: The types of an event that it publishes for each message: the event's own,
+    #: and then those that it inherits from.
     publishes: tuple[str, ...] = ()
     #: Whether it delivers what is due in ``<queue>.Delayed``.
     delivers_delayed: bool = False

@@ -36,7 +36,10 @@ class Handling:
 
     @property
     def connection(self) -> Any:
-        """The driver's connection, within the transaction of the receive. The neighbour commits, not the handler."""
+        """The driver's connection, within the transaction of the receive.
+
+        The neighbour commits, not the handler.
+        """
         return self._wire.connection
 
     def reply(self, type: str, body: bytes = b"{}") -> None:
@@ -46,7 +49,9 @@ class Handling:
             self._counts.replied += 1
 
     def publish(self, types: Sequence[str], body: bytes = b"{}") -> None:
-        """To each queue that the subscriptions name for the event's type or one that it inherits from, once."""
+        """To each queue that the subscriptions name for the event's type or one that it
+        inherits from, once.
+        """
         headers = wire_headers.write(self._headers(";".join(types), "Publish"))
         for address in self._wire.subscribers(types):
             self._wire.insert(address, uuid4(), headers, body)

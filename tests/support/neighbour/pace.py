@@ -1,6 +1,7 @@
 """How fast neighbours are on this machine: ``python -m tests.support.neighbour.pace``.
 
-Each line is a new table with 0.7 KB messages, of which somebody holds the first so many for as long as is measured.
+Each line is a new table with 0.7 KB messages, of which somebody holds the first so many for as
+long as is measured.
 """
 
 import argparse
@@ -50,7 +51,10 @@ def pace(
     queue.insert(messages, size=400)
     engine.execute(f'VACUUM ANALYZE "{name}"')
     engine.execute("CHECKPOINT")
-    with queue.locked(*range(1, held + 1)), NeighbourProcess(engine.url, name, habits, processes=processes).running() as neighbour:  # fmt: skip
+    with (
+        queue.locked(*range(1, held + 1)),
+        NeighbourProcess(engine.url, name, habits, processes=processes).running() as neighbour,
+    ):
         before, began = neighbour.counts().handled, time.monotonic()
         time.sleep(seconds)
         handled, took = neighbour.counts().handled - before, time.monotonic() - began

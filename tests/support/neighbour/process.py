@@ -30,7 +30,9 @@ class NeighbourProcess:
         schema: str = "public",
         processes: int = 1,
     ) -> None:
-        """:param processes: they share the endpoint's concurrency, as instances of a scaled-out endpoint do."""
+        """:param processes: they share the endpoint's concurrency,
+        as instances of a scaled-out endpoint do.
+        """
         self._url, self._queue, self._schema = url, queue, schema
         self._habits = habits or Habits()
         self._shares = [

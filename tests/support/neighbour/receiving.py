@@ -202,7 +202,9 @@ class Pump:
             return True
 
     def no_more(self, *, stands_still: bool = False) -> None:
-        """A receive has found nothing, or a row that cannot be received: the others of this look do not begin."""
+        """A receive has found nothing, or a row that cannot be received:
+        the others of this look do not begin.
+        """
         with self._changed:
             self._starts = 0
             self.stands_still = self.stands_still or stands_still

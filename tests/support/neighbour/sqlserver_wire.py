@@ -1,4 +1,7 @@
-"""A neighbour's connection to SQL Server, over pyodbc. No SQL Server has seen it yet: its T-SQL is read by a grammar only."""
+"""A neighbour's connection to SQL Server, over pyodbc.
+
+No SQL Server has seen it yet: its T-SQL is read by a grammar only.
+"""
 
 import contextlib
 from collections.abc import Sequence
@@ -80,7 +83,10 @@ class SqlServerWire(Wire):
         return moved, None if seconds is None else float(seconds)
 
     def cut(self) -> None:
-        """Nothing: pyodbc shows no socket, and to close a connection on which a thread works may crash. That thread closes it."""
+        """Nothing: pyodbc shows no socket, and to close a connection on which a thread works may crash.
+
+        That thread closes it.
+        """
 
     def close(self) -> None:
         with contextlib.suppress(pyodbc.Error):

@@ -37,22 +37,28 @@ WHERE q.id = (SELECT id FROM {queue} ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED
 RETURNING q.id, q.seq, coalesce(q.expires <= now() AT TIME ZONE 'UTC', false), q.headers, q.body
 """,
     insert="INSERT INTO {queue} (id, expires, headers, body) VALUES (%s, NULL, %s, %s)",
-    subscribers="SELECT DISTINCT queueaddress FROM {subscriptions} WHERE topic = ANY (%s) ORDER BY queueaddress",
-    # due is the UTC wall clock read in the session's time zone, which is the database's: so it is written and compared.
-    delay="INSERT INTO {delayed} (headers, body, due) VALUES (%s, %s, (now() AT TIME ZONE 'UTC') + %s::interval)",
+    subscribers="SELECT DISTINCT queueaddress FROM {subscriptions} WHERE topic = ANY (%s) "
+    "ORDER BY queueaddress",
+    # due is the UTC wall clock read in the session's time zone, which is the database's:
+    # so it is written and compared.
+    delay="INSERT INTO {delayed} (headers, body, due) VALUES (%s, %s, (now() AT TIME ZONE "
+    "'UTC') + %s::interval)",
     move_due="""
 WITH due AS (
     DELETE FROM {delayed} WHERE id IN (
-        SELECT id FROM {delayed} WHERE due < now() AT TIME ZONE 'UTC' ORDER BY due LIMIT 100 FOR UPDATE SKIP LOCKED)
+        SELECT id FROM {delayed} WHERE due < now() AT TIME ZONE 'UTC' ORDER BY due
+          LIMIT 100 FOR UPDATE SKIP LOCKED)
     RETURNING id, headers, body)
 INSERT INTO {queue} (id, expires, headers, body) SELECT id, NULL, headers, body FROM due
 """,
     next_due="""
-SELECT extract(epoch FROM due - (now() AT TIME ZONE 'UTC')::timestamptz)::float FROM {delayed} ORDER BY due LIMIT 1
+SELECT extract(epoch FROM due - (now() AT TIME ZONE 'UTC')::timestamptz)::float FROM {delayed} ORDER BY due
+  LIMIT 1
 """,
 )
 SQLSERVER = Statements(
-    look="SELECT ISNULL(MAX(RowVersion) - MIN(RowVersion) + 1, 0) FROM {queue} WITH (READPAST, READCOMMITTEDLOCK);",
+    look="SELECT ISNULL(MAX(RowVersion) - MIN(RowVersion) + 1, 0) FROM {queue} WITH (READPAST, "
+    "READCOMMITTEDLOCK);",
     # READPAST steps over what others hold; UPDLOCK keeps two receivers from one row.
     take="""
 WITH message AS (SELECT TOP (1) * FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK) ORDER BY RowVersion)
@@ -61,11 +67,14 @@ OUTPUT deleted.Id, deleted.RowVersion, CASE WHEN deleted.Expires <= GETUTCDATE()
     deleted.Headers, deleted.Body;
 """,
     insert="""
-INSERT INTO {queue} (Id, Recoverable, Expires, Headers, Body) VALUES (?, 1, NULL, ?, CAST(? AS varbinary(max)));
+INSERT INTO {queue} (Id, Recoverable, Expires, Headers, Body)
+  VALUES (?, 1, NULL, ?, CAST(? AS varbinary(max)));
 """,
-    subscribers="SELECT DISTINCT QueueAddress FROM {subscriptions} WHERE Topic IN ({topics}) ORDER BY QueueAddress;",
+    subscribers="SELECT DISTINCT QueueAddress FROM {subscriptions} WHERE Topic IN ({topics}) "
+    "ORDER BY QueueAddress;",
     delay="""
-INSERT INTO {delayed} (Headers, Body, Due) VALUES (?, CAST(? AS varbinary(max)), DATEADD(millisecond, ?, GETUTCDATE()));
+INSERT INTO {delayed} (Headers, Body, Due) VALUES (?, CAST(? AS varbinary(max)),
+  DATEADD(millisecond, ?, GETUTCDATE()));
 """,
     move_due="""
 WITH due AS (

@@ -22,7 +22,9 @@ class Taken:
 
 
 class Wire(ABC):
-    """Within a transaction from :meth:`take` to :meth:`commit` or :meth:`rollback`; each other call commits by itself."""
+    """Within a transaction from :meth:`take` to :meth:`commit` or :meth:`rollback`;
+    each other call commits by itself.
+    """
 
     #: What the driver raises when the connection is gone.
     lost: ClassVar[tuple[type[Exception], ...]]
@@ -73,7 +75,9 @@ class Wire(ABC):
 
     @abstractmethod
     def move_due(self) -> tuple[int, float | None]:
-        """Put what is due into the queue, and commit; how many they were, and in how many seconds the next one is due."""
+        """Put what is due into the queue, and commit; how many they were,
+        and in how many seconds the next one is due.
+        """
 
     @abstractmethod
     def cut(self) -> None:
