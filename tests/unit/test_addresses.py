@@ -72,8 +72,8 @@ def test_an_address_with_a_broken_end_is_refused(text):
     with pytest.raises(ConfigurationError) as caught:
         Address.parse(text)
     assert str(caught.value) == (
-        f"The queue address {text!r} cannot be read after the first '@'; write table@[schema]@[catalog] and double "
-        "every ']' inside the brackets."
+        f"The queue address {text!r} cannot be read after the first '@'; "
+        "write table@[schema]@[catalog] and double every ']' inside the brackets."
     )
 
 

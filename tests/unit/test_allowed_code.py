@@ -93,9 +93,9 @@ def refusal(act):
 def test_code_that_nobody_has_allowed_is_refused(monkeypatch, given, what, name):
     monkeypatch.setenv(VARIABLE, "something:else, /other.so")
     expected = (
-        f"The {what} {name!r} is code, a file or a login of this machine, which a user who may write SQL could name, so it must be allowed "
-        f"first: by sqlqueue_spark.register(spark, allowed=[{name!r}]), or for all sessions in the environment of Spark's driver "
-        f"(SQLQUEUE_ALLOWED='{name}')."
+        f"The {what} {name!r} is code, a file or a login of this machine, which a user who may write SQL "
+        f"could name, so it must be allowed first: by sqlqueue_spark.register(spark, allowed=[{name!r}]), or "
+        f"for all sessions in the environment of Spark's driver (SQLQUEUE_ALLOWED='{name}')."
     )
     source = SqlQueueDataSource({**given, "queue": "orders"})
     assert refusal(lambda: source.reader(SCHEMA)) == expected
@@ -148,7 +148,10 @@ def test_the_url_of_another_database_names_no_code_either():
         r"Server=db\SQLEXPRESS;UID=me;PWD=x",
         "Server=(local);UID=me;PWD=x",
         "mssql://me:x@[::1]:1433/d",
-        "Server=h;Database=d;UID=me;PWD=x;Trusted_Connection=no;Authentication=ActiveDirectoryServicePrincipal",
+        (
+            "Server=h;Database=d;UID=me;PWD=x;Trusted_Connection=no;"
+            "Authentication=ActiveDirectoryServicePrincipal"
+        ),
     ],
 )
 def test_what_names_no_file_needs_no_leave(url):

@@ -1,4 +1,5 @@
-"""The statements of every engine: twins, said and documented; and as they are sent, where a rule of ours chooses columns.
+"""The statements of every engine: twins, said and documented; and as they are sent,
+where a rule of ours chooses columns.
 
 ``SQLQUEUE_APPROVE=1`` writes what is now sent to tests/approved/.
 """

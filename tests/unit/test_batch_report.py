@@ -81,8 +81,9 @@ def test_a_line_ends_with_details_that_are_known(told):
     heard(listener, progress(7), progress(8), progress(9))  # of the last it fails
     more = (" sent=10 repeated=2", "", "")
     assert told.lines == [
-        f"batch={batch} messages=10 rate=5/s waiting=30 oldest=4s{said}" for batch, said in zip((7, 8, 9), more, strict=True)
-    ]  # fmt: skip
+        f"batch={batch} messages=10 rate=5/s waiting=30 oldest=4s{said}"
+        for batch, said in zip((7, 8, 9), more, strict=True)
+    ]
 
 
 def test_each_batch_with_rows_counts_once(told):
@@ -110,7 +111,10 @@ def said(told):
 
 
 def test_a_line_counts_what_was_moved_on_since_the_last_one(told):
-    """The source tells how many that were since it began. After a restart it begins anew, and so does who listens."""
+    """The source tells how many that were since it began.
+
+    After a restart it begins anew, and so does who listens.
+    """
     listener = told.listen()
     seen = [
         '{"rows": 0, "movedOn": 3}',

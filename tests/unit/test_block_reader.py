@@ -1,7 +1,7 @@
 """SQL Server's small rows in blocks: the same rows as one by one, whatever they hold and whatever goes wrong.
 
-The real arrow-odbc and pyodbc read them, by way of the real reader, from an ODBC driver that answers out of a file
-(tests/support/recording_odbc) and is taken for Microsoft's by its name.
+The real arrow-odbc and pyodbc read them, by way of the real reader, from an ODBC driver that answers out of a
+file (tests/support/recording_odbc) and is taken for Microsoft's by its name.
 """
 
 import importlib.util
@@ -52,7 +52,9 @@ def libraries(tmp_path_factory):
 
 @pytest.fixture
 def opened(libraries, tmp_path):
-    """Opens a reader that is answered with these rows by each statement in turn; and what it is recorded by."""
+    """Opens a reader that is answered with these rows by each statement in turn;
+    and what it is recorded by.
+    """
     readers = []
 
     def open_one(*answers):
@@ -103,16 +105,33 @@ def one_by_one(*ends):
 def test_both_ways_of_reading_give_the_same_rows(opened):
     """By columns and one by one."""
     rows = [
-        [ID, "correlation", "Sales@dbo", 1, "2026-01-02T03:04:05.678", '{"a":"주문 \N{GRINNING FACE}"}', "body", 1],
+        [
+            ID,
+            "correlation",
+            "Sales@dbo",
+            1,
+            "2026-01-02T03:04:05.678",
+            '{"a":"주문 \N{GRINNING FACE}"}',
+            "body",
+            1,
+        ],
         [ID, None, None, None, None, "{}", None, 2],
         [ID, "", "", 0, "9999-12-31T23:59:59.997", "", "", HIGHEST],
-    ]  # fmt: skip
+    ]
     expected = [
-        (ID, "correlation", "Sales@dbo", True, datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC), '{"a":"주문 \N{GRINNING FACE}"}',
-         b"body", 1),
+        (
+            ID,
+            "correlation",
+            "Sales@dbo",
+            True,
+            datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC),
+            '{"a":"주문 \N{GRINNING FACE}"}',
+            b"body",
+            1,
+        ),
         (ID, None, None, None, None, "{}", None, 2),
         (ID, "", "", False, datetime(9999, 12, 31, 23, 59, 59, 997_000, UTC), "", b"", HIGHEST),
-    ]  # fmt: skip
+    ]
     reader, recorder = opened(rows)
     assert read(reader, 1, 3, small=True) == expected
     assert recorder.blocks() == [3]
@@ -197,7 +216,9 @@ def test_a_statement_reads_8_megabytes_at_most(small, bound, rows, opened):
 
 
 def test_the_ends_of_a_range_are_of_one_type(opened):
-    """A type that varied with the value would be another entry in the server's cache of plans, and another plan."""
+    """A type that varied with the value would be another entry in the server's cache of plans,
+    and another plan.
+    """
     reader, recorder = opened([])
     for between in [(1, 5), (0, HIGHEST), (LOWEST, -1)]:
         read(reader, *between)

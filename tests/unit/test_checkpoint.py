@@ -16,7 +16,10 @@ from sqlqueue_spark.pipeline.delta.delta_writer import batch_in, restored_to
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Checkpoint
 
 OURS, THEIRS = "a" * 64, "b" * 64
-REMEDY = "a new folder: it loses nothing, and only rows of the last batch that a crash left in the queue come twice."
+REMEDY = (
+    "a new folder: it loses nothing, and only rows of the last batch that a crash left in "
+    "the queue come twice."
+)
 
 
 def checkpoint(begun=None, done=None, query_id="q"):
@@ -59,16 +62,17 @@ def test_a_checkpoint_not_behind_delta_may_start(begun, done, known):
 )  # fmt: skip
 def test_a_checkpoint_behind_delta_has_gone_back(begun, newest):
     assert refusal(check_start, checkpoint(begun, begun), "t", 5) == (
-        f"The checkpoint c has gone back: its newest is {newest}, but the Delta table t has batch 5 of its query and would "
-        f"drop new messages under the numbers that it has; give the newest checkpoint, or {REMEDY}"
+        f"The checkpoint c has gone back: its newest is {newest}, but the Delta table t has batch 5 of its "
+        "query and would drop new messages under the numbers that it has; give the newest checkpoint, "
+        f"or {REMEDY}"
     )
 
 
 def test_a_begun_checkpoint_must_name_its_query():
     assert refusal(check_start, checkpoint(None, None, None), "t", None) is None
     assert refusal(check_start, checkpoint(0, None, None), "t", None) == (
-        "The checkpoint c has no file metadata that names its query, so it is not known which of its batches the "
-        f"Delta table t has; put the file back, or give {REMEDY}"
+        "The checkpoint c has no file metadata that names its query, "
+        f"so it is not known which of its batches the Delta table t has; put the file back, or give {REMEDY}"
     )
 
 
@@ -100,8 +104,8 @@ def test_a_batch_that_delta_has_may_be_logged(begun, done, found):
 def test_a_batch_of_another_stream_is_not_ours(begun, done, found, has):
     """Even where it has the number of ours."""
     assert refusal(check_written, checkpoint(begun, done), "t", Recorded(4, OURS), found) == (
-        f"Batch 4 is not logged and its messages stay in the queue, because the Delta table t has {has} from another stream, "
-        f"which runs on a copy of the checkpoint c; give this stream {REMEDY}"
+        f"Batch 4 is not logged and its messages stay in the queue, because the Delta table t has {has} from "
+        f"another stream, which runs on a copy of the checkpoint c; give this stream {REMEDY}"
     )
 
 

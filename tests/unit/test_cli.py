@@ -200,7 +200,10 @@ def test_options_are_listed_as_text_and_markdown(of, which):
     assert markdown[:3] == [
         "| option | value | default | meaning |",
         "|---|---|---|---|",
-        "| `url` | text | required | `postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string. |",
+        (
+            "| `url` | text | required | `postgresql://…`; for SQL Server `mssql://…` or an ODBC "
+            "connection string. |"
+        ),
     ]
     assert len(markdown) == 2 + len(described)
 

@@ -82,4 +82,7 @@ def test_its_json_is_what_the_commands_print():
 def test_its_table_names_every_member_of_a_message():
     members = {*to_json(MESSAGE), *to_json(replace(MESSAGE, body=b"\xff"))}
     table = PAGE.partition("| member | is |")[2].partition("\n\n")[0]
-    assert set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines() if line))) == members  # fmt: skip
+    assert (
+        set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines() if line)))
+        == members
+    )

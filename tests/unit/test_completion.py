@@ -1,4 +1,6 @@
-"""What a shell completes, without a database: commands and options, quickly, and never a word amid somebody's line."""
+"""What a shell completes, without a database: commands and options, quickly,
+and never a word amid somebody's line.
+"""
 
 import subprocess
 import sys
@@ -14,7 +16,16 @@ from tests.support.asking_server import asking
 from tests.support.completing import completed, in_bash, in_fish, in_zsh, needs_fish, needs_zsh
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"pyarrow", "numpy", "pandas", "pyspark", "psycopg", "pyodbc", "adbc_driver_manager", "sqlqueue_spark.send"}  # fmt: skip
+HEAVY = {
+    "pyarrow",
+    "numpy",
+    "pandas",
+    "pyspark",
+    "psycopg",
+    "pyodbc",
+    "adbc_driver_manager",
+    "sqlqueue_spark.send",
+}
 
 
 def imported_by(program):

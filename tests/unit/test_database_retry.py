@@ -96,9 +96,9 @@ def test_thirty_seconds_of_failure_are_one_error(clock, caplog):
         (
             "ERROR",
             (
-                "still_failing receiving from orders seconds=33: nothing has succeeded for so long; check that the server "
-                "runs and can be reached from here, whether it fails over or is throttled, and who holds locks; last said: "
-                "failure 4"
+                "still_failing receiving from orders seconds=33: nothing has succeeded for so long; check "
+                "that the server runs and can be reached from here, whether it fails over or is throttled, "
+                "and who holds locks; last said: failure 4"
             ),
         ),
         ("WARNING", "works_again receiving from orders"),

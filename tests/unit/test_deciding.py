@@ -28,11 +28,17 @@ def work_of(ids, *, handled, failing=()):
     texts = pa.array(ids, pa.string())
     sends = Composed(id_column=texts, addresses=pa.array(["billing"] * len(ids)), make=lambda: None)
     rows = Received(
-        handled=handled, queues=pa.array(["orders"] * len(ids)),
-        row_versions=pa.array(range(len(ids)), pa.int64()), row_ids=pa.array(["row"] * len(ids)), ids=texts,
-        headers=texts, bodies=texts.cast(pa.binary()), times=pa.RecordBatch.from_pylist([{}] * len(ids), TIMES),
-        moved={}, stored={},
-    )  # fmt: skip
+        handled=handled,
+        queues=pa.array(["orders"] * len(ids)),
+        row_versions=pa.array(range(len(ids)), pa.int64()),
+        row_ids=pa.array(["row"] * len(ids)),
+        ids=texts,
+        headers=texts,
+        bodies=texts.cast(pa.binary()),
+        times=pa.RecordBatch.from_pylist([{}] * len(ids), TIMES),
+        moved={},
+        stored={},
+    )
     place = destinations.places.destination("billing")
     to = Addressed(
         positions=range(len(ids)),

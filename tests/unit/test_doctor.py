@@ -234,7 +234,8 @@ def test_a_missing_driver_is_wrong_only_if_needed(without_drivers):
             name="arrow-odbc",
             state=State.OPEN,
             said=(
-                f"{of_sqlserver} Until then SQL Server's rows are read a value at a time, which costs this machine more."
+                f"{of_sqlserver} Until then SQL Server's rows are read a value at a time, "
+                "which costs this machine more."
             ),
         ),
     ]
@@ -304,8 +305,8 @@ def test_a_missing_driver_is_told_with_the_remedy(monkeypatch, installed, remedy
     with pytest.raises(ConfigurationError) as caught:
         found.odbc("Driver={No Such};Server=db")
     assert str(caught.value) == (
-        f"The url names the ODBC driver 'No Such', which is not installed; {remedy}, or leave Driver out of the url to have "
-        "one found."
+        f"The url names the ODBC driver 'No Such', which is not installed; {remedy}, or leave Driver out of "
+        "the url to have one found."
     )
 
 
@@ -369,7 +370,9 @@ def test_an_unreachable_server_ends_the_checks(url):
     assert lines[len(LOCAL) + 1 :] == [f"- {step:10}  not tried: no server answers" for step in STEPS[1:]]
 
 
-@pytest.mark.parametrize("url", [f"mysql://me:{SECRET}@db", f"postgresql://me:1/{SECRET}@db/shop", f"Server=db;PWD={{{SECRET}"])  # fmt: skip
+@pytest.mark.parametrize(
+    "url", [f"mysql://me:{SECRET}@db", f"postgresql://me:1/{SECRET}@db/shop", f"Server=db;PWD={{{SECRET}"]
+)
 def test_an_unreadable_url_stops_no_local_check(url):
     result = run("--url", url)
     assert (result.exit_code, result.stderr, SECRET in result.output) == (1, "", False)

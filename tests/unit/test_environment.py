@@ -1,4 +1,6 @@
-"""``SQLQUEUE_PASSWORD``: taken for the database of ``SQLQUEUE_URL``, handed on to the workers, and sent to no other server."""
+"""``SQLQUEUE_PASSWORD``: taken for the database of ``SQLQUEUE_URL``, handed on to the workers,
+and sent to no other server.
+"""
 
 import contextlib
 import os
@@ -49,7 +51,11 @@ def given_for(monkeypatch):
 
 
 def test_the_password_of_the_environment_is_taken():
-    assert with_password({"url": URL, "queue": "orders"}) == {"url": URL, "queue": "orders", "password": SECRET}  # fmt: skip
+    assert with_password({"url": URL, "queue": "orders"}) == {
+        "url": URL,
+        "queue": "orders",
+        "password": SECRET,
+    }
     assert with_password({"URL": URL, "user": "spark"}) == {"URL": URL, "user": "spark", "password": SECRET}
 
 
@@ -77,7 +83,10 @@ def test_the_url_must_be_that_of_the_environment_letter_for_letter(url, caplog):
     with caplog.at_level("INFO"):
         assert with_password({"url": url}) == {"url": url}
     assert caplog.messages == [
-        "password_not_taken: SQLQUEUE_PASSWORD is for the database of SQLQUEUE_URL, and the option url is another one"
+        (
+            "password_not_taken: SQLQUEUE_PASSWORD is for the database of SQLQUEUE_URL, "
+            "and the option url is another one"
+        )
     ]
 
 
@@ -92,8 +101,8 @@ def test_a_password_without_a_url_is_for_no_database(monkeypatch, missing):
 def test_a_program_that_reads_the_variable_of_the_url_names_it(monkeypatch, tmp_path):
     monkeypatch.delenv("SQLQUEUE_URL")
     sentence = (
-        "The option url is required; set it, or SQLQUEUE_URL in the environment, to: `postgresql://…`; for SQL "
-        "Server `mssql://…` or an ODBC connection string."
+        "The option url is required; set it, or SQLQUEUE_URL in the environment, to: `postgresql://…`; "
+        "for SQL Server `mssql://…` or an ODBC connection string."
     )
     with pytest.raises(ConfigurationError) as caught:
         sqlqueue_spark.send("orders", "x")
@@ -143,7 +152,10 @@ def test_a_format_that_writes_sends_it_to_its_own_server_alone(given_for, write)
 def test_another_database_of_a_destination_does_not_get_it(given_for):
     """Its url holds a login of its own."""
     own, other = given_for
-    options = {"endpoint.Billing.url": other.url(), "endpoint.Shipping*.url": f"{own.url()}&application_name=x"}  # fmt: skip
+    options = {
+        "endpoint.Billing.url": other.url(),
+        "endpoint.Shipping*.url": f"{own.url()}&application_name=x",
+    }
     sink = SqlQueueSink(url=own.url(), queue="orders", outbox="none", options=options)
     targets = sink.places.everywhere()
     assert [target.password for target in targets] == [SECRET, None, None]

@@ -42,9 +42,19 @@ def test_a_row_is_what_its_headers_tell():
 @pytest.mark.parametrize("text", ["", "no JSON", "null"])
 def test_a_row_that_tells_nothing_is_known_by_its_id(text):
     found = row(text, unreadable_body=True)
-    assert (found.kind, found.message_id, found.failed_queue, found.exception_type, found.time_of_failure) == (
-        "failure", "row id", None, None, None,
-    )  # fmt: skip
+    assert (
+        found.kind,
+        found.message_id,
+        found.failed_queue,
+        found.exception_type,
+        found.time_of_failure,
+    ) == (
+        "failure",
+        "row id",
+        None,
+        None,
+        None,
+    )
     assert found.stops
 
 

@@ -6,9 +6,9 @@ from sqlqueue_spark import why
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.send.deliver.tables_of_chunk import DatabaseDown
 
-FOREACH = """[STREAM_FAILED] Query terminated: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided \
-function in foreach batch sink. Reason: An exception was raised by the Python Proxy. Return Message: Traceback (most recent \
-call last):
+FOREACH = """[STREAM_FAILED] Query terminated: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the \
+user provided function in foreach batch sink. Reason: An exception was raised by the Python Proxy. Return \
+Message: Traceback (most recent call last):
   File "clientserver.py", line 644, in _call_proxy
     return_value = getattr(self.pool[obj_id], method)(*params)
                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -18,7 +18,10 @@ call last):
 """
 
 STREAM = "[STREAM_FAILED] Query [id = 3d91f1c5, runId = 69ddb4db] terminated with exception: "
-READER = "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform latestOffset: "
+READER = (
+    "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source "
+    "perform latestOffset: "
+)
 WORKER = "An exception was thrown from the Python worker:\n"
 TRACE = """Traceback (most recent call last):
   File "main.py", line 7, in <lambda>
@@ -37,17 +40,41 @@ BY_ZERO = "ZeroDivisionError: division by zero"
 @pytest.mark.parametrize(
     "text,sentence",
     [
-        ("[STREAM_FAILED] Query terminated: x\nsqlqueue_spark.errors.QueueError: No table.\n  at", "No table."),
-        ("An error occurred while calling o44.start.\n: java.io.IOException: Full.\n\tat x", "java.io.IOException: Full."),
-        (f"{FOREACH}pyspark.errors.exceptions.captured.AnalysisException: [DELTA_MISMATCH] No.\n- More", "[DELTA_MISMATCH] No."),
-        (f"{FOREACH}py4j.protocol.Py4JJavaError: An error occurred while calling o7.save.\n: java.io.IOException: Full.\n\tat x", "java.io.IOException: Full."),
+        (
+            "[STREAM_FAILED] Query terminated: x\nsqlqueue_spark.errors.QueueError: No table.\n  at",
+            "No table.",
+        ),
+        (
+            "An error occurred while calling o44.start.\n: java.io.IOException: Full.\n\tat x",
+            "java.io.IOException: Full.",
+        ),
+        (
+            f"{FOREACH}pyspark.errors.exceptions.captured.AnalysisException: [DELTA_MISMATCH] No.\n- More",
+            "[DELTA_MISMATCH] No.",
+        ),
+        (
+            (
+                f"{FOREACH}py4j.protocol.Py4JJavaError: An error occurred while calling o7.save.\n: "
+                "java.io.IOException: Full.\n\tat x"
+            ),
+            "java.io.IOException: Full.",
+        ),
         (f"{FOREACH}KeyError: 'Body'\n\n\tat py4j.x\nCaused by: y", "KeyError: 'Body'"),
-        (f"{FOREACH}pyspark.errors.exceptions.captured.PythonException: {WORKER}{TRACE}{BY_ZERO}\n SQLSTATE: 3", BY_ZERO),
+        (
+            (
+                f"{FOREACH}pyspark.errors.exceptions.captured.PythonException: "
+                f"{WORKER}{TRACE}{BY_ZERO}\n SQLSTATE: 3"
+            ),
+            BY_ZERO,
+        ),
         (f"{STREAM}{READER}sqlqueue_spark.errors.QueueError: No.\n SQLSTATE: 38000\n=== Query ===", "No."),
         (f"{STREAM}{READER}{DatabaseDown.__module__}.DatabaseDown: No.\n SQLSTATE: 38000", "No."),
         (f"{STREAM}[DELTA_MISMATCH] No.\n=== Streaming Query ===", "[DELTA_MISMATCH] No."),
         (f"[PYTHON_DATA_SOURCE_ERROR] Failed: {TRACE}TypeError: no\n SQLSTATE: 38000", "TypeError: no"),
-        (f"{TRACE}sqlqueue_spark.errors.QueueError: No.\n{HANDLING}{TRACE}UnboundLocalError: reader\n", "No."),
+        (
+            f"{TRACE}sqlqueue_spark.errors.QueueError: No.\n{HANDLING}{TRACE}UnboundLocalError: reader\n",
+            "No.",
+        ),
         (f"{TRACE}KeyError: 'x'\n{HANDLING}{TRACE}ValueError: no x\n", "ValueError: no x"),
         (f"{WORKER}{BY_ZERO}", BY_ZERO),
         (f"\n {WORKER[:-2]}. Please see the stack trace below.\n{WORKER}{BY_ZERO}", BY_ZERO),
@@ -58,7 +85,7 @@ BY_ZERO = "ZeroDivisionError: division by zero"
         ("\nFirst line.\nSecond line.", "First line."),
         ("", "ValueError"),
     ],
-)  # fmt: skip
+)
 def test_an_errors_sentence_is_ours_or_its_first_line(text, sentence):
     assert why(ValueError(text)) == sentence
 

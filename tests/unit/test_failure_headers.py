@@ -1,7 +1,8 @@
-"""Headers of failed messages: what a .NET endpoint writes, and nothing that stops ServiceControl's reading of an error queue.
+"""Headers of failed messages: what a .NET endpoint writes,
+and nothing that stops ServiceControl's reading of an error queue.
 
-The rules are those that ServiceControl 6.19 showed: strings only, no lone surrogate, an id that fits, times in the wire's form, no
-NUL in the exception's message.
+The rules are those that ServiceControl 6.19 showed: strings only, no lone surrogate, an id that fits, times
+in the wire's form, no NUL in the exception's message.
 """
 
 import importlib

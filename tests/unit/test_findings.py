@@ -1,4 +1,6 @@
-"""What is found wrong with a table on SQL Server, given what its statements answer; on PostgreSQL a real one answers."""
+"""What is found wrong with a table on SQL Server, given what its statements answer;
+on PostgreSQL a real one answers.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -34,8 +36,9 @@ def test_forced_delayed_durability_is_a_finding():
     """Where a commit has to ask for the delay, it is none."""
     assert found(settings=[("lock escalation", "TABLE"), ("delayed durability", "forced")]) == [
         Finding(
-            message="The database 'Shop]s' answers every commit before it is on the disk (DELAYED_DURABILITY = FORCED): a crash "
-            "of the server takes back messages that count as sent, and brings back those that were processed.",
+            message="The database 'Shop]s' answers every commit before it is on the disk (DELAYED_DURABILITY "
+            "= FORCED): a crash of the server takes back messages that count as sent, and brings back "
+            "those that were processed.",
             remedy_sql="ALTER DATABASE [Shop]]s] SET DELAYED_DURABILITY = DISABLED;",
         )
     ]
@@ -47,9 +50,10 @@ def test_a_lacking_right_comes_with_its_grant():
     lacking = rights_of(True, False, False)
     assert found("receiver", rights=lacking) == [
         Finding(
-            message="The user 'shop' may not receive from orders@[dbo]@[Shop]]s], for it lacks DELETE; have a receiver's "
-            "rights granted.",
-            remedy_sql="USE [Shop]]s];\nGRANT SELECT ON [dbo].[orders] TO [shop];\nGRANT DELETE ON [dbo].[orders] TO [shop];",
+            message="The user 'shop' may not receive from orders@[dbo]@[Shop]]s], for it lacks DELETE; "
+            "have a receiver's rights granted.",
+            remedy_sql="USE [Shop]]s];\nGRANT SELECT ON [dbo].[orders] TO [shop];\nGRANT DELETE ON "
+            "[dbo].[orders] TO [shop];",
         )
     ]
     assert len(found(rights=lacking)) == 2
@@ -58,7 +62,9 @@ def test_a_lacking_right_comes_with_its_grant():
 
 
 def test_a_transaction_that_stays_open_is_found_on_sql_server():
-    """With who has it and the statement that ends it; the login may be hidden, and the program may tell no name."""
+    """With who has it and the statement that ends it; the login may be hidden,
+    and the program may tell no name.
+    """
     since, now = datetime(2026, 1, 2, 3, 4, 5), datetime(2026, 1, 2, 4, 10, 5)  # noqa: DTZ001 -- as the driver gives them
     costs = "its locks stay, the log cannot be truncated, and old versions of rows are kept"
     connection = answering(
@@ -68,8 +74,8 @@ def test_a_transaction_that_stays_open_is_found_on_sql_server():
     )
     assert list(of_database(connection)) == [
         Finding(
-            message="A transaction of session 51 (unnamed program, shop@box) has been open in the database 'Shop]s' since "
-            f"2026-01-02 03:04:05Z (66 min ago): until it ends, {costs}.",
+            message="A transaction of session 51 (unnamed program, shop@box) has been open in the "
+            f"database 'Shop]s' since 2026-01-02 03:04:05Z (66 min ago): until it ends, {costs}.",
             remedy_sql="KILL 51;",
         )
     ]

@@ -1,4 +1,6 @@
-"""A connection of somebody else: its driver is recognised, and what it is told is written in the driver's way."""
+"""A connection of somebody else: its driver is recognised,
+and what it is told is written in the driver's way.
+"""
 
 import json
 import pickle
@@ -123,8 +125,8 @@ def test_an_unknown_driver_needs_a_named_engine(monkeypatch):
     with pytest.raises(ConfigurationError) as caught:
         Outbox("Sales").process(connection, ["a"])
     assert str(caught.value) == (
-        "A connection of the package 'newdb' does not tell what database it leads to; say it with engine=, one of "
-        "postgresql, sqlserver, mysql, oracle."
+        "A connection of the package 'newdb' does not tell what database it leads to; "
+        "say it with engine=, one of postgresql, sqlserver, mysql, oracle."
     )
     connection.rows = [("a",)]
     assert Outbox("Sales", engine="postgresql").process(connection, ["a"]) == ["a"]

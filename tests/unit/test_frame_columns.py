@@ -6,7 +6,10 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 
-NAMES = "Body, Headers, MessageId, Destination, Id, CorrelationId, ReplyToAddress, TimeToBeReceived, Expires, DeliverAt, DelayDeliveryFor, EventType, Queue, RowVersion"
+NAMES = (
+    "Body, Headers, MessageId, Destination, Id, CorrelationId, ReplyToAddress, TimeToBeReceived, Expires, "
+    "DeliverAt, DelayDeliveryFor, EventType, Queue, RowVersion"
+)
 FEW = {"Body": "string", "MessageId": "string"}
 
 
@@ -97,8 +100,9 @@ def test_two_ends_contradict_each_other():
 
 
 NO_ID = (
-    "An outbox needs message ids, and there is neither a column MessageId nor Headers; make ids of key columns, "
-    "withColumn('MessageId', functions.deterministic_id('order', 'line')), or set outbox to none."
+    "An outbox needs message ids, and there is neither a column MessageId nor Headers; "
+    "make ids of key columns, withColumn('MessageId', functions.deterministic_id('order', 'line')), "
+    "or set outbox to none."
 )
 
 
@@ -125,8 +129,8 @@ def test_an_outbox_knows_a_received_row_by_its_id():
 
 def test_somebody_must_say_where_to_send():
     assert refusal(FEW, queue=None) == (
-        "Nothing says where to send: give the option queue, or the column Destination with an address for each row, or publish rows by "
-        "the column EventType."
+        "Nothing says where to send: give the option queue, or the column Destination with an address for "
+        "each row, or publish rows by the column EventType."
     )
     FrameColumns.of([*FEW.items(), ("Destination", "string")], sink(queue=None))
 

@@ -1,4 +1,6 @@
-"""A handler is called for each message; what it answers becomes messages out, and what it raises a failure."""
+"""A handler is called for each message; what it answers becomes messages out,
+and what it raises a failure.
+"""
 
 import itertools
 import json
@@ -161,7 +163,10 @@ def test_an_event_has_a_type(kind):
     failure = failure_of(lambda _: Publish(kind))
     assert (failure["Unrecoverable"], failure["Message"]) == (
         True,
-        f"The handler answered a Publish whose type is {kind!r}; give it the full name of a type, by which others subscribe.",
+        (
+            f"The handler answered a Publish whose type is {kind!r}; give it the full name of a type, by "
+            "which others subscribe."
+        ),
     )
 
 

@@ -1,4 +1,6 @@
-"""A handler that ends or hangs its process does so in a child: its message fails, and the others are handled."""
+"""A handler that ends or hangs its process does so in a child: its message fails,
+and the others are handled.
+"""
 
 import contextlib
 import ctypes
@@ -47,7 +49,9 @@ def task(function, *, retries=0, timeout=30.0, unrecoverable=()) -> HandlingTask
 
 
 def outcomes(function, *batches, **more):
-    """What became of each message, in the order of their RowVersions: SENT, nothing, or the type of its failure."""
+    """What became of each message, in the order of their RowVersions: SENT, nothing,
+    or the type of its failure.
+    """
     rows = itertools.chain.from_iterable(each.to_pylist() for each in task(function, **more)(iter(batches)))
     told = sorted((row["RowVersion"], _told(row)) for row in rows)
     assert [number for number, _ in told] == [*range(1, sum(each.num_rows for each in batches) + 1)]
@@ -133,7 +137,10 @@ def test_the_failure_says_how_the_process_ended(end, said):
 
 
 def test_the_message_at_which_a_process_ends_is_tried_once_more_alone(tmp_path):
-    """However many immediate retries there are. Here the first process ends by what an earlier message left."""
+    """However many immediate retries there are.
+
+    Here the first process ends by what an earlier message left.
+    """
 
     def handle(message):
         note(tmp_path, f"{os.getpid()}:{message.row_version}")
@@ -233,7 +240,12 @@ def test_what_a_module_keeps_lives_on_from_task_to_task(tmp_path):
         kept.append(message.row_version)
         return Send("Billing", body=[os.getpid(), *kept])
 
-    found = [row["Outgoing"][0]["Body"] for numbers in ((1,), (2,)) for each in task(handle)(iter([batch(*numbers)])) for row in each.to_pylist()]  # fmt: skip
+    found = [
+        row["Outgoing"][0]["Body"]
+        for numbers in ((1,), (2,))
+        for each in task(handle)(iter([batch(*numbers)]))
+        for row in each.to_pylist()
+    ]
     (pid, *first), (again, *second) = map(json.loads, found)
     assert (first, second, again, kept) == ([1], [1, 2], pid, [])
     assert pid != os.getpid()
@@ -328,8 +340,8 @@ def test_a_handler_that_cannot_be_loaded_ends_the_task():
     with pytest.raises(ConfigurationError) as caught:
         outcomes(Unloadable(__import__, "no_such_module"), batch(1))
     assert str(caught.value) == (
-        "The handler cannot be loaded in Spark's workers: ModuleNotFoundError: No module named 'no_such_module'; install what it "
-        "needs there, or give it to spark-submit as --py-files."
+        "The handler cannot be loaded in Spark's workers: ModuleNotFoundError: No module named "
+        "'no_such_module'; install what it needs there, or give it to spark-submit as --py-files."
     )
 
 
@@ -337,8 +349,8 @@ def test_a_handler_that_ends_its_process_when_it_is_loaded_ends_the_task():
     with pytest.raises(ConfigurationError) as caught:
         outcomes(Unloadable(os._exit, 7), batch(1))
     assert str(caught.value) == (
-        "The handler's process ended itself with status 7. That was so 3 times before it had begun with a message; see what its "
-        "module does when it is loaded, and how much memory there is."
+        "The handler's process ended itself with status 7. That was so 3 times before it had begun with a "
+        "message; see what its module does when it is loaded, and how much memory there is."
     )
 
 

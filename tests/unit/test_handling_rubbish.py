@@ -1,4 +1,6 @@
-"""Whatever a handler answers, raises or leaves behind: each message has one outcome, and the messages beside it theirs."""
+"""Whatever a handler answers, raises or leaves behind: each message has one outcome,
+and the messages beside it theirs.
+"""
 
 import asyncio
 import gc

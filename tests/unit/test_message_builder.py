@@ -1,4 +1,6 @@
-"""Rows become messages: headers byte for byte as the .NET senders write them, and none that is there is overwritten."""
+"""Rows become messages: headers byte for byte as the .NET senders write them,
+and none that is there is overwritten.
+"""
 
 import json
 import socket
@@ -139,7 +141,8 @@ def test_no_header_that_is_there_is_overwritten(as_map):
     )
 
 
-#: Each member as it must stand, byte for byte: the slash and what lies beyond the BMP escaped, everything else raw.
+#: Each member as it must stand, byte for byte: the slash and what lies beyond the BMP escaped,
+#: everything else raw.
 MEMBERS = {
     N + "MessageId": '"NServiceBus.MessageId":"m"',
     N + "MessageIntent": '"NServiceBus.MessageIntent":"Publish"',
@@ -173,7 +176,9 @@ def test_headers_are_written_byte_for_byte(form):
 
 
 def test_rows_of_many_shapes_get_what_they_lack():
-    """Twenty senders whose headers have other names in another order; among them what .NET would not have written."""
+    """Twenty senders whose headers have other names in another order;
+    among them what .NET would not have written.
+    """
     written = []
     for number in range(200):
         own = {f"{number % 20}.{each}": f"v/{number}" for each in range(number % 20)}
@@ -190,8 +195,17 @@ def test_rows_of_many_shapes_get_what_they_lack():
         added = json.loads(out).keys() - headers.keys()
         assert message.message_id == headers[N + "MessageId"]
         assert json.loads(out) == json.loads(out) | headers
-        assert added == {N + each for each in ("MessageIntent", "CorrelationId", "ConversationId", "OriginatingMachine",
-                                               "OriginatingEndpoint", "ContentType", "TimeSent")}  # fmt: skip
+        always = (
+            *(
+                "MessageIntent",
+                "CorrelationId",
+                "ConversationId",
+                "OriginatingMachine",
+                "OriginatingEndpoint",
+            ),
+            *("ContentType", "TimeSent"),
+        )
+        assert added == {N + each for each in always}
         assert out.count('"') == 4 * len(json.loads(out))
 
 
@@ -314,9 +328,9 @@ def test_two_ids_for_one_row_are_refused(outbox):
     """One in the column, another in the header."""
     row = {"Body": b"x", "MessageId": "c", "Headers": json.dumps({N + "MessageId": "h"})}
     assert refusal(row, outbox=outbox) == (
-        "A row has the MessageId 'c' and the header NServiceBus.MessageId 'h', and its outbox can only know it by one of "
-        "them; drop the column, or take the header out of Headers where this is a new message. It is the row "
-        "with MessageId c."
+        "A row has the MessageId 'c' and the header NServiceBus.MessageId 'h', "
+        "and its outbox can only know it by one of them; drop the column, or take the header out of Headers "
+        "where this is a new message. It is the row with MessageId c."
     )
 
 
@@ -325,9 +339,9 @@ def test_two_ids_for_one_row_are_refused(outbox):
 )
 def test_an_outbox_needs_a_message_id_in_each_row(row):
     assert refusal({"Body": b"x", **row}) == (
-        "A row has no message id, neither in the column MessageId nor in the header NServiceBus.MessageId, so an outbox "
-        "cannot tell whether it was sent; make ids of key columns with functions.deterministic_id('order', 'line'), or set "
-        "outbox to none."
+        "A row has no message id, neither in the column MessageId nor in the header "
+        "NServiceBus.MessageId, so an outbox cannot tell whether it was sent; make ids of key columns with "
+        "functions.deterministic_id('order', 'line'), or set outbox to none."
     )
 
 
@@ -391,8 +405,8 @@ def test_the_column_id_gives_a_row_its_id():
 @pytest.mark.parametrize("odd", ["7", "{0a000000-0000-4000-8000-00000000000f}", "x" * 36])
 def test_an_id_that_is_no_uuid_is_refused(odd):
     assert refusal({"Body": b"x", "MessageId": "m", "Id": odd}) == (
-        f"The Id {odd!r} of a row is no UUID; leave the column out (each row then gets a new one) and put ids of your own "
-        f"into MessageId. It is the row with MessageId m, Id {odd}."
+        f"The Id {odd!r} of a row is no UUID; leave the column out (each row then gets a new one) and put "
+        f"ids of your own into MessageId. It is the row with MessageId m, Id {odd}."
     )
 
 
@@ -404,10 +418,14 @@ def test_a_received_id_becomes_the_message_id():
     rows = [
         {"Body": b"x", "RowVersion": 7, "Id": ROW, "MessageId": own, "Headers": headers}
         for own, headers in (
-            ("c", None), (None, json.dumps({N + "MessageId": "h"})), (None, "{}"), ("", '{"NServiceBus.MessageId":""}'),
-            (None, '{"NServiceBus.MessageId" : "spaced"}'), (None, '{"other":"\\"NServiceBus.MessageId\\":\\"no\\""}'),
+            ("c", None),
+            (None, json.dumps({N + "MessageId": "h"})),
+            (None, "{}"),
+            ("", '{"NServiceBus.MessageId":""}'),
+            (None, '{"NServiceBus.MessageId" : "spaced"}'),
+            (None, '{"other":"\\"NServiceBus.MessageId\\":\\"no\\""}'),
         )
-    ]  # fmt: skip
+    ]
     made = compose(*rows)
     assert [each.message_id for each in made] == ["c", "h", ROW, ROW, "spaced", ROW]
     assert [uuid.UUID(bytes=each.row.id).version for each in made] == [7] * 6
@@ -416,7 +434,8 @@ def test_a_received_id_becomes_the_message_id():
     assert [json.loads(each.row.headers)[N + "MessageId"] for each in made] == [ROW, ROW]
 
 
-#: As a .NET endpoint on PostgreSQL writes them, with the quotation marks of an address and what must be escaped.
+#: As a .NET endpoint on PostgreSQL writes them, with the quotation marks of an address and
+#: what must be escaped.
 DOTNET = (
     '{"custom-é\\/\\ud834\\udd1e":"v\\"\\\\ \\n\\/é\\ud834\\udd1e","NServiceBus.MessageId":"6e80c4ef",'
     '"NServiceBus.ReplyToAddress":"\\"public\\".\\"Interop.Recorder\\""}'
@@ -450,7 +469,9 @@ def test_headers_of_a_received_row_stay_byte_for_byte(text):
 @pytest.mark.parametrize("quick", [True, False], ids=["a shape", "row by row"])
 @pytest.mark.parametrize("order", range(len(HOPS) + 1))
 def test_headers_of_one_hop_end_with_it(quick, order):
-    """Wherever they stand; those of a failed message and of an unacknowledged retry stay, and so do all of a new message."""
+    """Wherever they stand; those of a failed message and of an unacknowledged retry stay,
+    and so do all of a new message.
+    """
     kept = KEPT if quick else {**KEPT, "größe": "\n"}
     if quick:
         kept = {name: value for name, value in kept.items() if "Exception" not in name}
@@ -507,10 +528,18 @@ def in_transit(to, queue):
 
 @pytest.mark.parametrize(
     "to, queue",
-    [("orders", "orders@[public]"), ('"public"."orders"', "orders"), ('"public"."Orders"', "orders"), ("", "orders"), ("Shipping", None)],
-)  # fmt: skip
+    [
+        ("orders", "orders@[public]"),
+        ('"public"."orders"', "orders"),
+        ('"public"."Orders"', "orders"),
+        ("", "orders"),
+        ("Shipping", None),
+    ],
+)
 def test_a_delayed_message_that_has_arrived_is_passed_on(to, queue):
-    """So is one of which the frame does not tell where it was received, for the source moves on what is on its way."""
+    """So is one of which the frame does not tell where it was received,
+    for the source moves on what is on its way.
+    """
     row = in_transit(to, queue)
     (message,) = compose(row)
     assert "ForwardDestination" not in message.row.headers
@@ -520,9 +549,9 @@ def test_a_delayed_message_that_has_arrived_is_passed_on(to, queue):
 def test_a_delayed_message_on_its_way_is_not_passed_on(to):
     row = in_transit(to, "orders@[public]")
     assert refusal({**row, "Headers": "{}", "RowVersion": 6}, row) == (
-        f"A row is a delayed message on its way to {to!r}, not one for the queue 'orders@[public]', so it is not passed on; "
-        "see why it cannot be moved there (is there such a queue, and may this login insert into it?), set the "
-        "option errorQueue, and such rows go there, or filter them by "
+        f"A row is a delayed message on its way to {to!r}, not one for the queue 'orders@[public]', "
+        "so it is not passed on; see why it cannot be moved there (is there such a queue, and may this login "
+        "insert into it?), set the option errorQueue, and such rows go there, or filter them by "
         "the header NServiceBus.SqlServer.ForwardDestination. It is the row with RowVersion 7, Id "
         f"{ROW}, Queue orders@[public]."
     )
@@ -742,7 +771,9 @@ def test_messages_without_a_type_are_counted(headers, more, untyped):
 
 
 def failing(*sends):
-    """The failures of received messages, each of which sends one of these, and how often the messages were made."""
+    """The failures of received messages, each of which sends one of these,
+    and how often the messages were made.
+    """
     given = SinkOptions.parse({"url": "postgresql://h/d", "endpoint": "Sales", "errorQueue": "error"})
     rows = [outcome(number, each) for number, each in enumerate(sends)]
     made = MessageBuilder.composed

@@ -31,8 +31,21 @@ HEADERS = st.one_of(
     st.dictionaries(TEXTS, TEXTS).map(json.dumps),
     st.dictionaries(TEXTS, TEXTS).map(lambda each: json.dumps(each, ensure_ascii=False, indent=1)),
     st.recursive(st.none() | st.booleans() | st.integers() | TEXTS, st.lists).map(json.dumps),
-    st.sampled_from(["", " ", "null", "[]", "{}", '{"a":1}', '{"a":"1","a":"2"}', '{"a":"\\ud800"}', "\ufeff{}", '{"a":"b\\/c"}']),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            "",
+            " ",
+            "null",
+            "[]",
+            "{}",
+            '{"a":1}',
+            '{"a":"1","a":"2"}',
+            '{"a":"\\ud800"}',
+            "\ufeff{}",
+            '{"a":"b\\/c"}',
+        ]
+    ),
+)
 BODIES = st.one_of(
     st.binary(),
     TEXTS.map(str.encode),
@@ -180,27 +193,45 @@ def test_a_time_may_have_another_zone():
         (b'{"headers": {}}', "it has neither body nor bodyBase64"),
         (b'{"headers": 1, "body": ""}', "headers is 1, and no object of texts"),
         (b'{"headers": {"a": 1}, "body": ""}', 'the value of the header "a" is 1, and no text'),
-        (b'{"headers": {"a": "\\ud800"}, "body": ""}', 'the header "a" holds half of a character (a lone surrogate)'),
+        (
+            b'{"headers": {"a": "\\ud800"}, "body": ""}',
+            'the header "a" holds half of a character (a lone surrogate)',
+        ),
         (b'{"headers": {}, "body": "\\udc00"}', "body holds half of a character (a lone surrogate)"),
         (b'{"headers": {}, "body": 5}', "body is 5, and neither a text nor null"),
         (b'{"headers": {}, "bodyBase64": "a"}', "bodyBase64 is no Base64"),
         (b'{"headers": {}, "bodyBase64": "\xc3\xa4"}', "bodyBase64 is no Base64"),
         (b'{"headers": {}, "body": "", "id": "7"}', 'its id "7" is no UUID'),
-        (b'{"headers": {}, "body": "", "id": "{00000000-0000-4000-8000-00000000000a}"}',
-         'its id "{00000000-0000-4000-8000-00000000000a}" is no UUID'),
-        (b'{"headers": {}, "body": "", "recoverable": 1}', "recoverable is 1, and none of true, false and null"),
-        (b'{"headers": {}, "body": "", "expires": "tomorrow"}',
-         'expires is "tomorrow", and no time such as 2026-01-31T12:00:00Z'),
-        (b'{"headers": {}, "body": "", "expires": "2026-01-31T12:00:00"}',
-         'expires is "2026-01-31T12:00:00", and no time such as 2026-01-31T12:00:00Z'),
-        (b'{"headers": {}, "body": "", "expires": "0001-01-01T00:00:00+14:00"}',
-         'expires is "0001-01-01T00:00:00+14:00", and no time such as 2026-01-31T12:00:00Z'),
-        (b'{"headers": {}, "body": "", "expires": null, "expired": true}',
-         "it has expired, at a time that the line does not tell"),
-        (b'{"headers": {}, "body": "", "correlationId": ["' + b"x" * 100 + b'"]}',
-         'correlationId is ["' + "x" * 37 + "…, and neither a text nor null"),
+        (
+            b'{"headers": {}, "body": "", "id": "{00000000-0000-4000-8000-00000000000a}"}',
+            'its id "{00000000-0000-4000-8000-00000000000a}" is no UUID',
+        ),
+        (
+            b'{"headers": {}, "body": "", "recoverable": 1}',
+            "recoverable is 1, and none of true, false and null",
+        ),
+        (
+            b'{"headers": {}, "body": "", "expires": "tomorrow"}',
+            'expires is "tomorrow", and no time such as 2026-01-31T12:00:00Z',
+        ),
+        (
+            b'{"headers": {}, "body": "", "expires": "2026-01-31T12:00:00"}',
+            'expires is "2026-01-31T12:00:00", and no time such as 2026-01-31T12:00:00Z',
+        ),
+        (
+            b'{"headers": {}, "body": "", "expires": "0001-01-01T00:00:00+14:00"}',
+            'expires is "0001-01-01T00:00:00+14:00", and no time such as 2026-01-31T12:00:00Z',
+        ),
+        (
+            b'{"headers": {}, "body": "", "expires": null, "expired": true}',
+            "it has expired, at a time that the line does not tell",
+        ),
+        (
+            b'{"headers": {}, "body": "", "correlationId": ["' + b"x" * 100 + b'"]}',
+            'correlationId is ["' + "x" * 37 + "…, and neither a text nor null",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_line_that_is_no_message_is_refused(line, why):
     with pytest.raises(NoMessage) as refused:
         from_line(line)
@@ -210,13 +241,19 @@ def test_a_line_that_is_no_message_is_refused(line, why):
 @pytest.mark.parametrize(
     "changed,why",
     [
-        ({"headers": {"a": "changed"}}, "headers and headersText differ; leave out the one that you did not change"),
+        (
+            {"headers": {"a": "changed"}},
+            "headers and headersText differ; leave out the one that you did not change",
+        ),
         ({"headersText": "{}"}, "headers and headersText differ; leave out the one that you did not change"),
         ({"body": "changed"}, "body and bodyBase64 differ; leave out the one that you did not change"),
         ({"body": None}, "body and bodyBase64 differ; leave out the one that you did not change"),
-        ({"bodyBase64": base64.b64encode(b"x").decode()}, "body and bodyBase64 differ; leave out the one that you did not change"),
+        (
+            {"bodyBase64": base64.b64encode(b"x").decode()},
+            "body and bodyBase64 differ; leave out the one that you did not change",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_line_of_which_one_part_was_changed_is_refused(changed, why):
     """Else the other part would be sent."""
     line = to_json(Message(**{**vars(PLAIN), "body": b"\xef\xbb\xbf{}"}))

@@ -57,7 +57,10 @@ def terminal(monkeypatch):
 
 
 def test_a_narrow_terminal_has_the_last_columns_below(terminal):
-    """All values stay whole, so that they can be copied. Messages that come later stand in the same columns."""
+    """All values stay whole, so that they can be copied.
+
+    Messages that come later stand in the same columns.
+    """
     terminal(80)
     table = MessageTable()
     assert [*table.lines([message(1, f"{'Company.Of.Many.Names.' * 2}OrderPlaced, Shop")])] == [

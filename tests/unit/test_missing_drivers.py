@@ -23,7 +23,10 @@ MSSQL = "mssql://me@127.0.0.1:1/shop"
         (
             MSSQL,
             ImportError(NO_UNIXODBC),
-            "The driver for SQL Server does not find unixODBC's library; install it (Debian: apt-get install unixodbc).",
+            (
+                "The driver for SQL Server does not find unixODBC's library; install it (Debian: apt-get "
+                "install unixodbc)."
+            ),
         ),
         (
             MSSQL,
@@ -54,8 +57,13 @@ def without_unixodbc(folder, *command):
     (folder / "pyodbc.py").write_text(f"raise ImportError({NO_UNIXODBC!r})")
     path = os.pathsep.join([str(folder), str(ROOT)])
     return subprocess.run(
-        [sys.executable, *command], check=False, capture_output=True, text=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}
-    )  # fmt: skip
+        [sys.executable, *command],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path},
+    )
 
 
 @pytest.mark.parametrize("program", ["drain", "send"])
@@ -68,5 +76,8 @@ def test_a_benchmark_of_sql_server_says_what_it_needs(tmp_path):
     ended = without_unixodbc(tmp_path, "benchmarks/drain.py", "--url", MSSQL)
     assert (ended.returncode, ended.stderr) == (
         1,
-        "The driver for SQL Server does not find unixODBC's library; install it (Debian: apt-get install unixodbc).\n",
+        (
+            "The driver for SQL Server does not find unixODBC's library; "
+            "install it (Debian: apt-get install unixodbc).\n"
+        ),
     )

@@ -18,7 +18,10 @@ from tests.support.installing import OF_MSSQL
     [
         ("Server=h;Database=d", [("Server", "h"), ("Database", "d")]),
         (" server = tcp:h,1433 ;; PWD={a;b}}c=d} ; ", [("server", "tcp:h,1433"), ("PWD", "a;b}c=d")]),
-        ("Driver={ODBC Driver 18 for SQL Server};UID=", [("Driver", "ODBC Driver 18 for SQL Server"), ("UID", "")]),
+        (
+            "Driver={ODBC Driver 18 for SQL Server};UID=",
+            [("Driver", "ODBC Driver 18 for SQL Server"), ("UID", "")],
+        ),
         ("mssql://h", [("Server", "h")]),
         (
             "mssql://me:p%40ss%2F%3B@h:1433/my%20shop?encrypt=yes&Trust_Server_Certificate=no&applicationName=x",
@@ -37,7 +40,7 @@ from tests.support.installing import OF_MSSQL
             [("Server", "h"), ("Database", "d"), ("Authentication", "ActiveDirectoryMsi")],
         ),
     ],
-)  # fmt: skip
+)
 def test_strings_and_urls_are_read(text, parts):
     assert list(OdbcString.of(text).parts) == parts
     assert OdbcString.of(str(OdbcString.of(text))).parts == tuple(parts)
@@ -51,8 +54,9 @@ def test_an_unreadable_string_is_not_shown(text):
     with pytest.raises(ConfigurationError) as caught:
         OdbcString.of(text)
     assert str(caught.value) == (
-        "The option url cannot be read as an ODBC connection string, Server=host,1433;Database=…;Encrypt=yes; put values "
-        "that hold ; or } between braces, with each } doubled."
+        "The option url cannot be read as an ODBC connection string, "
+        "Server=host,1433;Database=…;Encrypt=yes; put values that hold ; or } between braces, "
+        "with each } doubled."
     )
 
 
@@ -70,8 +74,8 @@ def test_an_unreadable_url_is_not_shown(url):
     with pytest.raises(ConfigurationError) as caught:
         OdbcString.of(url)
     assert str(caught.value) == (
-        "The option url cannot be read as mssql://user@host:1433/database?encrypt=yes; correct it (special characters in a "
-        "password are percent-encoded, or it goes into the option password)."
+        "The option url cannot be read as mssql://user@host:1433/database?encrypt=yes; correct it (special "
+        "characters in a password are percent-encoded, or it goes into the option password)."
     )
 
 
@@ -113,7 +117,8 @@ WHEELS = ("mssql_python_odbc", "mssql_python")
 def wheel(tmp_path, monkeypatch):
     """Makes a wheel that holds Microsoft's driver, and its file; none is there otherwise.
 
-    A process looks into a wheel once, and nothing public forgets what it found: so the private cache is emptied.
+    A process looks into a wheel once, and nothing public forgets what it found:
+    so the private cache is emptied.
     """
     for name in WHEELS:
         monkeypatch.setitem(sys.modules, name, None)
@@ -182,13 +187,19 @@ def test_a_missing_driver_is_told_with_the_remedy(wheel):
 @pytest.mark.parametrize(
     "text, driver",
     [
-        ("Driver={ODBC Driver 17 for SQL Server};Server=h", Driver(name=SEVENTEEN, version=17, origin="named")),
-        ("mssql://h?driver=/opt/libmsodbcsql-18.6.so.2.1", Driver(name="/opt/libmsodbcsql-18.6.so.2.1", version=18, origin="named")),
+        (
+            "Driver={ODBC Driver 17 for SQL Server};Server=h",
+            Driver(name=SEVENTEEN, version=17, origin="named"),
+        ),
+        (
+            "mssql://h?driver=/opt/libmsodbcsql-18.6.so.2.1",
+            Driver(name="/opt/libmsodbcsql-18.6.so.2.1", version=18, origin="named"),
+        ),
         ("Driver=FreeTDS;Server=h", Driver(name="FreeTDS", origin="named")),
         ("DSN=shop", None),
         ("Server=h", Driver(name=EIGHTEEN, version=18, origin="installed")),
     ],
-)  # fmt: skip
+)
 def test_a_driver_that_is_named_is_taken(text, driver):
     assert driver_of(OdbcString.of(text), [EIGHTEEN]) == driver
 

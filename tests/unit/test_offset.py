@@ -74,8 +74,8 @@ def test_an_offset_counts_all_that_was_claimed():
 def test_an_offset_of_the_first_version_is_read():
     # A checkpoint outlives the process that wrote it: this text must be readable for ever.
     written = (
-        '{"version": 1, "queue": "orders@[public]@[shop]", "table": "16384", "rows": 4, "live": "eJxjYuFgAAAAKAAP",'
-        ' "expired": "", "witnesses": {"1": "00000000-0000-4000-8000-000000000001"}}'
+        '{"version": 1, "queue": "orders@[public]@[shop]", "table": "16384", "rows": 4, "live": '
+        '"eJxjYuFgAAAAKAAP", "expired": "", "witnesses": {"1": "00000000-0000-4000-8000-000000000001"}}'
     )
     offset = Offset.from_json(json.loads(written))
     assert offset == Offset(
@@ -101,9 +101,9 @@ def test_an_offset_that_is_not_ours_is_refused(given):
     with pytest.raises(ConfigurationError) as caught:
         Offset.from_json(given)
     assert str(caught.value) == (
-        f"The checkpoint holds an offset that this version of sqlqueue cannot read (version {given.get('version')!r}, "
-        "expected 1 or 2); use the version that wrote it, or a new checkpoint (a state that the query "
-        "keeps is lost)."
+        "The checkpoint holds an offset that this version of sqlqueue cannot read (version "
+        f"{given.get('version')!r}, expected 1 or 2); use the version that wrote it, or a new checkpoint (a "
+        "state that the query keeps is lost)."
     )
 
 

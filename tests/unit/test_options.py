@@ -189,7 +189,10 @@ def test_an_unknown_option_near_to_none_lists_all():
     [
         (
             "url",
-            "The option url is required; set it to: `postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string.",
+            (
+                "The option url is required; set it to: `postgresql://…`; for SQL Server `mssql://…` or an "
+                "ODBC connection string."
+            ),
         ),
         ("queue", "The option queue is required; set it to: Address of the queue table."),
     ],
@@ -308,8 +311,8 @@ def test_unsafe_isolation_levels_are_refused(level):
     with pytest.raises(ConfigurationError) as caught:
         sink(isolationLevel=level)
     assert str(caught.value) == (
-        "The option isolationLevel must be ReadCommitted or RepeatableRead or Serializable or Snapshot (it would let "
-        f"two senders of one message both find it unsent), not {level!r}."
+        "The option isolationLevel must be ReadCommitted or RepeatableRead or Serializable or "
+        f"Snapshot (it would let two senders of one message both find it unsent), not {level!r}."
     )
 
 

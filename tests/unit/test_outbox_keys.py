@@ -1,4 +1,6 @@
-"""By what an outbox knows a send: one key for each message id and final address, whatever the id looks like."""
+"""By what an outbox knows a send: one key for each message id and final address,
+whatever the id looks like.
+"""
 
 import itertools
 
@@ -24,7 +26,9 @@ def table(catalog, foreign):
 
 
 def test_a_key_is_for_good():
-    """Another one for the same message would send it again: whoever changes the form must know the former one too."""
+    """Another one for the same message would send it again:
+    whoever changes the form must know the former one too.
+    """
     assert of(PLAIN, "Order 42", "a\0b") == [
         f"{PLAIN}>4qblcojrfl",
         "Order42>b11d872a91e378ac11dd075af737a713",
@@ -33,10 +37,11 @@ def test_a_key_is_for_good():
     assert of(PLAIN, address="Billing@[public]") == [f"{PLAIN}>ubjc5g0ce0"]
 
 
-#: What some collation or other takes for the same: case, accents, width, composition, blanks, signs, and letters of the
-#: Baltic and the Nordic countries.
-ALIKE = ["order", "Order", "ORDER", "órder", "o\u0301rder", "\uff4frder", "order ", " order", "or-der", "or\u200bder",
-         "order\0", "\0order", "i", "y", "v", "w", "ß", "ss", "a" * 250, "a" * 251, "A" * 250, "a", "A", "", "\0"]  # fmt: skip
+#: What some collation or other takes for the same: case, accents, width, composition, blanks, signs, and
+#: letters of the Baltic and the Nordic countries.
+ALIKE = ["order", "Order", "ORDER", "órder", "o\u0301rder", "\uff4frder", "order ", " order", "or-der",
+         "or\u200bder", "order\0", "\0order", "i", "y", "v", "w", "ß", "ss", "a" * 250, "a" * 251, "A" * 250,
+         "a", "A", "", "\0"]  # fmt: skip
 
 
 def test_ids_alike_to_a_collation_stay_apart():

@@ -62,24 +62,26 @@ def test_an_endpoint_that_is_too_long_is_refused(dialect, longest):
             "postgresql",
             "Shop.Sales.Ordering.Web",
             (
-                "The endpoint 'Shop.Sales.Ordering.Web' gives its outbox table the prefix 'Shop_Sales_Ordering_Web_', 24 "
-                "characters long, but on PostgreSQL it has at most 20; choose a shorter name for the endpoint."
+                "The endpoint 'Shop.Sales.Ordering.Web' gives its outbox table the prefix "
+                "'Shop_Sales_Ordering_Web_', 24 characters long, but on PostgreSQL it has at most 20; choose "
+                "a shorter name for the endpoint."
             ),
         ),
         (
             "postgresql",
             "注文注文注文注文注文注文注文注文",
             (
-                "The endpoint '注文注文注文注文注文注文注文注文' calls its outbox table '注文注文注文注文注文注文注文注文_OutboxData', 59 "
-                "bytes long, but on PostgreSQL it has at most 50; choose a shorter name for the endpoint."
+                "The endpoint '注文注文注文注文注文注文注文注文' calls its outbox table "
+                "'注文注文注文注文注文注文注文注文_OutboxData', "
+                "59 bytes long, but on PostgreSQL it has at most 50; choose a shorter name for the endpoint."
             ),
         ),
         (
             "oracle",
             "Größe",
             (
-                "The endpoint 'Größe' is not all ASCII, but names of outbox tables on Oracle are; choose another name for "
-                "the endpoint."
+                "The endpoint 'Größe' is not all ASCII, but names of outbox tables on Oracle are; choose "
+                "another name for the endpoint."
             ),
         ),
         ("mysql", "", "An outbox needs the name of an endpoint, which names its table; give one."),

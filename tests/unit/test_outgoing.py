@@ -119,7 +119,9 @@ def test_columns_carry_what_fits_into_them():
 
 @pytest.mark.parametrize("letter", ["é", "注", "\N{GRINNING FACE}"])
 def test_columns_carry_what_fits_in_bytes(letter):
-    """A varchar(255) of a UTF-8 collation has room for 255 bytes, and an insert of more is refused with its whole chunk."""
+    """A varchar(255) of a UTF-8 collation has room for 255 bytes,
+    and an insert of more is refused with its whole chunk.
+    """
     size = len(letter.encode())
     fits = letter * (255 // size)
     long = fits + letter
@@ -197,7 +199,8 @@ def test_postgresql_gets_the_binary_stream_of_copy():
     copied: Any = POSTGRESQL.bind_messages(outgoing_rows(ROWS))
     assert b"".join(copied) == (
         b"PGCOPY\n\xff\r\n\x00" + bytes(8)
-        + fields + ids[0] + b"\x00\x00\x00\x08" + microseconds.to_bytes(8) + len(headers).to_bytes(4) + headers
+        + fields + ids[0] + b"\x00\x00\x00\x08" + microseconds.to_bytes(8)
+        + len(headers).to_bytes(4) + headers
         + b"\x00\x00\x00\x02\xff\x00"
         + fields + ids[1] + null + b"\x00\x00\x00\x04NULL" + null
         + fields + ids[2] + null + b"\x00\x00\x00\x00" + b"\x00\x00\x00\x00"

@@ -88,7 +88,10 @@ def test_every_command_line_can_be_typed(line, monkeypatch, tmp_path):
     (tmp_path / "order.json").write_text("{}")
     (tmp_path / "conf").symlink_to(ROOT / "conf")
     command, name, arguments = called(line)
-    with click.Context(main, info_name="sqlqueue") as group, command.make_context(name[-1], arguments, parent=group) as context:  # fmt: skip
+    with (
+        click.Context(main, info_name="sqlqueue") as group,
+        command.make_context(name[-1], arguments, parent=group) as context,
+    ):
         assert context.args == []
 
 

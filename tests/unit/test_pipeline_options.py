@@ -1,4 +1,6 @@
-"""The options of a pipeline from queue to queue: what source and sink share is said once, what contradicts is refused."""
+"""The options of a pipeline from queue to queue: what source and sink share is said once,
+what contradicts is refused.
+"""
 
 from typing import Any, cast
 from unittest import mock
@@ -43,12 +45,17 @@ ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
     [
         (
             ("--transaction-mode", "sendsAtomicWithReceive"),
-            ("The option stream is required with transactionMode sendsAtomicWithReceive; set it to a name of this "
-            "pipeline, the same on source and sink."),
+            (
+                "The option stream is required with transactionMode sendsAtomicWithReceive; "
+                "set it to a name of this pipeline, the same on source and sink."
+            ),
         ),
         (
             ("--set", "source.transactionMode=none", "--set", "sink.transactionMode=receiveOnly"),
-            "The option transactionMode is 'none' at the source and 'receiveOnly' at the sink; say it once, or the same.",
+            (
+                "The option transactionMode is 'none' at the source and 'receiveOnly' at the sink; say it "
+                "once, or the same."
+            ),
         ),
         (
             ("--set", "source.stream=a", "--set", "sink.STREAM=b"),
@@ -56,38 +63,57 @@ ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
         ),
         (
             (*ATOMIC, "--sink-url", "postgresql://me@127.0.0.1:1/other"),
-            ("The option url differs between source and sink, but sendsAtomicWithReceive sends in the source's own "
-            "transaction and so to its database alone; leave it out at the sink, or take receiveOnly with an outbox."),
+            (
+                "The option url differs between source and sink, "
+                "but sendsAtomicWithReceive sends in the source's own transaction and so to its database "
+                "alone; leave it out at the sink, or take receiveOnly with an outbox."
+            ),
         ),
         (
             (*ATOMIC, "--set", "sink.defaultSchema=other"),
-            ("The option defaultSchema differs between source and sink, but sendsAtomicWithReceive sends in the source's "
-            "own transaction and so to its database alone; leave it out at the sink, or take receiveOnly with an outbox."),
+            (
+                "The option defaultSchema differs between source and sink, but sendsAtomicWithReceive sends "
+                "in the source's own transaction and so to its database alone; leave it out at the sink, or "
+                "take receiveOnly with an outbox."
+            ),
         ),
         (
             ("--transaction-mode", "transactionScope"),
-            ("The option transactionMode must be receiveOnly or sendsAtomicWithReceive or none (Spark cannot enlist in a "
-            "distributed transaction; with receiveOnly a sink with an outbox is safe), not 'transactionScope'."),
+            (
+                "The option transactionMode must be receiveOnly or sendsAtomicWithReceive or none (Spark "
+                "cannot enlist in a distributed transaction; with receiveOnly a sink with an outbox is "
+                "safe), not 'transactionScope'."
+            ),
         ),
         (
             ("--to", "orders@public"),
-            ("Source and sink are the same queue orders@[public], so its messages would go round for ever, or be dropped as "
-            "sent before; name another queue for the sink."),
+            (
+                "Source and sink are the same queue orders@[public], so its messages would go round for "
+                "ever, or be dropped as sent before; name another queue for the sink."
+            ),
         ),
         (
             ("--set", "sink.errorQueue=orders@public"),
-            ("The option errorQueue of the sink names the queue of the source, orders@[public], so what goes there would be received "
-            "again, for ever; name another queue."),
+            (
+                "The option errorQueue of the sink names the queue of the source, orders@[public], so what "
+                "goes there would be received again, for ever; name another queue."
+            ),
         ),
         (("--sql", "SELECT 1", "--function", "a:b"), "Both sql and function are given; drop one of them."),
         (
             ("--function", "shop.route"),
-            "The option function must be a module and a function in it, such as shop.routing:to_billing, not 'shop.route'.",
+            (
+                "The option function must be a module and a function in it, such as shop.routing:to_billing, "
+                "not 'shop.route'."
+            ),
         ),
         (
             ("--function", "no_such.module:route"),
-            ("The module of the function no_such.module:route cannot be imported (ModuleNotFoundError: No module named "
-            "'no_such'); put it on PYTHONPATH or give it to spark-submit with --py-files, and correct the name."),
+            (
+                "The module of the function no_such.module:route cannot be imported (ModuleNotFoundError: "
+                "No module named 'no_such'); put it on PYTHONPATH or give it to spark-submit with "
+                "--py-files, and correct the name."
+            ),
         ),
         (("--set", "sink.outbx=none"), "There is no option 'outbx'; did you mean outbox?"),
         (
@@ -95,7 +121,7 @@ ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
             "--set delta.path=… cannot be read; write source.KEY=VALUE, sink.KEY=VALUE or forward.KEY=VALUE.",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_configuration_is_one_sentence(refused, arguments, sentence):
     """And exit code 2."""
     assert refused(*arguments) == f"Error: {sentence}\n"
@@ -138,7 +164,12 @@ def test_a_sink_in_the_sources_database_takes_its_login():
     for sink in ({}, {"url": "postgresql://x"}):
         _, found = agreed(source, {"queue": "b", "endpoint": "E", **sink})
         parsed = SinkOptions.parse(found)
-        assert (parsed.url, parsed.user, parsed.password, parsed.default_schema) == ("postgresql://x", "me", SECRET, "s")  # fmt: skip
+        assert (parsed.url, parsed.user, parsed.password, parsed.default_schema) == (
+            "postgresql://x",
+            "me",
+            SECRET,
+            "s",
+        )
 
 
 def test_a_sink_with_its_own_login_gets_no_password():
@@ -155,7 +186,11 @@ def test_mode_and_stream_are_said_once_on_either_side():
     for ours, theirs in ((said, {}), ({}, said)):
         source, sink = agreed({"url": "postgresql://x", "queue": "orders", **ours}, {"queue": "b", **theirs})
         assert SourceOptions.parse(source).stream == SinkOptions.parse(sink).stream == "Orders"
-        assert SourceOptions.parse(source).transaction_mode == SinkOptions.parse(sink).transaction_mode == "sendsAtomicWithReceive"  # fmt: skip
+        assert (
+            SourceOptions.parse(source).transaction_mode
+            == SinkOptions.parse(sink).transaction_mode
+            == "sendsAtomicWithReceive"
+        )
 
 
 def test_the_configuration_in_conf_lacks_only_a_url():
@@ -173,9 +208,13 @@ def test_the_configuration_in_conf_lacks_only_a_url():
         (("--sink-url", f"postgresql://me:{SECRET}@host/shop"), "--sink-url", "SQLQUEUE_SINK_URL"),
         (("--sink-password", SECRET), "--sink-password", "SQLQUEUE_SINK_PASSWORD"),
         (("--set", f"sink.Password={SECRET}"), "--set sink.Password", "SQLQUEUE_URL"),
-        (("--set", f"sink.endpoint.Billing.url=Server=x;PWD={SECRET}"), "--set sink.endpoint.Billing.url", "SQLQUEUE_URL"),
+        (
+            ("--set", f"sink.endpoint.Billing.url=Server=x;PWD={SECRET}"),
+            "--set sink.endpoint.Billing.url",
+            "SQLQUEUE_URL",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_password_for_the_sink_is_refused_on_the_command_line(refused, arguments, name, variable):
     complaint = refused(*arguments)
     assert f"Error: The password in {name} would stand in" in complaint

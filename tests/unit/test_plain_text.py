@@ -14,7 +14,8 @@ from sqlqueue_spark.cli import output
 from sqlqueue_spark.errors import QueueError, why
 from sqlqueue_spark.plain_text import for_shell, logger, plain, shell_word
 
-#: A line feed, a carriage return, an escape sequence, an 8-bit one, a bidirectional control, a line separator, a byte that is no UTF-8.
+#: A line feed, a carriage return, an escape sequence, an 8-bit one, a bidirectional control, a line
+#: separator, a byte that is no UTF-8.
 STEERING = "a\nb\rc\x1b[31md\x9b31me\u202ef\u2028g\udcffh"
 SHOWN = r"a\nb\rc\x1b[31md\x9b31me\u202ef\u2028g\udcffh"
 PLAIN_WORDS = [

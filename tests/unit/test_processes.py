@@ -1,4 +1,6 @@
-"""``SQLQUEUE_LOG`` speaks for whoever receives and sends, and leaves the logging alone that somebody has configured."""
+"""``SQLQUEUE_LOG`` speaks for whoever receives and sends,
+and leaves the logging alone that somebody has configured.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,6 @@
-"""The programs under ``jobs/`` before they start Spark: file, settings and flags become options, and what is wrong is said."""
+"""The programs under ``jobs/`` before they start Spark: file, settings and flags become options,
+and what is wrong is said.
+"""
 
 import errno
 import logging
@@ -34,7 +36,10 @@ def refused(monkeypatch):
     monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
 
     def run(*arguments):
-        environment = {"SQLQUEUE_URL": f"postgresql://me:{SECRET}@127.0.0.1:1/shop", "SQLQUEUE_PASSWORD": SECRET}  # fmt: skip
+        environment = {
+            "SQLQUEUE_URL": f"postgresql://me:{SECRET}@127.0.0.1:1/shop",
+            "SQLQUEUE_PASSWORD": SECRET,
+        }
         result = CliRunner(env=environment).invoke(jobs.drain, [str(each) for each in arguments])
         assert SECRET not in result.output
         assert (result.exit_code, result.stdout) == (2, "")
@@ -52,15 +57,24 @@ def refused(monkeypatch):
         ),
         (
             'queue = "orders"',
-            "The key queue of the configuration {file} stands in no section; put it below one of [source], [delta].",
+            (
+                "The key queue of the configuration {file} stands in no section; put it below one of "
+                "[source], [delta]."
+            ),
         ),
         (
             'source = "orders"',
-            "The key source of the configuration {file} stands in no section; put it below one of [source], [delta].",
+            (
+                "The key source of the configuration {file} stands in no section; put it below one of "
+                "[source], [delta]."
+            ),
         ),
         (
             'queues = ["orders"]',
-            "The key queues of the configuration {file} stands in no section; put it below one of [source], [delta].",
+            (
+                "The key queues of the configuration {file} stands in no section; put it below one of "
+                "[source], [delta]."
+            ),
         ),
         (
             '[[sink]]\nqueue = "orders"',
@@ -72,13 +86,16 @@ def refused(monkeypatch):
         ),
         (
             '[source]\nqueue = ["orders", "returns"]',
-            "The value of queue in [source] of the configuration {file} is a list; write one text, number, true or false.",
+            (
+                "The value of queue in [source] of the configuration {file} is a list; write one text, "
+                "number, true or false."
+            ),
         ),
         (
             '[source]\nqueue = "orders"\nendpoint.A.schema = 2026-01-01',
             (
-                "The value of endpoint.A.schema in [source] of the configuration {file} is a date or time; write one text, number, "
-                "true or false."
+                "The value of endpoint.A.schema in [source] of the configuration {file} is a date or time; "
+                "write one text, number, true or false."
             ),
         ),
         ('[source]\nqueeu = "orders"', "There is no option 'queeu'; did you mean queue?"),
@@ -100,7 +117,10 @@ def refused(monkeypatch):
         ),
         (
             "[source",
-            "The configuration {file} is not valid TOML (Expected ']' at the end of a table declaration (at end of document)); correct it.",
+            (
+                "The configuration {file} is not valid TOML (Expected ']' at the end of a table declaration "
+                "(at end of document)); correct it."
+            ),
         ),
     ],
 )
@@ -173,7 +193,8 @@ def test_the_command_line_wins_over_settings_and_file(sections, tmp_path):
     """And settings win over the file."""
     file = tmp_path / "job.toml"
     file.write_text(
-        '[source]\nqueue = "file"\nmaxConcurrency = 3\nclaimAhead = false\nendpoint.B.schema = "t"\n[delta]\npath = "file"\navailableNow = false\n'
+        '[source]\nqueue = "file"\nmaxConcurrency = 3\nclaimAhead = false\nendpoint.B.schema = "t"\n[delta]\n'
+        'path = "file"\navailableNow = false\n'
     )
     settings = (
         "source.queue=setting",
@@ -222,8 +243,8 @@ def test_a_password_on_the_command_line_is_refused(refused, arguments, name, var
     """Spark's event log keeps the command line."""
     complaint = refused(*arguments)
     assert complaint.endswith(
-        f"Error: The password in {name} would stand in the list of processes and in Spark's event log, which keeps the whole "
-        f"command line; give it in the environment ({variable}) or in the file of --config.\n"
+        f"Error: The password in {name} would stand in the list of processes and in Spark's event log, which "
+        f"keeps the whole command line; give it in the environment ({variable}) or in the file of --config.\n"
     )
 
 
@@ -242,8 +263,8 @@ def test_a_url_in_another_ones_place_is_refused_and_not_repeated(refused, name):
     given = {"queue": "orders", "checkpoint": "c", "path": "p", name: url}
     complaint = refused(*(word for each in given.items() for word in (f"--{each[0]}", each[1])))
     assert complaint == (
-        f"Error: The option {name} is shown in logs and plans, and a url with a password stands there; give it as the option "
-        "url.\n"
+        f"Error: The option {name} is shown in logs and plans, and a url with a password stands there; give "
+        "it as the option url.\n"
     )
 
 
@@ -253,7 +274,9 @@ def no_archive(monkeypatch):
     monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
 
     def run(*arguments):
-        result = CliRunner(env={"SQLQUEUE_URL": "postgresql://me@127.0.0.1:1/shop"}).invoke(main, ["archive", *arguments])  # fmt: skip
+        result = CliRunner(env={"SQLQUEUE_URL": "postgresql://me@127.0.0.1:1/shop"}).invoke(
+            main, ["archive", *arguments]
+        )
         assert (result.exit_code, result.stdout) == (2, "")
         return result.stderr
 
@@ -268,8 +291,8 @@ def no_archive(monkeypatch):
         (
             ("--queue", "error", "--path", "p", "--take"),
             (
-                "The option checkpoint is required with take; set it to: Folder of the stream's checkpoint; one queue, one Delta "
-                "table, one checkpoint."
+                "The option checkpoint is required with take; set it to: Folder of the stream's checkpoint; "
+                "one queue, one Delta table, one checkpoint."
             ),
         ),
         (
@@ -278,7 +301,10 @@ def no_archive(monkeypatch):
         ),
         (
             ("--queue", "error", "--path", "p", "--every", "soon"),
-            "The option every must be a duration such as 500ms, 30s, 10m or 7d, of ten years at most, not 'soon'.",
+            (
+                "The option every must be a duration such as 500ms, 30s, 10m or 7d, "
+                "of ten years at most, not 'soon'."
+            ),
         ),
         (("--queue", "error", "--set", "archive.evry=1m"), "There is no option 'evry'; did you mean every?"),
         (

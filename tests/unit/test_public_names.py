@@ -9,8 +9,19 @@ import pytest
 
 import sqlqueue_spark
 
-PUBLIC = {"Outbox", "SqlQueueSink", "__version__", "errors", "functions", "handling", "options", "pipeline", "register",
-          "send", "why"}  # fmt: skip
+PUBLIC = {
+    "Outbox",
+    "SqlQueueSink",
+    "__version__",
+    "errors",
+    "functions",
+    "handling",
+    "options",
+    "pipeline",
+    "register",
+    "send",
+    "why",
+}
 
 
 def fresh(program, *arguments):
@@ -53,7 +64,12 @@ import sqlqueue_spark.send.compose.database_of_address
 from sqlqueue_spark import send
 print(send.__module__, sqlqueue_spark.send is send)
 print(sys.modules["sqlqueue_spark.send"].__name__, "psycopg" in sys.modules)"""
-    assert fresh(program).split() == ["sqlqueue_spark.administration.python_send", "True", "sqlqueue_spark.send", "False"]  # fmt: skip
+    assert fresh(program).split() == [
+        "sqlqueue_spark.administration.python_send",
+        "True",
+        "sqlqueue_spark.send",
+        "False",
+    ]
 
 
 def test_no_other_name_is_there():
@@ -62,4 +78,6 @@ def test_no_other_name_is_there():
 
 
 def test_the_package_runs_as_the_command():
-    assert fresh("", "-m", "sqlqueue_spark", "--version") == f"sqlqueue, version {sqlqueue_spark.__version__}\n"  # fmt: skip
+    assert (
+        fresh("", "-m", "sqlqueue_spark", "--version") == f"sqlqueue, version {sqlqueue_spark.__version__}\n"
+    )

@@ -1,4 +1,6 @@
-"""Which rights a login has, and the script that gives it those of a role: the whole text, for both engines and for odd names."""
+"""Which rights a login has, and the script that gives it those of a role: the whole text,
+for both engines and for odd names.
+"""
 
 import pytest
 from click.testing import CliRunner

@@ -13,7 +13,9 @@ from sqlqueue_spark.cli import main
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```shell\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-LINES = [shlex.split(line, comments=True) for block in BLOCKS for line in block.replace("\\\n", "").splitlines()]  # fmt: skip
+LINES = [
+    shlex.split(line, comments=True) for block in BLOCKS for line in block.replace("\\\n", "").splitlines()
+]
 #: Without the variables in front.
 COMMANDS = [line[line.index("sqlqueue") :] for line in LINES if "sqlqueue" in line[:2]]
 

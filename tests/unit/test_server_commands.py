@@ -1,4 +1,6 @@
-"""``sqlqueue server``: a server that runs until it is stopped, under one url, in a folder that holds nothing else."""
+"""``sqlqueue server``: a server that runs until it is stopped, under one url,
+in a folder that holds nothing else.
+"""
 
 import itertools
 import json
@@ -89,10 +91,18 @@ def test_a_server_runs_until_it_is_stopped_and_its_data_stay_until_it_is_removed
     with psycopg.connect(url.strip()) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 7 AS seven")
 
-    assert run(folder, "stop") == (0, f"The server in {folder} is stopped; its data stay until: sqlqueue server remove {option}\n", "")  # fmt: skip
+    assert run(folder, "stop") == (
+        0,
+        f"The server in {folder} is stopped; its data stay until: sqlqueue server remove {option}\n",
+        "",
+    )
     assert run(folder, "stop") == (0, f"The server in {folder} does not run.\n", "")
     assert run(folder, "status") == (1, f"stopped, with its data in {folder}\n", "")
-    assert run(folder, "url") == (1, "", f"Error: The server in {folder} does not run; start it with: sqlqueue server start {option}\n")  # fmt: skip
+    assert run(folder, "url") == (
+        1,
+        "",
+        f"Error: The server in {folder} does not run; start it with: sqlqueue server start {option}\n",
+    )
 
     assert run(folder, "start")[0] == 0
     assert run(folder, "url")[1] == url
@@ -214,7 +224,10 @@ def test_a_folder_of_other_things_is_refused(folder):
     assert run(folder, "start") == (
         1,
         "",
-        f"Error: The folder {folder} holds other things (a, b, c) and no server; name an empty one with --folder.\n",
+        (
+            f"Error: The folder {folder} holds other things (a, b, c) and no server; "
+            "name an empty one with --folder.\n"
+        ),
     )
     assert sorted(each.name for each in folder.iterdir()) == ["a", "b", "c", "d"]
 
@@ -226,7 +239,8 @@ def test_a_path_that_a_shell_would_read_otherwise_is_refused(folder, character):
     code, said, refused = run(named, "start")
     assert (code, said) == (1, "")
     assert refused.split(" of a server ")[1] == (
-        f"has the character {character!r}, which a shell would not leave as it is; name a folder without it.\n"
+        f"has the character {character!r}, which a shell would not leave as it is; "
+        "name a folder without it.\n"
     )
     assert not named.exists()
 
@@ -305,8 +319,8 @@ def test_a_folder_that_cannot_be_made_is_said(folder):
         1,
         "",
         (
-            f"Error: No server can be started in {folder}/below (Not a directory: {folder}/below); name another folder with --folder, or "
-            "give yourself the right to this one.\n"
+            f"Error: No server can be started in {folder}/below (Not a directory: {folder}/below); name "
+            "another folder with --folder, or give yourself the right to this one.\n"
         ),
     )
 

@@ -1,4 +1,6 @@
-"""What is told of a table on SQL Server, given what its statements answer; on PostgreSQL a real one answers."""
+"""What is told of a table on SQL Server, given what its statements answer;
+on PostgreSQL a real one answers.
+"""
 
 import pytest
 
@@ -43,12 +45,16 @@ def test_a_classic_table_s_settings_are_explained():
     [
         ("lock escalation", "DISABLE", "ALTER TABLE [Shop]]s].[dbo].[orders] SET (LOCK_ESCALATION = TABLE);"),
         ("lock escalation", "AUTO", ""),
-        ("Headers", "varchar, code page 1252", "ALTER TABLE [Shop]]s].[dbo].[orders] ALTER COLUMN Headers nvarchar(max) NOT NULL;"),
+        (
+            "Headers",
+            "varchar, code page 1252",
+            "ALTER TABLE [Shop]]s].[dbo].[orders] ALTER COLUMN Headers nvarchar(max) NOT NULL;",
+        ),
         ("Headers", "varchar, code page 65001", ""),
         ("snapshot isolation", "in_transition_to_on", ""),
         ("delayed durability", "allowed", ""),
     ],
-)  # fmt: skip
+)
 def test_a_setting_to_change_has_its_statement(name, value, remedy):
     found, _ = told(HEAP, (name, value))
     assert (found["variant"], found[name]) == (("heap", ""), (value, remedy))

@@ -38,18 +38,25 @@ TEXT = json.dumps(COMPLETE)
 
 
 def but(*gone, **given):
-    """The complete headers without some, and with others: ``NServiceBus.`` stands before the names that are given."""
+    """The complete headers without some, and with others: ``NServiceBus.`` stands before the
+    names that are given.
+    """
     added = {f"NServiceBus.{name.replace('__', '.')}": value for name, value in given.items()}
     kept = {name: value for name, value in COMPLETE.items() if name.removeprefix("NServiceBus.") not in gone}
     return json.dumps({**kept, **added})
 
 
 def info(*gone):
-    return [name.removeprefix("NServiceBus.") for name in COMPLETE if name.startswith(EXCEPTION) and not name.endswith(gone)]  # fmt: skip
+    return [
+        name.removeprefix("NServiceBus.")
+        for name in COMPLETE
+        if name.startswith(EXCEPTION) and not name.endswith(gone)
+    ]
 
 
-#: The forms whose rows differ from the complete one in what ServiceControl looks at, by the beginning of their names. The row
-#: of any other form is the complete one, with other values of headers that are free, or with another body.
+#: The forms whose rows differ from the complete one in what ServiceControl looks at, by the beginning of
+#: their names. The row of any other form is the complete one, with other values of headers that are free, or
+#: with another body.
 ROWS = {
     "a02": but("ProcessingEndpoint"),
     "a05": but("FailedQ"),
@@ -106,7 +113,11 @@ OUTCOMES = {
     "blocks": Verdict.STOPS,
 }
 #: Two good rows were refused because their batch had a bad one.
-RECORDED = [each for each in dotnet.lines("servicecontrol/outcomes") if "bad row of its batch" not in each.get("why", "")]  # fmt: skip
+RECORDED = [
+    each
+    for each in dotnet.lines("servicecontrol/outcomes")
+    if "bad row of its batch" not in each.get("why", "")
+]
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda each: each["variant"])

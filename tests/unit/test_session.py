@@ -1,4 +1,6 @@
-"""What a job starts Spark with: the settings of conf that the user leaves open; and what is missing is said."""
+"""What a job starts Spark with: the settings of conf that the user leaves open;
+and what is missing is said.
+"""
 
 import os
 import re
@@ -25,8 +27,9 @@ from tests.support.other_user import as_root, as_user
 from tests.support.sparks import DELTA
 
 JAVA = (
-    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UseParallelGC -XX:NewSize=256m -XX:MetaspaceSize=256m -XX:Tier4InvocationThreshold=50000 "
-    "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UseParallelGC -XX:NewSize=256m -XX:MetaspaceSize=256m "
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
 LOG = f"-Dlog4j2.configurationFile={(spark_defaults.CONF / 'log4j2.properties').as_uri()}"
 LOGGED = {"spark.driver.extraJavaOptions": f"{JAVA} {LOG}"}
@@ -49,9 +52,17 @@ WITH_DELTA = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 VARIABLES = (
-    "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", *module._JAVA_VARIABLES,
-    "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "PYTHONSAFEPATH",
-)  # fmt: skip
+    "SPARK_CONF_DIR",
+    "SPARK_HOME",
+    "PYSPARK_GATEWAY_PORT",
+    "PYSPARK_SUBMIT_ARGS",
+    "SPARK_REMOTE",
+    *module._JAVA_VARIABLES,
+    "PYSPARK_PYTHON",
+    "PYSPARK_DRIVER_PYTHON",
+    "SPARK_LOCAL_IP",
+    "PYTHONSAFEPATH",
+)
 
 
 class Started(Exception):
@@ -127,9 +138,14 @@ def test_what_the_user_has_set_stays(builder, monkeypatch, tmp_path):
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert started(builder) == {"name": "job", **WITH_DELTA}
     lines = (
-        "#spark.sql.session.timeZone UTC", "  spark.sql.session.timeZone\tEurope/Vienna", "spark.jars.packages=a:b:1",
-        "spark.sql.catalog.spark_catalog : mine  ", "", "spark.master yarn", "spark.app.name = two words ",
-    )  # fmt: skip
+        "#spark.sql.session.timeZone UTC",
+        "  spark.sql.session.timeZone\tEurope/Vienna",
+        "spark.jars.packages=a:b:1",
+        "spark.sql.catalog.spark_catalog : mine  ",
+        "",
+        "spark.master yarn",
+        "spark.app.name = two words ",
+    )
     (tmp_path / "spark-defaults.conf").write_text("\n".join(lines))
     assert missing_settings(delta=True) == {
         "spark.sql.extensions": WITH_DELTA["spark.sql.extensions"],
@@ -211,10 +227,10 @@ def test_a_session_without_delta_is_refused_with_what_to_start_it_with(monkeypat
     with pytest.raises(ConfigurationError) as caught:
         delta_lake.check_delta(mock.Mock())
     assert str(caught.value) == (
-        f"This Spark session has no Delta Lake (its jar is not there); start it with: spark-submit --packages {DELTA} "
-        "--conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension "
-        "--conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog, or set spark.jars.packages and "
-        "these two in the spark-defaults.conf of SPARK_CONF_DIR."
+        "This Spark session has no Delta Lake (its jar is not there); start it with: spark-submit "
+        f"--packages {DELTA} --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension "
+        "--conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog, or set "
+        "spark.jars.packages and these two in the spark-defaults.conf of SPARK_CONF_DIR."
     )
 
 
@@ -222,11 +238,14 @@ def test_a_session_without_delta_is_refused_with_what_to_start_it_with(monkeypat
     "settings,lacking",
     [
         ({}, "spark.sql.extensions does not name io.delta.sql.DeltaSparkSessionExtension"),
-        ({"spark.sql.extensions": "mine"}, "spark.sql.extensions does not name io.delta.sql.DeltaSparkSessionExtension"),
+        (
+            {"spark.sql.extensions": "mine"},
+            "spark.sql.extensions does not name io.delta.sql.DeltaSparkSessionExtension",
+        ),
         ({"spark.sql.extensions": EXTENSION}, "spark.sql.catalog.spark_catalog is not set"),
         ({"spark.sql.extensions": f"mine,{EXTENSION}", "spark.sql.catalog.spark_catalog": "theirs"}, None),
     ],
-)  # fmt: skip
+)
 def test_delta_needs_its_two_settings(monkeypatch, settings, lacking):
     """The catalog may be another one that knows Delta."""
     monkeypatch.setattr(delta_lake, "knows", lambda *_: True)
@@ -323,14 +342,18 @@ def test_a_spark_that_does_not_start_is_said(builder, monkeypatch):
     with pytest.raises(ConfigurationError) as caught:
         session("job")
     assert str(caught.value) == (
-        f"Spark did not start; what it said stands above. The first time it fetches {DELTA} from Maven's repository; where there is no "
-        "way to that, name a mirror in the file of the setting spark.jars.ivySettings, or bring the jars with spark.jars."
+        f"Spark did not start; what it said stands above. The first time it fetches {DELTA} from Maven's "
+        "repository; where there is no way to that, name a mirror in the file of the setting "
+        "spark.jars.ivySettings, or bring the jars with spark.jars."
     )
 
 
 def test_the_admin_commands_import_no_spark():
     """Nor does the help that lists the jobs."""
-    program = "import sys; from sqlqueue_spark.cli import main; main(['--help'], standalone_mode=False); print('pyspark' in sys.modules)"
+    program = (
+        "import sys; from sqlqueue_spark.cli import main; main(['--help'], standalone_mode=False); "
+        "print('pyspark' in sys.modules)"
+    )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert re.search(r"^  drain ", said, re.MULTILINE)
     assert said.endswith("\nFalse\n")

@@ -66,7 +66,9 @@ def test_a_sink_remembers_its_last_hundred_batches():
     ids=["new messages", "rows with Ids of their own", "rows that were received"],
 )
 def test_only_written_ids_may_be_there_already(columns, own_ids):
-    """All messages with such Ids are sent and taken back before the batch is done; else one a destination is enough."""
+    """All messages with such Ids are sent and taken back before the batch is done;
+    else one a destination is enough.
+    """
     given = {"url": "postgresql://h/d", "queue": "billing", "transactionMode": ATOMIC, "stream": "Forward"}
     with mock.patch("sqlqueue_spark.spark.sink.seal") as seal:
         SqlQueueSink(options=given)(frame(*columns), 7)
@@ -97,8 +99,8 @@ def test_messages_without_a_type_are_said_once(caplog, mode):
             sink(frame("Headers", told=[told, told]), batch_id)
     (said,) = caplog.messages
     assert said == (
-        "without_type messages=4: a .NET endpoint cannot handle a message without a type, and moves it to its error queue; set "
-        "the option messageType, or give the header NServiceBus.EnclosedMessageTypes"
+        "without_type messages=4: a .NET endpoint cannot handle a message without a type, and moves it to "
+        "its error queue; set the option messageType, or give the header NServiceBus.EnclosedMessageTypes"
     )
 
 

@@ -1,4 +1,6 @@
-"""The arguments of ``SqlQueueSink``: names and types as the options are declared, so that editors and type checkers know them."""
+"""The arguments of ``SqlQueueSink``: names and types as the options are declared,
+so that editors and type checkers know them.
+"""
 
 import dataclasses
 import inspect

@@ -70,7 +70,9 @@ def test_slices_to_take_are_cut_into_statements():
     ]
 
 
-@pytest.mark.parametrize("size, counts", [(MEGABYTE, (8, 2)), (5 * MEGABYTE, (1,) * 10), (100 * MEGABYTE, (1,) * 10)])  # fmt: skip
+@pytest.mark.parametrize(
+    "size, counts", [(MEGABYTE, (8, 2)), (5 * MEGABYTE, (1,) * 10), (100 * MEGABYTE, (1,) * 10)]
+)
 def test_a_statement_takes_at_most_8_megabytes(size, counts):
     """Or one row."""
     (part,) = cut_to_take(claimed((1, 10), size=size), 1, 4000)
@@ -161,8 +163,19 @@ def test_what_is_taken_is_not_asked_for_its_size():
             [([(1, 10)], False), ([(12, 1_500)], True), ([(1_502, 1_510), (1_512, 1_520)], False)],
         ),
     ],
-    ids=["nothing is known", "a few, all small", "a large one in the middle", "large ones at both ends", "a short run goes with the large one", "short runs only", "far apart", "a gap between short runs", "a gap between long runs", "gaps between both"],
-)  # fmt: skip
+    ids=[
+        "nothing is known",
+        "a few, all small",
+        "a large one in the middle",
+        "large ones at both ends",
+        "a short run goes with the large one",
+        "short runs only",
+        "far apart",
+        "a gap between short runs",
+        "a gap between long runs",
+        "gaps between both",
+    ],
+)
 def test_long_runs_of_small_rows_are_read_apart(rows, small, expected):
     part = Slice(statement=READ, queue="orders", rows=RowSet(rows), small=RowSet(small))
     assert [(list(piece), is_small) for piece, is_small in part.ranges()] == expected
@@ -197,7 +210,8 @@ def read(monkeypatch):
 
     def run(table, part):
         monkeypatch.setattr(slice_reader, "open_reader", lambda _: table)
-        # A worker keeps its connection for the next slice of the same place, so each table has a place of its own.
+        # A worker keeps its connection for the next slice of the same place,
+        # so each table has a place of its own.
         batches = SliceReader(Target(url=f"Server=nowhere,{next(PORTS)}")).read(part)
         return [row for batch in batches for row in batch["RowVersion"].to_pylist()], table.asked
 

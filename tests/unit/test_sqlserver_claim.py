@@ -1,4 +1,6 @@
-"""A claim on SQL Server, as far as it is told without one: which statements it says, depending on how the rows are kept."""
+"""A claim on SQL Server, as far as it is told without one: which statements it says,
+depending on how the rows are kept.
+"""
 
 import time
 from dataclasses import replace
@@ -132,7 +134,10 @@ def test_a_claim_on_a_heap_may_lose_all_its_rows(claiming):
     "rows,versions,asked", [(3, False, ["count_range"]), (10, False, []), (3, True, []), (10, True, [])]
 )
 def test_a_claim_on_a_clustered_table_stays(rows, versions, asked, claiming):
-    """It keeps nothing of the rows that it stepped over. They matter only if the next batch might be claimed ahead."""
+    """It keeps nothing of the rows that it stepped over.
+
+    They matter only if the next batch might be claimed ahead.
+    """
     few = partial(take, limits=BatchLimits(rows=rows, bytes=1 << 20))
     found, statements, endings = claiming(few, CLAIM, counted(4), row_versions=versions)
     assert (found.live, found.stepped_over) == (RowSet([(5, 6), (9, 9)]), bool(asked))
@@ -161,7 +166,9 @@ IDS = Answer("q.Id", "iw", [[5, ID], [9, ID]])
 
 @pytest.mark.parametrize("versions,deleting", [(False, []), (True, ["delete"])])
 def test_rows_are_deleted_when_claimed_if_reads_see_versions(versions, deleting, claiming):
-    """One-row receivers then count nothing, and rest; else they would try each row that is claimed, again and again."""
+    """One-row receivers then count nothing, and rest; else they would try each row that is claimed,
+    again and again.
+    """
     answers = (CLAIM, counted(3), IDENTITY, IDS, *DELETED)
     found, statements, endings = claiming(partial(held, limits=LIMITS), *answers, row_versions=versions)
     assert (found.parts[0].deleted, found.parts[0].live) == (versions, RowSet([(5, 6), (9, 9)]))
@@ -194,7 +201,9 @@ def test_a_batch_that_others_step_over_is_small(versions, asked, expected, claim
     assert execution.bound[-1].value == expected
 
 
-@pytest.mark.parametrize("versions,hints", [(False, "READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK"), (True, "FORCESEEK")])  # fmt: skip
+@pytest.mark.parametrize(
+    "versions,hints", [(False, "READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK"), (True, "FORCESEEK")]
+)
 def test_claimed_rows_are_read_without_locks_if_reads_see_versions(versions, hints):
     text = str(read_statement(SQLSERVER, replace(QUEUE, row_versions=versions)))
     assert f"WITH ({hints})" in text

@@ -1,4 +1,6 @@
-"""What SQL Server's driver says while connecting, in its own words as they were reported, and what a user is told."""
+"""What SQL Server's driver says while connecting, in its own words as they were reported,
+and what a user is told.
+"""
 
 import importlib
 from unittest import mock
@@ -33,7 +35,10 @@ def said(monkeypatch, sqlstate, text, *, again=False, **login):
 def test_a_wrong_password_is_said(monkeypatch):
     assert said(monkeypatch, "28000", NO_LOGIN, user="spark", password="wrong") == (
         ConfigurationError,
-        "The database at sql.example.com,1433/shop refused the login of user 'spark'; check user and password.",
+        (
+            "The database at sql.example.com,1433/shop refused the login of user 'spark'; "
+            "check user and password."
+        ),
     )
 
 
@@ -42,8 +47,9 @@ def test_a_password_that_is_not_given_is_said(monkeypatch):
     assert said(monkeypatch, "28000", NO_LOGIN, user="spark") == (
         NoPassword,
         (
-            "The database at sql.example.com,1433/shop refused the login of user 'spark', for whom no password is given; put it into the "
-            "environment (SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL), or give it as option password."
+            "The database at sql.example.com,1433/shop refused the login of user 'spark', for whom no "
+            "password is given; put it into the environment (SQLQUEUE_PASSWORD, and this url as "
+            "SQLQUEUE_URL), or give it as option password."
         ),
     )
     assert said(monkeypatch, "28000", NO_LOGIN, user="spark", again=True)[0] is ConnectionLost
@@ -61,7 +67,10 @@ def test_a_missing_database_is_no_wrong_password(monkeypatch):
     )
 
 
-RESUMING = f"{BY_DRIVER}[SQL Server]Database 'shop' on server 'sql' is not currently available. Please retry later. (40613)"
+RESUMING = (
+    f"{BY_DRIVER}[SQL Server]Database 'shop' on server 'sql' is not currently available. "
+    "Please retry later. (40613)"
+)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +79,8 @@ RESUMING = f"{BY_DRIVER}[SQL Server]Database 'shop' on server 'sql' is not curre
         (
             "28000",
             (
-                f"{NO_LOGIN}; [28000] {BY_DRIVER}[SQL Server]Database 'shop' is being recovered. Waiting until recovery is "
-                "finished. (922)"
+                f"{NO_LOGIN}; [28000] {BY_DRIVER}[SQL Server]Database 'shop' is being recovered. Waiting "
+                "until recovery is finished. (922)"
             ),
         ),
         ("HY000", f"[HY000] {RESUMING} (SQLDriverConnect)"),
@@ -94,7 +103,9 @@ def test_a_database_that_is_not_ready_is_told_as_that(monkeypatch, sqlstate, tex
 
 
 def test_the_first_connection_waits_for_a_database_to_resume(monkeypatch):
-    """Nobody else waits for it: who has never reached a database takes its errors for those of the configuration."""
+    """Nobody else waits for it: who has never reached a database takes its errors for those
+    of the configuration.
+    """
     answers = [pyodbc.Error("HY000", f"[HY000] {RESUMING} (SQLDriverConnect)")] * 3
     opened = mock.Mock(spec=pyodbc.Connection)
     opened.cursor.return_value = mock.Mock(description=None, nextset=mock.Mock(return_value=False))
@@ -124,38 +135,49 @@ def test_a_wrong_password_is_not_waited_for(monkeypatch):
 
 
 def test_an_expired_token_is_no_wrong_password(monkeypatch):
-    text = f"[28000] {BY_DRIVER}[SQL Server]Login failed for user '<token-identified principal>'. The token is expired. (18456)"
+    text = (
+        f"[28000] {BY_DRIVER}[SQL Server]Login failed for user '<token-identified principal>'. The token is "
+        "expired. (18456)"
+    )
     assert said(monkeypatch, "28000", f"{text} (SQLDriverConnect)", access_token="secret.of.mine") == (
         ConfigurationError,
         (
-            "The database at sql.example.com,1433/shop refused the Microsoft Entra token (Login failed for user "
-            "'<token-identified principal>'. The token is expired. (18456) (SQLDriverConnect)); get a fresh one "
-            "(accessTokenProvider gets one for each connection), and see that the database has a user for it."
+            "The database at sql.example.com,1433/shop refused the Microsoft Entra token "
+            "(Login failed for user '<token-identified principal>'. The token is expired. (18456) "
+            "(SQLDriverConnect)); get a fresh one (accessTokenProvider gets one for each connection), and "
+            "see that the database has a user for it."
         ),
     )
 
 
 def test_an_untrusted_certificate_is_told_as_that(monkeypatch):
     """And not as a server that does not answer."""
-    text = f"[08001] {BY_DRIVER}SSL Provider: [error:0A000086:SSL routines::certificate verify failed:self-signed certificate]"
+    text = (
+        f"[08001] {BY_DRIVER}SSL Provider: [error:0A000086:SSL routines::certificate verify "
+        "failed:self-signed certificate]"
+    )
     assert said(monkeypatch, "08001", f"{text} (-1) (SQLDriverConnect)") == (
         ConfigurationError,
         (
             "The certificate of sql.example.com,1433/shop is not trusted (SSL Provider: [error:0A000086:SSL "
-            "routines::certificate verify failed:self-signed certificate] (-1) (SQLDriverConnect)); install the authority that "
-            "signed it, or correct what the url says of it (hostNameInCertificate, trustServerCertificate; sslmode, sslrootcert)."
+            "routines::certificate verify failed:self-signed certificate] (-1) (SQLDriverConnect)); install "
+            "the authority that signed it, or correct what the url says of it (hostNameInCertificate, "
+            "trustServerCertificate; sslmode, sslrootcert)."
         ),
     )
 
 
 def test_an_unknown_value_is_told_as_that(monkeypatch):
     """And not as a server that does not answer."""
-    text = f"[08001] {BY_DRIVER}Invalid value specified for connection string attribute 'Encrypt' (0) (SQLDriverConnect)"
+    text = (
+        f"[08001] {BY_DRIVER}Invalid value specified for connection string attribute 'Encrypt' (0) "
+        "(SQLDriverConnect)"
+    )
     assert said(monkeypatch, "08001", text) == (
         ConfigurationError,
         (
-            "The driver does not understand the url (Invalid value specified for connection string attribute 'Encrypt' (0) "
-            "(SQLDriverConnect)); correct it."
+            "The driver does not understand the url (Invalid value specified for connection string "
+            "attribute 'Encrypt' (0) (SQLDriverConnect)); correct it."
         ),
     )
 
@@ -164,7 +186,10 @@ def test_a_later_refusal_is_a_lost_connection(monkeypatch):
     """A database that was reached before and refuses logins is failing over."""
     assert said(monkeypatch, "28000", NO_LOGIN, again=True, user="spark", password="wrong") == (
         ConnectionLost,
-        "The database at sql.example.com,1433/shop refused the login of user 'spark'; check user and password.",
+        (
+            "The database at sql.example.com,1433/shop refused the login of user 'spark'; "
+            "check user and password."
+        ),
     )
 
 
@@ -181,8 +206,8 @@ def test_a_missing_database_is_no_missing_queue():
     with pytest.raises(ConfigurationError) as caught:
         queue_table.find(connection, Table(table="orders", schema="dbo", catalog="stock"))
     assert str(caught.value) == (
-        "The queue orders@[dbo]@[stock] lies in database 'stock', which is not there (The table is not there (Invalid object "
-        "name 'stock.sys.tables')); correct the address."
+        "The queue orders@[dbo]@[stock] lies in database 'stock', which is not there (The table is not there "
+        "(Invalid object name 'stock.sys.tables')); correct the address."
     )
     with pytest.raises(QueueError):
         queue_table.find(connection, Table(table="orders", schema="dbo"))

@@ -1,4 +1,6 @@
-"""What is sent to SQL Server, as far as it is told without one: what is bound to the statements that insert."""
+"""What is sent to SQL Server, as far as it is told without one:
+what is bound to the statements that insert.
+"""
 
 import contextlib
 import json
@@ -50,7 +52,9 @@ def frame(**columns):
 
 
 def inserted(recorder):
-    """What was bound to the last INSERT: headers, body, correlation id and reply address of its first message."""
+    """What was bound to the last INSERT: headers, body, correlation id and reply address
+    of its first message.
+    """
     *_, last = [each for each in recorder.executions() if each.text.startswith("INSERT INTO")]
     messages = json.loads(next(each.value for each in last.bound if str(each.value).startswith("[[")))
     _, _, _, headers, body, correlation_id, reply_to, *_ = messages[0]
@@ -60,7 +64,9 @@ def inserted(recorder):
 @pytest.mark.parametrize("path", ["a queue", "the stage"])
 @pytest.mark.parametrize("received", [{}, {"RowVersion": 7, "Id": ROW}], ids=["new", "received"])
 def test_what_is_sent_stops_no_neighbour(recorder, path, received):
-    """The body is no NULL, headers are an object of strings, and the reply address names schema and catalog."""
+    """The body is no NULL, headers are an object of strings,
+    and the reply address names schema and catalog.
+    """
     given = SinkOptions.parse({"url": recorder.url, "queue": "orders", "stream": "billing", "outbox": "none"})
     destinations = Destinations(given)
     row = frame(Body=None, Headers=HEADERS, ReplyToAddress="Shop.Web", **received)

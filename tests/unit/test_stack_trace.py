@@ -15,9 +15,11 @@ from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from tests.unit.test_handling import batch, failure_of
 from tests.unit.test_handling_child import failure as failure_in_child
 
-#: The frames that ServiceControl finds in a stack trace, as it was observed: a word, blanks, a name with brackets, perhaps a path and a line.
+#: The frames that ServiceControl finds in a stack trace, as it was observed: a word, blanks, a name with
+#: brackets, perhaps a path and a line.
 FRAME = re.compile(
-    r"^[ \t]*\w+[ \t]+(?P<name>[^ \t]+\.[^ \t]+?[ \t]*\([ \t]*\))([ \t]+\w+[ \t]+(?:[a-z]:|/).+?:\w+[ \t]+[0-9]+)?\s*$",
+    r"^[ \t]*\w+[ \t]+(?P<name>[^ \t]+\.[^ \t]+?[ \t]*\([ \t]*\))([ \t]+\w+[ \t]+(?:[a-z]:|/).+?:\w+[ "
+    r"\t]+[0-9]+)?\s*$",
     re.MULTILINE | re.IGNORECASE,
 )
 

@@ -1,4 +1,6 @@
-"""What a store-and-forward job refuses before it starts Spark, each in one sentence; and what each of its databases sees of its options."""
+"""What a store-and-forward job refuses before it starts Spark, each in one sentence;
+and what each of its databases sees of its options.
+"""
 
 import pytest
 from click.testing import CliRunner
@@ -40,15 +42,15 @@ COMMON = ("--queue", "outgoing", "--checkpoint", "c", "--endpoint", "Shop.Forwar
         (
             COMMON[:6],
             (
-                "There is no option errorQueue of the sink, where a message goes that cannot be delivered; name a queue: --error-queue "
-                "error."
+                "There is no option errorQueue of the sink, where a message goes that cannot be delivered; "
+                "name a queue: --error-queue error."
             ),
         ),
         (
             (*COMMON[:4], "--error-queue", "error"),
             (
-                "There is no option endpoint of the sink, which names the outboxes, one in each database; give this pipeline a name that "
-                "no other endpoint has: --endpoint Shop.Forward."
+                "There is no option endpoint of the sink, which names the outboxes, one in each database; "
+                "give this pipeline a name that no other endpoint has: --endpoint Shop.Forward."
             ),
         ),
         (
@@ -62,8 +64,8 @@ COMMON = ("--queue", "outgoing", "--checkpoint", "c", "--endpoint", "Shop.Forwar
             (
                 (*COMMON, "--set", f"{side}.transactionMode={mode}", "--set", f"{side}.stream=Orders", *more),
                 (
-                    f"transactionMode is '{mode}', and no transaction reaches two databases; leave it out: with receiveOnly and an "
-                    "outbox each message arrives once."
+                    f"transactionMode is '{mode}', and no transaction reaches two databases; leave it out: "
+                    "with receiveOnly and an outbox each message arrives once."
                 ),
             )
             for side, mode, more in (
@@ -76,21 +78,22 @@ COMMON = ("--queue", "outgoing", "--checkpoint", "c", "--endpoint", "Shop.Forwar
         (
             (*COMMON, "--set", "sink.outbox=none"),
             (
-                "outbox is 'none', and without one a message would arrive again whenever a batch is repeated; set it to optimistic."
+                "outbox is 'none', and without one a message would arrive again whenever a batch is "
+                "repeated; set it to optimistic."
             ),
         ),
         (
             (*COMMON, "--handler", "json:loads", "--local-queue", "orders"),
             (
-                "There are a handler and a localQueue, and a message that does not go to another database goes to one of them; leave one "
-                "out."
+                "There are a handler and a localQueue, and a message that does not go to another database "
+                "goes to one of them; leave one out."
             ),
         ),
         (
             (*COMMON, "--local-queue", "outgoing@public"),
             (
-                "localQueue is outgoing@public, the queue of the job itself, so its messages would go round for ever; name another "
-                "queue."
+                "localQueue is outgoing@public, the queue of the job itself, so its messages would go round "
+                "for ever; name another queue."
             ),
         ),
         (
@@ -121,10 +124,13 @@ def test_a_wrong_configuration_is_one_sentence(job, arguments, sentence):
         ("import sys\nsys.exit(5)", "SystemExit: 5, in {file}, line 2"),
         ("raise RuntimeError('no shop')", "RuntimeError: no shop, in {file}, line 1"),
         ("\nimport no_such", "ModuleNotFoundError: No module named 'no_such', in {file}, line 2"),
-        ("import uuid\nuuid.UUID('x')", "ValueError: badly formed hexadecimal UUID string, in {file}, line 2"),
+        (
+            "import uuid\nuuid.UUID('x')",
+            "ValueError: badly formed hexadecimal UUID string, in {file}, line 2",
+        ),
         ("\ndef place(", "SyntaxError: '(' was never closed, in {file}, line 2"),
     ],
-)  # fmt: skip
+)
 def test_a_module_that_fails_is_to_be_mended(job, tmp_path, monkeypatch, text, said):
     """With its line, and not that of a library which it calls."""
     monkeypatch.syspath_prepend(tmp_path)
@@ -149,15 +155,16 @@ def test_without_the_other_database_or_with_the_same_one_nothing_starts(job):
     assert job(*COMMON, sink_url=None) == (
         2,
         (
-            "Error: There is no option url of the sink, the other database; give it as sink.url in the configuration, or as "
-            "SQLQUEUE_SINK_URL.\n"
+            "Error: There is no option url of the sink, the other database; give it as sink.url in the "
+            "configuration, or as SQLQUEUE_SINK_URL.\n"
         ),
     )
     assert job(*COMMON, sink_url=SHOP) == (
         2,
         (
-            "Error: The url of the sink is that of the queue's own database, and messages go to another one; give that one's as sink.url "
-            "or SQLQUEUE_SINK_URL, or take jobs/forward.py, which sends within a database.\n"
+            "Error: The url of the sink is that of the queue's own database, and messages go to another one; "
+            "give that one's as sink.url or SQLQUEUE_SINK_URL, or take jobs/forward.py, "
+            "which sends within a database.\n"
         ),
     )
 
@@ -169,20 +176,35 @@ def test_what_is_understood_fails_at_the_database_that_nobody_answers_for(job):
 
 
 def test_each_database_sees_its_own_options():
-    """What the handler stores for another database, waits or fails is at home; the databases of further destinations are known to both."""
+    """What the handler stores for another database, waits or fails is at home;
+    the databases of further destinations are known to both.
+    """
     source = {"url": SHOP, "user": "me", "queue": "outgoing", "defaultSchema": "sales", "pollInterval": "1s"}
     sink = {
-        "url": BILLING, "endpoint": "F", "errorQueue": "error", "auditQueue": "audit", "delayedEndpoint": "Shop",
-        "storeAndForward": "outgoing", "endpoint.Shipping.url": "postgresql://third", "outbox": "pessimistic",
-    }  # fmt: skip
+        "url": BILLING,
+        "endpoint": "F",
+        "errorQueue": "error",
+        "auditQueue": "audit",
+        "delayedEndpoint": "Shop",
+        "storeAndForward": "outgoing",
+        "endpoint.Shipping.url": "postgresql://third",
+        "outbox": "pessimistic",
+    }
     found = StoreAndForward(
         source, sink, StoreAndForwardOptions.parse({"checkpoint": "c", "localQueue": "orders"})
     )
     both = {"endpoint": "F", "outbox": "pessimistic"}
     home = {
-        **both, "url": SHOP, "user": "me", "defaultSchema": "sales", "queue": "orders", "errorQueue": "error", "auditQueue": "audit",
-        "delayedEndpoint": "Shop", "storeAndForward": "outgoing",
-    }  # fmt: skip
+        **both,
+        "url": SHOP,
+        "user": "me",
+        "defaultSchema": "sales",
+        "queue": "orders",
+        "errorQueue": "error",
+        "auditQueue": "audit",
+        "delayedEndpoint": "Shop",
+        "storeAndForward": "outgoing",
+    }
     other = {**both, "url": BILLING, "endpoint.Shipping.url": "postgresql://third"}
     assert (found.places.home, found.places.away) == (SinkOptions.parse(home), SinkOptions.parse(other))
 

@@ -13,7 +13,13 @@ ROW = (
     "The database did not answer within 30 s",
     "",
 )
-PROBLEM = ("8", "4e5f6a7b", "KeyError", "Region", "stops ServiceControl: the header TimeOfFailure is no time that it reads")  # fmt: skip
+PROBLEM = (
+    "8",
+    "4e5f6a7b",
+    "KeyError",
+    "Region",
+    "stops ServiceControl: the header TimeOfFailure is no time that it reads",
+)
 
 
 @pytest.fixture

@@ -82,7 +82,8 @@ def test_a_provider_that_is_not_there_or_broken_is_said(provider, tmp_path, monk
         f"The accessTokenProvider nowhere.at_all:get cannot be loaded (No module named 'nowhere'); {remedy}"
     )
     assert refusal(accessTokenProvider="vault:get") == (
-        f"The accessTokenProvider vault:get cannot be loaded (module 'vault' has no attribute 'get'); {remedy}"
+        "The accessTokenProvider vault:get cannot be loaded (module 'vault' has no "
+        f"attribute 'get'); {remedy}"
     )
     (tmp_path / "broken_vault.py").write_text('raise SystemExit("hunter2")\n')
     monkeypatch.syspath_prepend(tmp_path)
@@ -163,5 +164,6 @@ def test_a_token_excludes_a_password_in_the_url_of_postgresql():
         with pytest.raises(ConfigurationError) as caught:
             connect(Target(url=url, access_token="t0ken"))
         assert str(caught.value) == (
-            "Both a Microsoft Entra token and a password in the url are given, and only one of them can be the login; drop one."
+            "Both a Microsoft Entra token and a password in the url are given, and only one of them can be "
+            "the login; drop one."
         )

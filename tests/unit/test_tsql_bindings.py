@@ -1,7 +1,8 @@
 """What pyodbc makes of every statement's parameters: how many, of which types, in how many round trips.
 
 The real pyodbc binds them, by way of the real connections, to an ODBC driver that writes down what it is told
-(tests/support/recording_odbc). ``SQLQUEUE_APPROVE=1`` writes what is now bound to tests/approved/sqlserver_bindings/.
+(tests/support/recording_odbc). ``SQLQUEUE_APPROVE=1`` writes what is now bound to
+tests/approved/sqlserver_bindings/.
 """
 
 import json
@@ -160,7 +161,9 @@ def placeholders(text):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_parameters_are_of_types_that_never_vary(name, recorded):
-    """A type that varied with the value would be another entry in the server's cache of plans, and another plan."""
+    """A type that varied with the value would be another entry in the server's cache of plans,
+    and another plan.
+    """
     action, answers, _ = CALLS[name]
     for execution in recorded(action, answers)[1]:
         assert len(execution.bound) == placeholders(execution.text)
@@ -310,19 +313,24 @@ def test_a_statement_that_takes_too_much_is_told_from_a_deadlock(number, kinds, 
             319,
             "Incorrect syntax near the keyword 'with'.",
             (
-                "The database at nowhere/shop does not understand a statement of this package while locking rows again in "
-                "orders@[dbo]@[shop] (Incorrect syntax near the keyword 'with'. (319) (SQLExecDirectW)); it must be SQL Server 2016 "
-                "or later with a compatibility level of 130 or more: ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130."
+                "The database at nowhere/shop does not understand a statement of this package while "
+                "locking rows again in orders@[dbo]@[shop] (Incorrect syntax near the keyword 'with'. (319) "
+                "(SQLExecDirectW)); it must be SQL Server 2016 or later with a compatibility level of 130 or "
+                "more: ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130."
             ),
         ),
         (
             40515,
-            "Reference to database and/or server name in 'stock.dbo.orders' is not supported in this version of SQL Server.",
             (
-                "The database at nowhere/shop reaches no other database of its server while locking rows again in "
-                "orders@[dbo]@[shop] (Reference to database and/or server name in 'stock.dbo.orders' is not supported in this "
-                "version of SQL Server. (40515) (SQLExecDirectW)); let the url lead to the database of the queue, or take the "
-                "database out of the address."
+                "Reference to database and/or server name in 'stock.dbo.orders' is not supported in this "
+                "version of SQL Server."
+            ),
+            (
+                "The database at nowhere/shop reaches no other database of its server while "
+                "locking rows again in orders@[dbo]@[shop] (Reference to database and/or server name in "
+                "'stock.dbo.orders' is not supported in this version of SQL Server. (40515) "
+                "(SQLExecDirectW)); let the url lead to the database of the queue, "
+                "or take the database out of the address."
             ),
         ),
     ],
@@ -337,12 +345,14 @@ def test_what_a_database_cannot_do_comes_with_its_remedy(number, said, sentence,
 @pytest.mark.parametrize(
     "setting",
     [
-        "ANSI_NULLS", "ANSI_PADDING", "ANSI_WARNINGS", "ARITHABORT", "CONCAT_NULL_YIELDS_NULL", "QUOTED_IDENTIFIER",
-        "XACT_ABORT", "NOCOUNT",
+        "ANSI_NULLS", "ANSI_PADDING", "ANSI_WARNINGS", "ARITHABORT", "CONCAT_NULL_YIELDS_NULL",
+        "QUOTED_IDENTIFIER", "XACT_ABORT", "NOCOUNT",
     ],
 )  # fmt: skip
 def test_a_session_begins_with_its_settings(recorded, setting):
-    """Tables with filtered indexes need all but the last two, or each change is error 1934; FreeTDS sets none of them."""
+    """Tables with filtered indexes need all but the last two, or each change is error 1934;
+    FreeTDS sets none of them.
+    """
     _, (opening, *_) = recorded(lambda c: c.commit())
     said_on = re.findall(r"SET ([A-Z_, ]+) ON", opening.text)
     assert setting in {each for names in said_on for each in names.split(", ")}
@@ -351,7 +361,10 @@ def test_a_session_begins_with_its_settings(recorded, setting):
 
 def test_a_queue_in_another_database_is_refused_by_its_name(recorded):
     """On Azure SQL Database, where a connection reaches one database."""
-    said = "Reference to database and/or server name in 'stock.sys.tables' is not supported in this version of SQL Server."
+    said = (
+        "Reference to database and/or server name in 'stock.sys.tables' is not supported in this "
+        "version of SQL Server."
+    )
     answers = [
         DATABASE,
         Answer("t.create_date", rows=[Refused("42000", 40515, f"[recording][SQL Server]{said}")]),
@@ -445,7 +458,8 @@ def rows_of(execution):
     return len(json.loads(execution.bound[-1].value))
 
 
-#: What each row can cost in locks on one index or heap: its own, and its page's. 5,000 may escalate to a table lock.
+#: What each row can cost in locks on one index or heap: its own, and its page's.
+#: 5,000 may escalate to a table lock.
 LOCKS_OF_A_ROW = 2
 
 
@@ -516,7 +530,9 @@ def test_a_sought_value_has_the_column_s_own_type(names, column, expected):
 
 @pytest.mark.parametrize("name", ["claim_runs", "delete", "lock", "ids", "headers_of", "lock_in_transit"])
 def test_a_scattered_row_is_sought_by_its_number_and_nothing_is_sorted(name):
-    """Of a range between two columns of the JSON the server believes that it holds a part of the whole table."""
+    """Of a range between two columns of the JSON the server believes that it holds a
+    part of the whole table.
+    """
     text = str(SQLSERVER.statement(name))
     assert re.findall(r"q\.RowVersion ([=<>]|BETWEEN)", text) == ["="]
     assert ("ORDER BY" in text, "MAX_GRANT_PERCENT = 10" in text) == (False, True)
@@ -553,7 +569,9 @@ def test_a_look_seeks_by_the_index_where_the_table_has_it(indexed, recorded):
     "name, asked", [("outbox_seen", "j"), ("outbox_seen_of", "j"), ("outbox_add_new", "i")]
 )
 def test_a_message_id_is_sought_in_the_key_and_compared_code_by_code(name, asked):
-    """By the column's own collation, whatever that is: a text that is made of bytes conflicts with none (error 468)."""
+    """By the column's own collation, whatever that is: a text that is made of bytes conflicts
+    with none (error 468).
+    """
     text = re.sub(r"\s+", " ", str(SQLSERVER.statement(name)))
     conditions = (
         f"o.MessageId = CAST(CAST({asked}.MessageId AS varbinary(400)) AS nvarchar(200)) "
@@ -565,7 +583,9 @@ def test_a_message_id_is_sought_in_the_key_and_compared_code_by_code(name, asked
 
 @pytest.mark.parametrize("name", ["outbox_add", "outbox_add_new"])
 def test_no_message_id_is_dropped_because_a_collation_equates_it(name):
-    """DISTINCT would do so; and where an order is that of codes, statements that follow each other keep it too."""
+    """DISTINCT would do so; and where an order is that of codes,
+    statements that follow each other keep it too.
+    """
     text = str(SQLSERVER.statement(name))
     assert ("DISTINCT" in text, text.count("ORDER BY i.MessageId COLLATE Latin1_General_BIN2")) == (False, 1)
 
@@ -583,7 +603,10 @@ def test_a_creator_takes_the_lock_of_the_transport_s_installer_too():
     created, scripted = (
         re.sub(r"\s+", " ", str(SQLSERVER.statement(each))) for each in ("create_lock", "script_begin")
     )
-    name = "LEFT( CONCAT(CASE WHEN PARSENAME(@name, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @name, N'_lock'), 255 )"
+    name = (
+        "LEFT( CONCAT(CASE WHEN PARSENAME(@name, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @name, "
+        "N'_lock'), 255 )"
+    )
     for text in (created, scripted):
         assert f"DECLARE @transports nvarchar(255) = {name}" in text
         assert re.findall(r"@Resource = (@\w+)", text) == ["@resource", "@transports"]

@@ -1,4 +1,6 @@
-"""Every T-SQL text keeps rules that no parser of T-SQL tells; the parser itself is asked in test_tsql_scriptdom.py."""
+"""Every T-SQL text keeps rules that no parser of T-SQL tells;
+the parser itself is asked in test_tsql_scriptdom.py.
+"""
 
 import re
 
@@ -9,7 +11,8 @@ from tests.support.tsql import TEXTS
 #: A hint beside the target itself that may stand in a FROM clause only (errors 10724, 10745, 1069):
 #: https://learn.microsoft.com/previous-versions/sql/sql-server-2008/bb510478(v=sql.100)
 PATH_BESIDE_TARGET = re.compile(
-    r"\b(?:DELETE(?:\s+FROM)?|UPDATE|INTO)\s+(?:\[(?:[^\]]|\]\])*\]|[\w.])+\s+WITH\s*\([^)]*\b(?:FORCESEEK|FORCESCAN|INDEX)\b"
+    r"\b(?:DELETE(?:\s+FROM)?|UPDATE|INTO)\s+(?:\[(?:[^\]]|\]\])*\]|[\w.])+\s+"
+    r"WITH\s*\([^)]*\b(?:FORCESEEK|FORCESCAN|INDEX)\b"
 )
 HINTS = re.compile(r"\bWITH\s*\(((?:\s*[A-Z]+\s*,?)+)\)")
 

@@ -1,4 +1,6 @@
-"""Every T-SQL text that is ever sent or printed is read by Microsoft's own parser, as SQL Server 2016 and later do."""
+"""Every T-SQL text that is ever sent or printed is read by Microsoft's own parser,
+as SQL Server 2016 and later do.
+"""
 
 import pytest
 

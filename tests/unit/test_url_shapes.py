@@ -43,8 +43,8 @@ ELSEWHERE = {
         "The option url has the form of Npgsql or libpq; write postgresql://user@host:port/database."
     ),
     f"Data Source=host;Initial Catalog=shop;User Id=me;Password={SECRET}": (
-        "The option url has the form of a .NET driver; write it for ODBC (Server=host;Database=name, and UID=name or "
-        "Trusted_Connection=yes), or as mssql://user@host:port/database."
+        "The option url has the form of a .NET driver; write it for ODBC (Server=host;Database=name, "
+        "and UID=name or Trusted_Connection=yes), or as mssql://user@host:port/database."
     ),
 }
 NEITHER = [
@@ -99,7 +99,8 @@ def test_a_url_as_another_option_is_not_repeated(options, name, url):
     with pytest.raises(ConfigurationError) as error:
         options.parse({"url": "postgresql://x", name: url})
     assert str(error.value) == (
-        f"The option {name} is shown in logs and plans, and a url with a password stands there; give it as the option url."
+        f"The option {name} is shown in logs and plans, and a url with a password stands there; "
+        "give it as the option url."
     )
 
 
@@ -109,7 +110,11 @@ def test_a_url_is_no_queue(url):
         with pytest.raises(
             ConfigurationError, match=r"must be the address of a queue, and a url is given as the option url"
         ):
-            options.parse({"url": "postgresql://x", "queue": url, "outbox": "none"} if options is SinkOptions else {"url": "postgresql://x", "queue": url})  # fmt: skip
+            options.parse(
+                {"url": "postgresql://x", "queue": url, "outbox": "none"}
+                if options is SinkOptions
+                else {"url": "postgresql://x", "queue": url}
+            )
 
 
 def test_another_databases_url_may_hold_its_login():
