@@ -1,6 +1,8 @@
-"""``make verdict``: proves or refutes on a server what the package takes for granted of it, and writes a report.
+"""``make verdict``: proves or refutes on a server what the package takes for granted of it,
+and writes a report.
 
-Without a URL the server is the PostgreSQL that comes with the tests. The exit code is 1 if anything is not as expected.
+Without a URL the server is the PostgreSQL that comes with the tests.
+The exit code is 1 if anything is not as expected.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """Which locks each step of the protocol holds: a pipeline is driven to each of them, and somebody else looks.
 
-What is expected stands beside the step, as a value, and for SQL Server with the words of docs/sqlserver-locking.md.
+What is expected stands beside the step, as a value, and for SQL Server with the words of
+docs/sqlserver-locking.md.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -77,7 +78,8 @@ def probes(expected: Mapping[str, Expected]) -> Iterator[Probe[Mapping[str, Lock
         yield Probe(
             id=f"locks:{step.replace(' ', '-')}",
             rule=f"What is held when the pipeline is at this step ({step}): {told.says}",
-            done=f"A pipeline with a batch of {ROWS} rows is stopped at the step; another session lists its locks.",
+            done=f"A pipeline with a batch of {ROWS} rows is stopped at the step; "
+            "another session lists its locks.",
             expected=told.locks,
             look=found,
         )

@@ -1,4 +1,6 @@
-"""Where experiments are carried out: a database with queue tables of one shape, and sessions that do not wait for long."""
+"""Where experiments are carried out: a database with queue tables of one shape,
+and sessions that do not wait for long.
+"""
 
 import contextlib
 import itertools

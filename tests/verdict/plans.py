@@ -1,4 +1,6 @@
-"""What the plan of each statement must be like: by which index it goes, and that it scans no table that fills up."""
+"""What the plan of each statement must be like: by which index it goes,
+and that it scans no table that fills up.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,10 +21,11 @@ class Plan:
     """What a plan says of the tables of queues, outboxes and stages."""
 
     indexes: frozenset[str] = frozenset()
-    #: Tables that are read from end to end, by themselves or by an index; not those of which only the first rows are read.
+    #: Tables that are read from end to end, by themselves or by an index;
+    #: not those of which only the first rows are read.
     scans: frozenset[str] = frozenset()
-    #: Columns that are converted before they are compared (CONVERT_IMPLICIT), so that no index serves. None, here and below:
-    #: the engine's plans do not say.
+    #: Columns that are converted before they are compared (CONVERT_IMPLICIT), so that no index serves. None,
+    #: here and below: the engine's plans do not say.
     conversions: frozenset[str] | None = None
     memory_kb: int | None = None
     #: The plan reads ahead, and so keeps the locks of what it has read.
@@ -32,7 +35,9 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """``index`` is the word for an index that the engine knows by a name of its own; ``scans`` are allowed."""
+    """``index`` is the word for an index that the engine knows by a name of its own;
+    ``scans`` are allowed.
+    """
 
     index: str = ""
     scans: frozenset[str] = field(default_factory=frozenset)
@@ -78,7 +83,8 @@ WAYS: Mapping[str, Way] = {
     ),
 }
 
-#: The first key column of each index. To convert it is to lose the index; to convert another column costs next to nothing.
+#: The first key column of each index. To convert it is to lose the index;
+#: to convert another column costs next to nothing.
 COLUMNS = {
     "row version": "RowVersion",
     "expires": "Expires",
@@ -147,7 +153,8 @@ def verdicts(
     known: Mapping[str, str] = MappingProxyType({}),
     unjudged: Collection[str] = (),
 ) -> list[Verdict]:
-    """Say every statement and judge its plans; of a statement that is said more than once, the last one counts.
+    """Say every statement and judge its plans; of a statement that is said more than once,
+    the last one counts.
 
     :param looks: by the words of the report for each plan that a statement may get.
     :param unjudged: statements that may go by any way here.

@@ -1,4 +1,6 @@
-"""Locks on PostgreSQL: those of pg_locks on tables, and the rows whose xmax is an open transaction of the program."""
+"""Locks on PostgreSQL: those of pg_locks on tables, and the rows whose xmax is an open
+transaction of the program.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +18,8 @@ SELECT CASE l.locktype WHEN 'relation' THEN c.relname ELSE l.locktype END, l.mod
 FROM pg_locks AS l
 JOIN pg_stat_activity AS a ON a.pid = l.pid
 LEFT JOIN pg_class AS c ON c.oid = l.relation
-WHERE a.application_name = %s AND l.database IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+WHERE a.application_name = %s AND l.database IN (0, (SELECT oid FROM pg_database
+  WHERE datname = current_database()))
   AND NOT (l.locktype = 'advisory' AND l.mode = 'ShareLock')
   AND (l.locktype <> 'relation' OR (c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace))
 """

@@ -1,9 +1,10 @@
 """Plans on PostgreSQL: EXPLAIN in the package's own sessions.
 
-Of empty tables, of 100,000 real rows with the statistics of the empty tables, and of these rows after ANALYZE.
+Of empty tables, of 100,000 real rows with the statistics of the empty tables,
+and of these rows after ANALYZE.
 
-A statement has two plans: one for the values that it gets, and one for any values, which the server may take from a
-prepared statement's sixth run on.
+A statement has two plans: one for the values that it gets, and one for any values, which the server may take
+from a prepared statement's sixth run on.
 """
 
 import json
@@ -35,7 +36,8 @@ INDEXES = {
 EMPTY_INDEXES = {**INDEXES, "oldest": "Verdict_OutboxData_Dispatched"}
 _EXPLAIN = "EXPLAIN (FORMAT JSON) "
 _FILL_OUTBOX = f"""
-INSERT INTO "Verdict_OutboxData" ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion", "Operations")
+INSERT INTO "Verdict_OutboxData" ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion",
+  "Operations")
 SELECT lpad(number::text, 36, '0'), true, now() AT TIME ZONE 'UTC' - interval '1 hour' * (number % 400),
        'sqlqueue 0.2.0', '[]'
 FROM generate_series(1, {ROWS}) AS number

@@ -31,7 +31,10 @@ def _skip_locked(place: Place) -> Facts:
     {"held after the next statements": True, "held after the commit": False},
 )
 def _kept(place: Place) -> Facts:
-    """One session locks row 1 and runs two more statements. Another wants the row before and after the commit."""
+    """One session locks row 1 and runs two more statements.
+
+    Another wants the row before and after the commit.
+    """
     table, one, other = _table(place)
     wanted = f"SELECT seq FROM {table} WHERE seq = 1 FOR UPDATE"
     one.rows(wanted)
@@ -45,7 +48,8 @@ def _kept(place: Place) -> Facts:
 
 @probe(
     "open-deletes-stay-readable",
-    "Plain reads wait for nobody, and still see what an open transaction has deleted; so a claim deletes at once.",
+    "Plain reads wait for nobody, and still see what an open transaction has deleted; "
+    "so a claim deletes at once.",
     {"read while the delete is open": [1, 2, 3], "read after the commit": [2, 3]},
 )
 def _open_deletes(place: Place) -> Facts:
@@ -60,7 +64,8 @@ def _open_deletes(place: Place) -> Facts:
 
 @probe(
     "truncate-waits-for-readers",
-    "TRUNCATE waits for every transaction that has read the table, because that keeps ACCESS SHARE to its end.",
+    "TRUNCATE waits for every transaction that has read the table, "
+    "because that keeps ACCESS SHARE to its end.",
     {"the reader keeps": ["AccessShareLock"], "TRUNCATE waits": True, "after the reader's commit": False},
 )
 def _truncate(place: Place) -> Facts:
@@ -82,7 +87,8 @@ def _truncate(place: Place) -> Facts:
 
 @probe(
     "savepoint-keeps-locks",
-    "Undoing to a savepoint after an error keeps the row locks that were taken before it, and frees those behind it.",
+    "Undoing to a savepoint after an error keeps the row locks that were taken before it, "
+    "and frees those behind it.",
     {"the error": "22012", "rows that the other session gets": [2, 3]},
 )
 def _savepoint(place: Place) -> Facts:
@@ -99,7 +105,8 @@ def _savepoint(place: Place) -> Facts:
 
 @probe(
     "cancel-behind-savepoint-keeps-locks",
-    "A statement that is cut off behind a savepoint (57014) leaves the transaction to be undone to it, and its locks.",
+    "A statement that is cut off behind a savepoint (57014) leaves the transaction to be undone to it, "
+    "and its locks.",
     {"the error": "57014", "rows that the other session gets": [2, 3]},
 )
 def _cancelled(place: Place) -> Facts:
@@ -116,11 +123,15 @@ def _cancelled(place: Place) -> Facts:
 
 @probe(
     "lock-timeout-is-55P03",
-    "A statement that waits longer than lock_timeout fails with 55P03; set for a transaction, the timeout ends with it.",
+    "A statement that waits longer than lock_timeout fails with 55P03; set for a transaction, "
+    "the timeout ends with it.",
     {"the error": "55P03", "in the transaction": "7ms", "after it": "100ms"},
 )
 def _lock_timeout(place: Place) -> Facts:
-    """One session locks row 1. Another sets lock_timeout for its transaction, wants the row, and rolls back."""
+    """One session locks row 1.
+
+    Another sets lock_timeout for its transaction, wants the row, and rolls back.
+    """
     table, one, other = _table(place)
     wanted = f"SELECT seq FROM {table} WHERE seq = 1 FOR UPDATE"
     one.rows(wanted)
@@ -154,7 +165,10 @@ def _advisory(place: Place) -> Facts:
     {"held in the transaction": True, "held after it": False},
 )
 def _advisory_transaction(place: Place) -> Facts:
-    """One session takes an advisory lock of its transaction and commits. Another tries for it before and after."""
+    """One session takes an advisory lock of its transaction and commits.
+
+    Another tries for it before and after.
+    """
     _, one, other = _table(place, 0)
     one.rows("SELECT pg_advisory_xact_lock(8)")
     held = not other.first("SELECT pg_try_advisory_xact_lock(8)")[0]
@@ -168,11 +182,15 @@ def _advisory_transaction(place: Place) -> Facts:
 
 @probe(
     "on-conflict-waits",
-    "ON CONFLICT DO NOTHING waits for an id that another transaction has added, and then knows whether it is there.",
+    "ON CONFLICT DO NOTHING waits for an id that another transaction has added, "
+    "and then knows whether it is there.",
     {"waits": True, "added after a rollback": 1, "added after a commit": 0},
 )
 def _on_conflict(place: Place) -> Facts:
-    """One session adds an id. Another adds it with ON CONFLICT DO NOTHING: beside it, after its rollback, its commit."""
+    """One session adds an id.
+
+    Another adds it with ON CONFLICT DO NOTHING: beside it, after its rollback, its commit.
+    """
     table, one, other = _table(place, 0)
     add = f"INSERT INTO {table} (id, headers) VALUES ('{{}}', '{{{{}}}}')"
     new = f"{add} ON CONFLICT (id) DO NOTHING RETURNING 1"
@@ -207,7 +225,8 @@ def _duplicate(place: Place) -> Facts:
 
 @probe(
     "numbers-before-commit",
-    "A row gets its number when it is inserted, not when it is committed; so a lower number can appear later.",
+    "A row gets its number when it is inserted, not when it is committed; "
+    "so a lower number can appear later.",
     {"seen while the first sender is open": [2], "seen after its commit": [1, 2]},
 )
 def _numbers(place: Place) -> Facts:
@@ -266,7 +285,9 @@ def _xmax(place: Place) -> Facts:
     {"rows that the other session gets": [1, 2, 3]},
 )
 def _dead_session(place: Place) -> Facts:
-    """One session locks row 1 and deletes row 2; the other ends it, waits until it is gone, and locks all rows."""
+    """One session locks row 1 and deletes row 2; the other ends it,
+    waits until it is gone, and locks all rows.
+    """
     table, one, other = _table(place)
     (pid,) = one.first("SELECT pg_backend_pid()")
     one.rows(f"SELECT seq FROM {table} WHERE seq = 1 FOR UPDATE")
@@ -290,7 +311,10 @@ def _dead_session(place: Place) -> Facts:
     {"the insert": "", "the check": "23505", "rows that the other session gets": [2, 3]},
 )
 def _deferred(place: Place) -> Facts:
-    """A table has a deferred unique constraint. One session locks row 1, doubles an id behind a savepoint, and checks."""
+    """A table has a deferred unique constraint.
+
+    One session locks row 1, doubles an id behind a savepoint, and checks.
+    """
     table, one, other = _table(place)
     one.rows(f"ALTER TABLE {table} ADD UNIQUE (headers) DEFERRABLE INITIALLY DEFERRED")
     one.commit()

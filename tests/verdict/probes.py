@@ -1,4 +1,6 @@
-"""An experiment that shows whether a rule holds: what it does, what the rule lets us expect, and what was seen."""
+"""An experiment that shows whether a rule holds: what it does,
+what the rule lets us expect, and what was seen.
+"""
 
 import dataclasses
 import sys
@@ -46,7 +48,9 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(Generic[P]):
-    """``expected`` are the facts that the rule lets us expect; where it allows several, one of them must be seen."""
+    """``expected`` are the facts that the rule lets us expect; where it allows several,
+    one of them must be seen.
+    """
 
     id: str
     rule: str
@@ -61,7 +65,10 @@ class Probe(Generic[P]):
         return dataclasses.replace(self, expected=expected)
 
     def verdict(self, place: P, where: str) -> Verdict:
-        """Carry the experiment out. An error that it does not expect shows nothing of the rule; it goes to stderr."""
+        """Carry the experiment out.
+
+        An error that it does not expect shows nothing of the rule; it goes to stderr.
+        """
         try:
             facts = self.look(place)
         except NotApplicable as reason:
@@ -112,7 +119,10 @@ class Probes(Generic[P]):
 
 
 def to_the_end(part: str, where: str, look: Callable[[], Iterable[Verdict]]) -> list[Verdict]:
-    """The verdicts of a part. Where it comes to no end, a line says so, and other parts can be carried out all the same."""
+    """The verdicts of a part.
+
+    Where it comes to no end, a line says so, and other parts can be carried out all the same.
+    """
     found: list[Verdict] = []
 
     def carried_out(_: None) -> Facts:

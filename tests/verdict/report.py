@@ -1,4 +1,7 @@
-"""Writes what was found, to be committed: a page for people and the same as JSON. Neither names a host, a login or a secret."""
+"""Writes what was found, to be committed: a page for people and the same as JSON.
+
+Neither names a host, a login or a secret.
+"""
 
 import json
 from collections import Counter
@@ -58,7 +61,10 @@ class Report:
         )
         bad = [each for each in self.verdicts if each.outcome not in FINE]
         return [
-            f"{'Everything is as expected' if self.holds else 'NOT everything is as expected'}: {counted or 'nothing was looked at'}.",
+            (
+                f"{'Everything is as expected' if self.holds else 'NOT everything is as expected'}: "
+                f"{counted or 'nothing was looked at'}."
+            ),
             *(f"{each.outcome.upper()} {each.id} ({each.where}): {each.seen}" for each in bad),
         ]
 
@@ -97,7 +103,9 @@ def _kind(verdict: Verdict) -> str:
 
 
 def _table(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """A line for each experiment and each thing that was seen; places that have shown the same share a line."""
+    """A line for each experiment and each thing that was seen;
+    places that have shown the same share a line.
+    """
     places: dict[tuple[str, ...], list[str]] = {}
     for each in verdicts:
         places.setdefault((each.id, each.rule, each.done, each.seen, each.outcome.value), []).append(

@@ -1,4 +1,6 @@
-"""Makes the package say its statements to a real database, through its own classes and with parameters of a busy day."""
+"""Makes the package say its statements to a real database,
+through its own classes and with parameters of a busy day.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -30,16 +32,19 @@ ENDPOINT = "Verdict"
 STAGE = "Verdict.Outgoing"
 DELAYED = "Verdict.Delayed"
 QUEUE, DESTINATION = "orders", "billing"
-#: Named by nobody and changed by nobody: what the catalogue says, how a session is set up, and what makes or alters tables.
+#: Named by nobody and changed by nobody: what the catalogue says, how a session is set up,
+#: and what makes or alters tables.
 CATALOGUE = frozenset({
     *("columns", "database", "holders", "identity", "index_names", "indexes"),
-    *("namesakes", "numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
+    *("namesakes", "numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings"),
+    *("space", "stage_held"),
     *("delayed_stored", "delayed_zone", "foreign_code", "foreign_table", "power", "present_tables", "storage",
       "subscription_tables", "tables", "unidentified"),
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes", "first_reader",
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "backend", "clock"),
-    *("create_lock", "isolation", "code_lock", "lock_timeout", "look_lock", "session", "stage_hold", "statement_timeout"),
+    *("create_lock", "isolation", "code_lock", "lock_timeout", "look_lock", "session", "stage_hold"),
+    "statement_timeout",
 })  # fmt: skip
 #: They make or empty tables, or stand in scripts for people.
 DDL_PREFIXES = (
@@ -103,7 +108,8 @@ class Heard(Connection):
 
 
 def planned(dialect: Dialect) -> set[str]:
-    """The statements of an engine that go by rows of a queue, an outbox or a stage, and so have a plan to look at.
+    """The statements of an engine that go by rows of a queue, an outbox or a stage,
+    and so have a plan to look at.
 
     Not those for a table that lacks its index: no table here does.
     """

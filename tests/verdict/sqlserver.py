@@ -27,8 +27,8 @@ NAME = "sqlserver"
 TITLE = "SQL Server"
 _NUMBER = re.compile(r"\((\d+)\)(?=\s*\(SQL\w+\)|; \[|$)")
 _FACTS = (
-    "SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), CAST(SERVERPROPERTY('Edition') AS nvarchar(128)), "
-    "CAST(SERVERPROPERTY('EngineEdition') AS int)"
+    "SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), CAST(SERVERPROPERTY('Edition') AS "
+    "nvarchar(128)), CAST(SERVERPROPERTY('EngineEdition') AS int)"
 )
 #: NULL where the server does not know optimized locking:
 #: https://learn.microsoft.com/sql/relational-databases/performance/optimized-locking

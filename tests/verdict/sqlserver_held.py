@@ -1,7 +1,8 @@
-"""Locks on SQL Server: those of sys.dm_tran_locks, beside the words of docs/sqlserver-locking.md for each step.
+"""Locks on SQL Server: those of sys.dm_tran_locks, beside the words of
+docs/sqlserver-locking.md for each step.
 
-Locks on pages are left out, for how many there are depends on where rows lie, and so are S on rows, of which a reader has
-one at a time.
+Locks on pages are left out, for how many there are depends on where rows lie, and so are S on rows, of which
+a reader has one at a time.
 """
 
 from collections.abc import Mapping
@@ -17,13 +18,16 @@ _LOCKS = """
 SELECT l.resource_type, COALESCE(t.name, N''), COALESCE(i.name, N''), l.request_mode, COUNT(*)
 FROM sys.dm_tran_locks AS l
 JOIN sys.dm_exec_sessions AS s ON s.session_id = l.request_session_id
-LEFT JOIN sys.partitions AS p ON l.resource_type IN ('KEY', 'RID') AND p.hobt_id = l.resource_associated_entity_id
+LEFT JOIN sys.partitions AS p ON l.resource_type IN ('KEY', 'RID')
+  AND p.hobt_id = l.resource_associated_entity_id
 LEFT JOIN sys.indexes AS i ON i.object_id = p.object_id AND i.index_id = p.index_id
 LEFT JOIN sys.tables AS t
-    ON t.object_id = CASE l.resource_type WHEN 'OBJECT' THEN l.resource_associated_entity_id ELSE p.object_id END
+    ON t.object_id = CASE l.resource_type WHEN 'OBJECT' THEN l.resource_associated_entity_id
+      ELSE p.object_id END
 WHERE s.program_name = ? AND l.resource_database_id = DB_ID() AND l.request_status = 'GRANT'
   AND (l.resource_type IN ('APPLICATION', 'XACT')
-       OR (l.resource_type IN ('OBJECT', 'KEY', 'RID') AND t.object_id IS NOT NULL AND l.request_mode <> 'Sch-S'))
+       OR (l.resource_type IN ('OBJECT', 'KEY', 'RID') AND t.object_id IS NOT NULL
+         AND l.request_mode <> 'Sch-S'))
 GROUP BY l.resource_type, t.name, i.name, l.request_mode
 """
 #: The words of docs/sqlserver-locking.md that are tested here.
@@ -114,7 +118,9 @@ def expected(place: SqlServerPlace) -> Mapping[str, Expected]:
 
 
 def _ways(locks: Mapping[str, str], optimized: bool | None) -> list[Locks]:
-    """With optimized locking X on rows gives way to one on the transaction's id; U that was there before may stay."""
+    """With optimized locking X on rows gives way to one on the transaction's id;
+    U that was there before may stay.
+    """
     if not optimized or not any(mode.endswith(" X") for mode in locks.values()):
         return [locks]
     without = {name: mode for name, mode in locks.items() if not mode.endswith(" X")} | {"transaction": "X"}

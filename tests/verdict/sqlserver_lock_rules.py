@@ -1,7 +1,7 @@
 """What docs/sqlserver-locking.md says of locks, as experiments with two sessions.
 
-An experiment has the id that the documentation names. It shows what this server does; nobody had a server when it was
-written, so an experiment that breaks off may itself be wrong.
+An experiment has the id that the documentation names. It shows what this server does; nobody had a server
+when it was written, so an experiment that breaks off may itself be wrong.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,8 @@ _READING = "WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)"
 _MANY = 7_000
 #: As many as a statement of the package takes at most.
 _PORTION = 2_400
-#: 8,000 bytes that are no (max) column, so that the server has not done with a statement of which one row is fetched.
+#: 8,000 bytes that are no (max) column, so that the server has not done with a statement of
+#: which one row is fetched.
 _FILLER = "REPLICATE('x', 8000) AS Filler"
 _LOCKS = """
 SELECT l.resource_type, COALESCE(i.name, N''), l.request_mode, COUNT(*)
@@ -48,7 +49,10 @@ GROUP BY l.resource_type, i.name, l.request_mode
     },
 )
 def _s_passes_u(place: SqlServerPlace) -> Facts:
-    """One session takes U on row 1 and S, kept, on row 2. Another reads row 1, then wants U on row 2 and on row 1."""
+    """One session takes U on row 1 and S, kept, on row 2.
+
+    Another reads row 1, then wants U on row 2 and on row 1.
+    """
     table, one, other = _table(place)
     one.rows(f"SELECT Expires FROM {table} {_UPDATING} WHERE RowVersion = 1")
     one.rows(f"SELECT Expires FROM {table} WITH (REPEATABLEREAD, ROWLOCK, FORCESEEK) WHERE RowVersion = 2")
@@ -90,11 +94,15 @@ def _x_passes_nothing(place: SqlServerPlace) -> Facts:
 
 @probe(
     "s-kept-with-large-columns",
-    "S is given back when the next row is read, but kept until the statement ends where it reads a (max) column.",
+    "S is given back when the next row is read, but kept until the statement ends where it "
+    "reads a (max) column.",
     {"S of a statement with Headers": "many", "S of one without": "few", "S after the statement": 0},
 )
 def _s_kept(place: SqlServerPlace) -> Facts:
-    """One session reads 4,000 rows in their order, with Headers and without, and fetches one. Another counts its S."""
+    """One session reads 4,000 rows in their order, with Headers and without, and fetches one.
+
+    Another counts its S.
+    """
     table, one, other = _table(place, 4_000, size=1_000)
     found: dict[str, object] = {}
     for words, column in (("S of a statement with Headers", "Headers"), ("S of one without", _FILLER)):
@@ -109,11 +117,14 @@ def _s_kept(place: SqlServerPlace) -> Facts:
 
 @probe(
     "reading-ahead-keeps-s",
-    "On a heap a statement that expects many rows reads ahead and keeps their S until it ends; FAST 1 keeps it from that.",
+    "On a heap a statement that expects many rows reads ahead and keeps their S until it ends; "
+    "FAST 1 keeps it from that.",
     {"S without FAST 1": "many", "S with FAST 1": "few"},
 )
 def _reading_ahead(place: SqlServerPlace) -> Facts:
-    """One session reads 4,000 rows by Index_RowVersion, no (max) column, without FAST 1 and with it; another counts its S."""
+    """One session reads 4,000 rows by Index_RowVersion, no (max) column, without FAST 1 and with it;
+    another counts its S.
+    """
     if not place.is_heap:
         raise NotApplicable("a clustered table has no look-up to read ahead for")
     table, one, other = _table(place, 4_000)
@@ -132,11 +143,14 @@ def _reading_ahead(place: SqlServerPlace) -> Facts:
 
 @probe(
     "escalation-between-5000-and-6250",
-    "A statement's locks become one table lock, in mode X under UPDLOCK, between 5,000 and 6,250; ROWLOCK does not prevent it.",
+    "A statement's locks become one table lock, in mode X under UPDLOCK, between 5,000 and 6,250; ROWLOCK "
+    "does not prevent it.",
     {"table lock of 2,400 rows": "none", "table lock of 7,000 rows": "X"},
 )
 def _escalation(place: SqlServerPlace) -> Facts:
-    """One session locks 2,400 rows in one statement under UPDLOCK and ROWLOCK, and in another transaction 7,000."""
+    """One session locks 2,400 rows in one statement under UPDLOCK and ROWLOCK,
+    and in another transaction 7,000.
+    """
     table, one, _ = _table(place, _MANY)
     return {f"table lock of {rows:,} rows": _lock_and_see(one, table, rows) for rows in (_PORTION, _MANY)}
 
@@ -178,8 +192,8 @@ def _portions(place: SqlServerPlace) -> Facts:
     table, one, other = _table(place, 3 * _PORTION)
     for start in range(0, 3 * _PORTION, _PORTION):
         one.rows(
-            f"SELECT Expires FROM {table} {_UPDATING} WHERE RowVersion > {start} AND RowVersion <= {start + _PORTION} "
-            "OPTION (FAST 1, MAXDOP 1)"
+            f"SELECT Expires FROM {table} {_UPDATING} WHERE RowVersion > {start} AND RowVersion <= "
+            f"{start + _PORTION} OPTION (FAST 1, MAXDOP 1)"
         )
     return {"table lock": _table_lock(one, table), "rows locked": _rows_locked(other, one, table, "U")}
 
@@ -231,13 +245,17 @@ def _pages_and_tables(place: SqlServerPlace) -> Facts:
 
 @probe(
     "readpast-respects-tid-locks",
-    "With optimized locking a changed row is locked by its transaction's id, and READPAST steps over it all the same.",
+    "With optimized locking a changed row is locked by its transaction's id, "
+    "and READPAST steps over it all the same.",
     {"its own locks": ["XACT"], "rows that the other session gets": [2, 3]},
     {"its own locks": ["KEY", "XACT"], "rows that the other session gets": [2, 3]},
     {"its own locks": ["RID", "XACT"], "rows that the other session gets": [2, 3]},
 )
 def _tid_locks(place: SqlServerPlace) -> Facts:
-    """One session changes row 1. Another claims what is free, and looks which locks in mode X the first has."""
+    """One session changes row 1.
+
+    Another claims what is free, and looks which locks in mode X the first has.
+    """
     if not place.settings.optimized:
         raise NotApplicable("optimized locking is off, or not known here")
     table, one, other = _table(place)
@@ -253,7 +271,10 @@ def _tid_locks(place: SqlServerPlace) -> Facts:
     {"rows that the other session gets": [2, 3], "index keys that it keeps": 3},
 )
 def _skipped_key(place: SqlServerPlace) -> Facts:
-    """One session changes row 1 itself, without its index key. Another claims what is free; its locks on keys are counted."""
+    """One session changes row 1 itself, without its index key.
+
+    Another claims what is free; its locks on keys are counted.
+    """
     if not place.is_heap:
         raise NotApplicable("on a clustered table the key is the row")
     table, one, other = _table(place)
@@ -267,12 +288,16 @@ def _skipped_key(place: SqlServerPlace) -> Facts:
 
 @probe(
     "readpast-without-locks-under-rcsi",
-    "With RCSI on, READPAST needs READCOMMITTEDLOCK: without it it is error 650, or reads versions and steps over nothing.",
+    "With RCSI on, READPAST needs READCOMMITTEDLOCK: without it it is error 650, or reads versions and "
+    "steps over nothing.",
     {"without": "error 650", "with READCOMMITTEDLOCK": [2, 3]},
     {"without": [1, 2, 3], "with READCOMMITTEDLOCK": [2, 3]},
 )
 def _readpast_rcsi(place: SqlServerPlace) -> Facts:
-    """One session changes row 1. Another reads with READPAST alone, and with READPAST and READCOMMITTEDLOCK."""
+    """One session changes row 1.
+
+    Another reads with READPAST alone, and with READPAST and READCOMMITTEDLOCK.
+    """
     if not place.settings.row_versions:
         raise NotApplicable("RCSI is off")
     table, one, other = _table(place)
@@ -293,7 +318,10 @@ def _readpast_rcsi(place: SqlServerPlace) -> Facts:
     {"without": [2, 3], "with READCOMMITTEDLOCK": [2, 3]},
 )
 def _readpast_without_rcsi(place: SqlServerPlace) -> Facts:
-    """One session changes row 1. Another reads with READPAST alone, and with READPAST and READCOMMITTEDLOCK."""
+    """One session changes row 1.
+
+    Another reads with READPAST alone, and with READPAST and READCOMMITTEDLOCK.
+    """
     if place.settings.row_versions:
         raise NotApplicable("RCSI is on")
     table, one, other = _table(place)
@@ -319,7 +347,8 @@ def _readpast_serializable(place: SqlServerPlace) -> Facts:
 
 @probe(
     "off-row-bodies-cost-no-more",
-    "Deleting rows with bodies off the row takes at most two locks a row on one index or heap, and no table lock.",
+    "Deleting rows with bodies off the row takes at most two locks a row on one index or heap, "
+    "and no table lock.",
     {"more than two a row": False, "table lock": "none"},
 )
 def _off_row(place: SqlServerPlace) -> Facts:
@@ -368,7 +397,8 @@ def _claimed(session: SqlServerSession, table: str) -> list[int]:
 
 def _lock_and_see(session: SqlServerSession, table: str, rows: int) -> str:
     session.rows(
-        f"SELECT Expires FROM {table} {_UPDATING} WHERE RowVersion <= {rows} ORDER BY RowVersion OPTION (FAST 1, MAXDOP 1)"
+        f"SELECT Expires FROM {table} {_UPDATING} WHERE RowVersion <= {rows} ORDER BY RowVersion OPTION "
+        "(FAST 1, MAXDOP 1)"
     )
     found = _table_lock(session, table)
     session.rollback()
@@ -391,7 +421,9 @@ def _count(locks: Rows, **wanted: str) -> int:
 
 
 def _rows_locked(watcher: SqlServerSession, watched: SqlServerSession, table: str, mode: str) -> int:
-    """How many rows a session has locked: on a heap the rows themselves, else the keys of the clustered index."""
+    """How many rows a session has locked: on a heap the rows themselves,
+    else the keys of the clustered index.
+    """
     locks = _locks(watcher, watched, table)
     rids = _count(locks, kind="RID", mode=mode)
     return rids or _count(locks, kind="KEY", index="Index_RowVersion", mode=mode)
@@ -400,8 +432,9 @@ def _rows_locked(watcher: SqlServerSession, watched: SqlServerSession, table: st
 def _table_lock(session: SqlServerSession, table: str) -> str:
     """The mode of a session's lock on a whole table; "none" where it has only intent locks there."""
     statement = (
-        "SELECT request_mode FROM sys.dm_tran_locks WHERE resource_type = 'OBJECT' AND request_session_id = @@SPID "
-        f"AND resource_database_id = DB_ID() AND resource_associated_entity_id = OBJECT_ID(N'{table}')"
+        "SELECT request_mode FROM sys.dm_tran_locks WHERE resource_type = 'OBJECT' AND "
+        "request_session_id = @@SPID AND resource_database_id = DB_ID() AND resource_associated_entity_id = "
+        f"OBJECT_ID(N'{table}')"
     )
     modes: Mapping[str, None] = dict.fromkeys(
         mode for mode in session.first(statement) if mode in ("S", "U", "X", "SIX")

@@ -1,7 +1,8 @@
-"""Plans on SQL Server: SHOWPLAN_XML of each statement, of empty tables and with the statistics of a million rows.
+"""Plans on SQL Server: SHOWPLAN_XML of each statement, of empty tables and with the
+statistics of a million rows.
 
-The server gives the plan of ``sp_executesql`` with the values that the package binds, as the driver sends it; where it gives
-none for that, the plan of the same text with declared variables counts.
+The server gives the plan of ``sp_executesql`` with the values that the package binds, as the driver sends it;
+where it gives none for that, the plan of the same text with declared variables counts.
 """
 
 import contextlib
@@ -75,7 +76,9 @@ def _believe_full(url: str) -> None:
 
 
 def plan_of(show: pyodbc.Connection, statement: Statement, parameters: Parameters) -> list[str]:
-    """The plans of a statement with these parameters, as XML; of a batch with several statements it has several."""
+    """The plans of a statement with these parameters, as XML;
+    of a batch with several statements it has several.
+    """
     found: list[str] = []
     for text in (as_executed(statement, parameters), as_declared(statement, parameters)):
         with contextlib.closing(show.cursor()) as cursor:

@@ -1,7 +1,7 @@
 """What docs/sqlserver-locking.md says of statements, errors and settings, as experiments.
 
-An experiment has the id that the documentation names. It shows what this server does; nobody had a server when it was
-written, so an experiment that breaks off may itself be wrong.
+An experiment has the id that the documentation names. It shows what this server does; nobody had a server
+when it was written, so an experiment that breaks off may itself be wrong.
 """
 
 from tests.support.sqlserver import connected
@@ -14,18 +14,21 @@ probe = PROBES
 
 _UPDATING = "WITH (UPDLOCK, ROWLOCK, FORCESEEK)"
 _FREE = (
-    "SELECT RowVersion, Expires FROM {table} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE RowVersion > 0 "
-    "ORDER BY RowVersion"
+    "SELECT RowVersion, Expires FROM {table} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) "
+    "WHERE RowVersion > 0 ORDER BY RowVersion"
 )
 
 
 @probe(
     "savepoint-keeps-locks",
-    "With XACT_ABORT OFF an error behind a savepoint leaves the transaction (XACT_STATE 1) and the locks taken before it.",
+    "With XACT_ABORT OFF an error behind a savepoint leaves the transaction (XACT_STATE 1) and the locks "
+    "taken before it.",
     {"the error": "515", "XACT_STATE": 1, "row 1 is held": True},
 )
 def _savepoint(place: SqlServerPlace) -> Facts:
-    """One session locks row 1, sets a savepoint with XACT_ABORT OFF, fails to insert NULL as headers, and undoes to it."""
+    """One session locks row 1, sets a savepoint with XACT_ABORT OFF,
+    fails to insert NULL as headers, and undoes to it.
+    """
     table, one, other = _table(place)
     one.rows(f"SELECT Expires FROM {table} {_UPDATING} WHERE RowVersion = 1")
     one.rows("SET XACT_ABORT OFF; SAVE TRANSACTION attempt")
@@ -45,7 +48,9 @@ def _savepoint(place: SqlServerPlace) -> Facts:
     {"the error": "1222", "XACT_STATE": 1, "row 1 is held": True},
 )
 def _lock_timeout(place: SqlServerPlace) -> Facts:
-    """One session locks row 1 and, behind a savepoint with XACT_ABORT OFF, waits in vain for row 2, which another holds."""
+    """One session locks row 1 and, behind a savepoint with XACT_ABORT OFF, waits in vain for row 2,
+    which another holds.
+    """
     table, one, other = _table(place)
     other.rows(f"SELECT Expires FROM {table} {_UPDATING} WHERE RowVersion = 2")
     one.rows(f"SELECT Expires FROM {table} {_UPDATING} WHERE RowVersion = 1")
@@ -81,11 +86,14 @@ def _xact_abort(place: SqlServerPlace) -> Facts:
 
 @probe(
     "cancel-rolls-back",
-    "A statement that the driver cancels (an attention) ends the transaction under XACT_ABORT ON, and leaves it under OFF.",
+    "A statement that the driver cancels (an attention) ends the transaction under XACT_ABORT ON, and "
+    "leaves it under OFF.",
     {"the error": "HYT00", "XACT_STATE under ON": 0, "XACT_STATE under OFF": 1},
 )
 def _cancel(place: SqlServerPlace) -> Facts:
-    """One session locks row 1 and runs into the driver's query timeout, once with XACT_ABORT ON and once with OFF."""
+    """One session locks row 1 and runs into the driver's query timeout,
+    once with XACT_ABORT ON and once with OFF.
+    """
     table, one, _ = _table(place)
     found: dict[str, object] = {}
     for setting in ("ON", "OFF"):
@@ -104,7 +112,9 @@ def _cancel(place: SqlServerPlace) -> Facts:
     {"within": [-5, 0], "after": [0, 1]},
 )
 def _settings(place: SqlServerPlace) -> Facts:
-    """A session with XACT_ABORT ON runs a batch with a parameter that sets both, and looks at both in it and after it."""
+    """A session with XACT_ABORT ON runs a batch with a parameter that sets both,
+    and looks at both in it and after it.
+    """
     _, one, _ = _table(place, 0)
     look = (
         "SELECT s.deadlock_priority, CASE WHEN @@OPTIONS & 16384 = 16384 THEN 1 ELSE 0 END "
@@ -211,7 +221,8 @@ def _limits(place: SqlServerPlace) -> Facts:
 
 @probe(
     "collation-of-ids",
-    "The collation of MessageId decides which ids are the same: often 'a' and 'A'; blanks at the end never count.",
+    "The collation of MessageId decides which ids are the same: often 'a' and 'A'; "
+    "blanks at the end never count.",
     {"'a' and 'A'": "2627", "'a' and 'a '": "2627"},
     {"'a' and 'A'": "", "'a' and 'a '": "2627"},
 )
@@ -239,7 +250,8 @@ def _collations(place: SqlServerPlace) -> Facts:
     """A session compares two columns of a table, whose collations differ, in both ways."""
     one = place.sql_session()
     one.rows(
-        "CREATE TABLE dbo.tongues (a nvarchar(9) COLLATE Latin1_General_CI_AS, b nvarchar(9) COLLATE Latin1_General_BIN2)"
+        "CREATE TABLE dbo.tongues (a nvarchar(9) COLLATE Latin1_General_CI_AS, b nvarchar(9) COLLATE "
+        "Latin1_General_BIN2)"
     )
     compare = "SELECT a FROM dbo.tongues WHERE a = b"
     found = {
@@ -252,7 +264,8 @@ def _collations(place: SqlServerPlace) -> Facts:
 
 @probe(
     "numbers-before-commit",
-    "A row gets its number when it is inserted, not when it is committed; so a lower number can appear later.",
+    "A row gets its number when it is inserted, not when it is committed; "
+    "so a lower number can appear later.",
     {"seen while the first sender is open": [2], "seen after its commit": [1, 2]},
 )
 def _numbers(place: SqlServerPlace) -> Facts:

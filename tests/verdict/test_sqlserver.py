@@ -1,4 +1,6 @@
-"""What can be known of the experiments on SQL Server without one: they speak T-SQL, come to an end, and read what it answers."""
+"""What can be known of the experiments on SQL Server without one: they speak T-SQL, come to an end,
+and read what it answers.
+"""
 
 import contextlib
 import re
@@ -212,20 +214,24 @@ SHOWPLAN = """<?xml version="1.0" encoding="utf-16"?>
    <{element}>
     <RelOp PhysicalOp="{operator}" LogicalOp="{operator}" Parallel="0">
      <IndexScan Ordered="1" ForcedIndex="0" ForceSeek="1" Storage="RowStore">
-      <Object Database="[shop]" Schema="[dbo]" Table="[orders]" Index="[Index_RowVersion]" IndexKind="NonClustered"/>
+      <Object Database="[shop]" Schema="[dbo]" Table="[orders]" Index="[Index_RowVersion]" \
+IndexKind="NonClustered"/>
       {seek}
      </IndexScan>
     </RelOp>
     <RelOp PhysicalOp="RID Lookup" LogicalOp="RID Lookup" Parallel="0">
-     <IndexScan Lookup="1" Ordered="1"><Object Database="[shop]" Schema="[dbo]" Table="[orders]" IndexKind="Heap"/></IndexScan>
+     <IndexScan Lookup="1" Ordered="1"><Object Database="[shop]" Schema="[dbo]" Table="[orders]" \
+IndexKind="Heap"/></IndexScan>
     </RelOp>
    </{closing}>
   </RelOp>
  </QueryPlan></StmtSimple></Statements></Batch></BatchSequence>
 </ShowPlanXML>"""
 CONVERT = """<SeekPredicates><SeekPredicateNew><SeekKeys><Prefix><RangeExpressions><ScalarOperator>
-<Convert DataType="datetime2" Implicit="1"><ScalarOperator><Identifier><ColumnReference Table="[orders]" Column="Expires"/>
-</Identifier></ScalarOperator></Convert></ScalarOperator></RangeExpressions></Prefix></SeekKeys></SeekPredicateNew></SeekPredicates>"""
+<Convert DataType="datetime2" Implicit="1"><ScalarOperator><Identifier>\
+<ColumnReference Table="[orders]" Column="Expires"/>
+</Identifier></ScalarOperator></Convert></ScalarOperator></RangeExpressions></Prefix></SeekKeys>\
+</SeekPredicateNew></SeekPredicates>"""
 WARNING = """<Warnings><PlanAffectingConvert ConvertIssue="Seek Plan"
 Expression="CONVERT_IMPLICIT(nvarchar(200),[o].[MessageId],0)=[j].[MessageId]"/></Warnings>"""
 
@@ -301,8 +307,9 @@ def test_a_statement_is_explained_with_what_the_driver_declares():
     statement = Statement.parse("SELECT RowVersion FROM [dbo].[it's] WHERE RowVersion > :after AND Id = :id")
     given = {"after": -7, "id": "o'"}
     assert sqlserver_plans.as_executed(statement, given) == (
-        "EXEC sys.sp_executesql N'SELECT RowVersion FROM [dbo].[it''s] WHERE RowVersion > @given_after AND Id = @given_id', "
-        "N'@given_after bigint, @given_id nvarchar(4000)', @given_after = -7, @given_id = N'o'''"
+        "EXEC sys.sp_executesql N'SELECT RowVersion FROM [dbo].[it''s] WHERE RowVersion > @given_after AND "
+        "Id = @given_id', N'@given_after bigint, @given_id nvarchar(4000)', @given_after = -7, "
+        "@given_id = N'o'''"
     )
     assert sqlserver_plans.as_declared(statement, {**given, "id": "x" * 2_001}).startswith(
         "DECLARE @given_after bigint = -7;\nDECLARE @given_id nvarchar(max) = N'xxx"
