@@ -1,8 +1,8 @@
 """Fixtures of all layers: a real PostgreSQL server, a new database a test, each engine, a real Spark.
 
 A test that takes ``engine`` runs once for each engine. An engine that is missing is counted aloud and its
-tests are skipped, or fail with ``--require=sqlserver,postgresql``. ``--only=sqlserver`` leaves out what other engines are
-enough for.
+tests are skipped, or fail with ``--require=sqlserver,postgresql``. ``--only=sqlserver`` leaves out what other
+engines are enough for.
 """
 
 import contextlib
@@ -36,12 +36,13 @@ from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
 from tests.support.wheel import Installed, install
 from tests.tiers import tiers, tiers_of
 
-# numpy starts a thread for each processor in every Python process; of one that lives for a second that is a fifth of its cost.
+# numpy starts a thread for each processor in every Python process;
+# of one that lives for a second that is a fifth of its cost.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 ENGINES = ("postgresql", "sqlserver")
-#: Shape of the tables and RCSI of the database, by which a SQL Server that is given is tested where rows are claimed, read,
-#: settled, taken or purged.
+#: Shape of the tables and RCSI of the database, by which a SQL Server that is given is tested where rows are
+#: claimed, read, settled, taken or purged.
 VARIANTS = {
     "sqlserver": ("classic", False),
     "sqlserver-heap": ("heap", False),
@@ -80,7 +81,10 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 @pytest.fixture(scope="session", autouse=True)
 def _short_pauses() -> Iterator[None]:
-    """Chance keeps many clients from trying again at the same time. A test has few, and chance only makes it slow."""
+    """Chance keeps many clients from trying again at the same time.
+
+    A test has few, and chance only makes it slow.
+    """
     with mock.patch.object(database_retry, "JITTER", 0.05):
         yield
 
@@ -97,7 +101,8 @@ def server() -> Iterator[EmbeddedServer]:
     }
     try:
         with EmbeddedServer(folder / "data", settings=settings) as running:
-            # Whoever connects first to a database makes its cache of the catalogue. New databases have a copy of this one.
+            # Whoever connects first to a database makes its cache of the catalogue.
+            # New databases have a copy of this one.
             psycopg.connect(running.url("template1")).close()
             yield running
     finally:
@@ -126,7 +131,9 @@ def postgresql(database_url: str) -> PostgresEngine:
 
 @pytest.fixture(scope="session")
 def sqlserver_database() -> Iterator[Callable[[str], str]]:
-    """An empty SQL Server database for a purpose, made once: that takes seconds, and Azure charges for each."""
+    """An empty SQL Server database for a purpose, made once: that takes seconds,
+    and Azure charges for each.
+    """
     made: dict[str, str] = {}
     with contextlib.ExitStack() as databases:
 
@@ -144,7 +151,9 @@ def sqlserver_database() -> Iterator[Callable[[str], str]]:
 
 @pytest.fixture(scope="session")
 def sqlserver_events() -> Iterator[Callable[[str], extended_events.Watch]]:
-    """Watches a database with ``--watch-events``; at the end it is an error if the server did what no test expects."""
+    """Watches a database with ``--watch-events``; at the end it is an error if the server did
+    what no test expects.
+    """
     watches: dict[str, extended_events.Watch] = {}
     with contextlib.ExitStack() as watching:
 
@@ -187,7 +196,10 @@ def _sqlserver(request: pytest.FixtureRequest, variant: str) -> Iterator[SqlServ
 
 
 def _provoked(item: pytest.Item) -> set[str]:
-    """What a test may make the server do. Tests of faults cut connections, and a statement that is cut off is an attention."""
+    """What a test may make the server do.
+
+    Tests of faults cut connections, and a statement that is cut off is an attention.
+    """
     said = {word for marker in item.iter_markers("provokes") for word in marker.args}
     return said | ({"attention"} if item.path.parent.name == "faults" else set())
 
@@ -240,7 +252,8 @@ def outbox_database(request: pytest.FixtureRequest) -> OutboxDatabase:
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A new database of each engine; of a SQL Server that is given, of each variant where that matters.
 
-    Its parameters are those of pytest_generate_tests: pytest refuses to collect a fixture with parameters of its own beside them.
+    Its parameters are those of pytest_generate_tests: pytest refuses to collect a fixture with parameters of
+    its own beside them.
     """
     if request.param == "postgresql":
         yield request.getfixturevalue("postgresql")
@@ -269,7 +282,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _engines(path: Path) -> tuple[str, ...]:
-    """The engines on which the tests of a file run, a SQL Server that is given in each variant that matters to them."""
+    """The engines on which the tests of a file run, a SQL Server that is given in each variant
+    that matters to them.
+    """
     if "sqlserver" in versions.missing_engines():
         return ENGINES
     if path.parent.name in _VARIED_FOLDERS or path.stem in _VARIED_FILES:
@@ -373,7 +388,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Counts what was not tested, and says what a server that was given has shown; the head has said which are missing."""
+    """Counts what was not tested, and says what a server that was given has shown;
+    the head has said which are missing.
+    """
     reasons = [str(each.longrepr) for each in terminalreporter.stats.get("skipped", [])]
     for name in versions.missing_engines():
         count = sum(f"{name} {_MISSING}" in reason for reason in reasons)
