@@ -282,8 +282,8 @@ def _free_port() -> int:
 def verifier(password: str) -> str:
     """What the server keeps of a password, to check it with; it lets no one log in.
 
-    Format: the column rolpassword of https://www.postgresql.org/docs/current/catalog-pg-authid.html, with the keys of
-    https://www.rfc-editor.org/rfc/rfc5802#section-3.
+    Format: that of the column rolpassword, https://www.postgresql.org/docs/current/catalog-pg-authid.html;
+    the keys are those of https://www.rfc-editor.org/rfc/rfc5802#section-3.
     """
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, _ITERATIONS)
