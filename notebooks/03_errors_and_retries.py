@@ -147,7 +147,7 @@ failures.groupBy("FailedQueue", "MessageType", "ExceptionType").agg(
     F.count("*").alias("messages"),
     F.min("TimeOfFailure").alias("first"),
     F.max("TimeOfFailure").alias("last"),
-    F.first("ExceptionMessage").alias("such as"),
+    F.first("ExceptionMessage").alias("for example"),
 ).orderBy(F.desc("messages"), "MessageType", "ExceptionType").show(truncate=40)
 
 # COMMAND ----------

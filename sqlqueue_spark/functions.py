@@ -3,7 +3,7 @@
 All but :func:`deterministic_id` work on the columns ``Id``, ``Headers`` and ``Body`` of the stream. Headers
 that are not a JSON object give NULL, never an error: a poison row must not stop a stream. Headers are read as
 leniently as .NET endpoints read them: a value that is no string comes as its JSON text, and ``[]``, ``{}``,
-``null``, empty text and NULL are no headers. The columns come with names, such as ``MessageId``.
+``null``, empty text and NULL are no headers. The columns come with names, like ``MessageId``.
 """
 
 from uuid import UUID
@@ -109,7 +109,7 @@ def deterministic_id(*columns: Column | str) -> Column:
 
         lines.select(deterministic_id("order", "line"), to_json(struct("*")).alias("Body"))
 
-    Where there are messages of several kinds about one order line, each kind needs a key of its own, such as
+    Where there are messages of several kinds about one order line, each kind needs a key of its own, like
     ``deterministic_id(lit("reminder"), "order", "line")``. Otherwise an outbox takes the second message for a
     repetition of the first.
 
@@ -128,7 +128,7 @@ def deterministic_id(*columns: Column | str) -> Column:
     """
     if not columns or not all(isinstance(each, (Column, str)) for each in columns):
         raise ConfigurationError(
-            "An id needs key columns or their names, such as functions.deterministic_id('order', 'line')."
+            "An id needs key columns or their names, like functions.deterministic_id('order', 'line')."
         )
     texts = [(F.col(each) if isinstance(each, str) else each).cast("string") for each in columns]
     name = F.to_json(F.array(*texts)).cast("binary")

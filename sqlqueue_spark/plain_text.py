@@ -30,7 +30,7 @@ _LONGEST_LINE = 8_000
 
 
 def plain(text: str) -> str:
-    r"""The text, with an escape such as ``\x1b`` for each character that shows nothing by itself."""
+    r"""The text, with an escape like ``\x1b`` for each character that shows nothing by itself."""
     return escaped(text, _escape)
 
 
@@ -59,7 +59,7 @@ def is_unicode(text: str) -> bool:
 
 
 def plain_json(text: str) -> str:
-    r"""A JSON text that means the same, with an escape such as ``\u009b`` for each such character."""
+    r"""A JSON text that means the same, with an escape like ``\u009b`` for characters that show nothing."""
     return escaped(text, _json_escape)
 
 

@@ -119,7 +119,7 @@ def _topic(event: str) -> str:
     names = type_names(event)
     if len(names) != 1:
         raise ConfigurationError(
-            f"{plain(event)!r} is no name of one type; write it in full, such as Shop.OrderPlaced, one word "
+            f"{plain(event)!r} is no name of one type; write it in full, like Shop.OrderPlaced, one word "
             "for each event."
         )
     return names[0]

@@ -171,7 +171,7 @@ def _expires(given: object) -> datetime | None:
         moment = datetime.fromisoformat(given) if isinstance(given, str) else None
         if moment is not None and moment.tzinfo is not None:
             return moment.astimezone(UTC)
-    raise NoMessage(f"expires is {_quoted(given)}, and no time such as 2026-01-31T12:00:00Z")
+    raise NoMessage(f"expires is {_quoted(given)}, and no time like 2026-01-31T12:00:00Z")
 
 
 def _text(given: Mapping[str, object], name: str) -> str | None:

@@ -40,7 +40,7 @@ def checked(
 
     Click parses the options that are typed before those of the environment, so a typed url is known here.
 
-    :param flag: has a variable, of a name such as ``SQLQUEUE_URL`` or ``SQLQUEUE_PASSWORD``.
+    :param flag: has a variable, of a name like ``SQLQUEUE_URL`` or ``SQLQUEUE_PASSWORD``.
     :param refused: whether a typed password is refused; else the list of processes forgets it.
     """
     name, variable = flag.opts[0], str(flag.envvar)

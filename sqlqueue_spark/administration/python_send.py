@@ -29,7 +29,7 @@ def send(
     :param bodies: bytes and text as they are, anything else as JSON; without one, the body is empty.
     :param type: the type of the messages.
     :param headers: further headers; the headers that are filled in do not replace them.
-    :param ttl: how long the messages may wait to be received, such as ``10m``.
+    :param ttl: how long the messages may wait to be received, like ``10m``.
     :param options: those of the connection, by their names; ``url`` is ``SQLQUEUE_URL`` by default.
     :raises ConfigurationError: a value is wrong. Nothing was sent.
     """

@@ -138,7 +138,7 @@ def check(draft: Draft, *, several: bool) -> None:
     headers = draft.headers
     if not (draft.message_type or headers.get(ENCLOSED_MESSAGE_TYPES) or CONTROL_MESSAGE in headers):
         raise ConfigurationError(
-            "A message needs a type, or no receiver knows what to do with it; give a type such as "
+            "A message needs a type, or no receiver knows what to do with it; give a type like "
             f"'Namespace.Name, Assembly', or the header {ENCLOSED_MESSAGE_TYPES}."
         )
     if several and MESSAGE_ID in headers:

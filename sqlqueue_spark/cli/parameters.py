@@ -51,14 +51,14 @@ _COMPLETED = {queue_address: queue_names, endpoint_name: endpoint_names}
 
 
 class Number(click.IntRange):
-    name = "whole number; write one such as 1000"  # behind "'abc' is not a valid"
+    name = "whole number; write one like 1000"  # behind "'abc' is not a valid"
 
 
 def time_span(value: str) -> timedelta:
     try:
         return duration(value)
     except (ValueError, OverflowError):
-        raise click.BadParameter(f"{value!r} is no duration such as 500ms, 30s, 10m or 7d.") from None
+        raise click.BadParameter(f"{value!r} is no duration like 500ms, 30s, 10m or 7d.") from None
 
 
 def wanted_header(value: str) -> tuple[str, str | None]:

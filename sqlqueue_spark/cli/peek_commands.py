@@ -75,7 +75,7 @@ def peek(
 ) -> None:
     """Show the first messages without locking or deleting any.
 
-    With --json each line is a message with all columns of its row. 'sqlqueue send QUEUE --from' sends such
+    With --json each line is a message with all columns of its row. 'sqlqueue send QUEUE --from' sends these
     lines.
 
     Options that choose messages narrow one another. No index helps them: the rows are read in the order of

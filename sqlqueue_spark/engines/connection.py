@@ -340,7 +340,7 @@ class Reader(ABC):
     ) -> Generator[pa.RecordBatch, None, None]:
         """The rows between two RowVersions, both included, in RowVersion order, in bounded batches.
 
-        :param statement: reads such a range; its parameters are ``first`` and ``last``.
+        :param statement: reads a range; its parameters are ``first`` and ``last``.
         :param small: every row of the range was small (:attr:`Dialect.small_row`) when it was planned, so it
             may be read faster. A row that has become larger is still read.
         """

@@ -42,5 +42,5 @@ def dialect_of(url: str) -> Dialect:
             raise ConfigurationError(f"The option url has the form of {told}.")
     raise ConfigurationError(
         "The option url is none of postgresql://user@host:port/database, mssql://user@host:port/database and "
-        "an ODBC connection string such as Server=host;Database=name;Encrypt=yes; correct it."
+        "an ODBC connection string like Server=host;Database=name;Encrypt=yes; correct it."
     )

@@ -21,7 +21,7 @@ def token_of(provider: str, scope: str) -> str:
     if provider == AZURE_IDENTITY:
         ask = functools.partial(_credential().get_token, scope)
     else:
-        remedy = "put its module where driver and workers find it, such as with spark-submit --py-files."
+        remedy = "put its module where driver and workers find it, for example with spark-submit --py-files."
         ask = _loaded(provider, provider, remedy)
         if not callable(ask):
             raise ConfigurationError(f"The accessTokenProvider {provider} is no function; name one.")

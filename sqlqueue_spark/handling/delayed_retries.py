@@ -73,7 +73,7 @@ def recoverability(
     fields = [name.lower() for name in failure.names]
     count = header(RETRIES)
     retries = F.when(count.rlike(rf"^{RETRY_COUNT}\z"), count.cast("int")).otherwise(0)
-    # Spark may be unable to read headers that we read. How often such a message was tried is not known.
+    # Spark may be unable to read headers that we read. How often their message was tried is not known.
     again = (retries < delayedRetries) & headers_map().isNotNull()
     if "unrecoverable" in fields:
         again = again & ~F.coalesce(told.getField(failure.names[fields.index("unrecoverable")]), F.lit(False))

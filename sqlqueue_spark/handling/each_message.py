@@ -96,7 +96,7 @@ def each_message(
 
 
 def check_functions(name: str, given: object) -> None:
-    """:raises ConfigurationError: it is no function of one argument, nor a dict of such functions."""
+    """:raises ConfigurationError: it is no function of one argument, nor a dict of them."""
     for type_, function in given.items() if isinstance(given, Mapping) else [(None, given)]:
         if why := _unfit(function):
             raise ConfigurationError(f"{name}{'' if type_ is None else f' for {type_!r}'} {why}.")

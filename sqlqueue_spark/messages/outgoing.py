@@ -88,7 +88,7 @@ def new_row_ids(count: int) -> pa.Array:
 def derived_ids(message_ids: Iterable[str], row_ids: Iterable[str], positions: Iterable[int]) -> pa.Array:
     """The ids of messages that were sent because other ones were received, and have no ids of their own.
 
-    Each is a UUID of version 5 of a compact JSON array, such as ``["message id","row id",0]``. It is the same
+    Each is a UUID of version 5 of a compact JSON array, like ``["message id","row id",0]``. It is the same
     when the received message is handled again, and another one for an equal message of another database.
 
     :param message_ids: of each the id of the received message, and ``row_ids`` the Id of the row as which it

@@ -26,7 +26,7 @@ _INSTEAD = {
     **dict.fromkeys(
         ("subscribepattern", "assign", "query"), "a stream reads one queue, which the option queue names."
     ),
-    "driver": "the url names the driver of SQL Server, such as mssql://…?Driver=…; PostgreSQL needs none.",
+    "driver": "the url names the driver of SQL Server, like mssql://…?Driver=…; PostgreSQL needs none.",
 }
 
 

@@ -51,7 +51,7 @@ def duration(value: str) -> timedelta:
     match = re.fullmatch(r"(\d{1,18})(ms|s|m|h|d)", value.strip())
     seconds = int(match[1]) * _UNITS[match[2]] if match else 0
     if not 0 < seconds <= _LONGEST_SECONDS:
-        raise ValueError("a duration such as 500ms, 30s, 10m or 7d, of ten years at most")
+        raise ValueError("a duration like 500ms, 30s, 10m or 7d, of ten years at most")
     return timedelta(seconds=seconds)
 
 
@@ -69,7 +69,7 @@ def duration_of(name: str, given: str | timedelta) -> timedelta:
 def size(value: str) -> int:
     match = re.fullmatch(r"(\d{1,18})([kmg]?)", value.strip().lower())
     if not match or not int(match[1]):
-        raise ValueError("a size in bytes such as 500k, 64m or 1g")
+        raise ValueError("a size in bytes like 500k, 64m or 1g")
     return int(match[1]) * _SIZES[match[2]]
 
 
@@ -138,7 +138,7 @@ def written(value: object) -> str:
 
 
 def option_per_name(pattern: str, meaning: str, *, secret: bool = False) -> Any:
-    """Declare an option that is given once a name, such as ``queue.<name>.schema``, in any case."""
+    """Declare an option that is given once a name, like ``queue.<name>.schema``, in any case."""
     kind = "url" if secret else "text"
     about = {"pattern": pattern, "meaning": meaning, "kind": kind, "shown": "none", "secret": secret}
     return field(default_factory=dict, metadata=about, repr=not secret, hash=False)

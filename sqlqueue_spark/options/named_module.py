@@ -18,7 +18,7 @@ _IMPORTING = "<frozen importlib"
 
 def function_name(value: str) -> str:
     if not FUNCTION.fullmatch(value):
-        raise ValueError("a module and a function in it, such as shop.routing:to_billing")
+        raise ValueError("a module and a function in it, like shop.routing:to_billing")
     return value
 
 
@@ -32,7 +32,7 @@ def imported(name: str) -> ModuleType:
 
 
 def find(name: str) -> None:
-    """Look whether there is such a module. Only the packages around it are run.
+    """Look whether there is a module of this name. Only the packages around it are run.
 
     :raises ImportError: there is none.
     """

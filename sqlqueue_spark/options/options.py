@@ -41,7 +41,7 @@ def addresses(value: str) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         given = None
     if not (isinstance(given, list) and given and all(isinstance(each, str) for each in given)):
-        raise ValueError('a JSON list of addresses such as ["orders", "billing"]')
+        raise ValueError('a JSON list of addresses like ["orders", "billing"]')
     if len(set(given)) < len(given):
         raise ValueError("a list that names each queue once")
     return tuple(map(address, given))
@@ -53,7 +53,7 @@ def destinations(value: str) -> str:
         try:
             Address.parse(each.strip().removeprefix("+").strip())
         except ConfigurationError as error:
-            raise ValueError(f"patterns of addresses, such as billing, shop.*@[sales] ({error})") from None
+            raise ValueError(f"patterns of addresses, like billing, shop.*@[sales] ({error})") from None
     return value
 
 
@@ -150,7 +150,7 @@ class ConnectionOptions(Options):
     )
     access_token: str | None = option("A Microsoft Entra token.", None, secret=True)
     access_token_provider: str | None = option(
-        "`module:function` that returns such a token, or `azure-identity`; asked before each new connection.",
+        "`module:function` that returns a token, or `azure-identity`; asked before each new connection.",
         None,
         parse=token_provider,
     )
@@ -279,7 +279,7 @@ class SourceOptions(ConnectionOptions):
         "The sink's `endpoint`, where its outbox is in the queue's database. After a loss of the claim, as "
         "each start after a stop is, this outbox says which rows are done; else Spark does. Rows that are "
         "passed on have no outcome here: those of the last batch come again, in a new batch, so any other "
-        "sink must be idempotent by message id. Not for a stream with a state, such as a count, which no "
+        "sink must be idempotent by message id. Not for a stream with a state, like a count, which no "
         "outbox knows.",
         None,
     )
@@ -391,9 +391,7 @@ class SinkOptions(ConnectionOptions):
     publish: bool = option(
         "Publish each row as its type: of EnclosedMessageTypes, else `messageType`.", False
     )
-    message_type: str | None = option(
-        "Type where headers name none, such as `Sales.OrderPlaced, Sales`.", None
-    )
+    message_type: str | None = option("Type where headers name none, like `Sales.OrderPlaced, Sales`.", None)
     transaction_mode: str = option(_MODES, RECEIVE_ONLY, parse=transaction_mode)
     stream: str | None = option(_STREAM, None)
     store_and_forward: str | None = option(

@@ -1,6 +1,6 @@
 """A file of ours in a folder that others may write to: no link is followed, no file of another user is used.
 
-In a folder such as /tmp another user may have made a link to a file of ours, or a file of that name.
+In a folder like /tmp another user may have made a link to a file of ours, or a file of that name.
 """
 
 import errno
@@ -16,7 +16,7 @@ _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class OwnFile:
-    """A file that its owner alone reads and writes, such as one with a password."""
+    """A file that its owner alone reads and writes, like one with a password."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,7 +81,7 @@ def changed_by_others(path: Path, *, passed: bool = False) -> Path | None:
     What is missing is ours to make. The folders on the way count for root alone: others may share a folder
     with people whom they trust.
 
-    :param passed: whether the last part may be a folder such as /tmp, where others change only their own.
+    :param passed: whether the last part may be a folder like /tmp, where others change only their own.
     """
     for each in (*reversed(path.parents), path) if os.geteuid() == 0 else (path,):
         through = passed or each != path

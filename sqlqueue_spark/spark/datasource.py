@@ -138,7 +138,7 @@ def some_rows(spark: SparkSession, options: Mapping[str, str]) -> Callable[[RowS
     """What reads those of some rows, named by their RowVersions, that are there when Spark runs.
 
     Spark hands no filter on to ``format("sqlqueue")``, so a reader of few rows of a queue would read all.
-    What the options name of this machine, such as a token provider, is allowed: they come from a program, and
+    What the options name of this machine, like a token provider, is allowed: they come from a program, and
     not from SQL.
     """
     spark.dataSource.register(allowing([these(SourceOptions.parse(options))], SomeRowsSource))

@@ -21,7 +21,7 @@ _OUR_DAEMON = "sqlqueue_spark.spark.worker_daemon"
 
 
 def log_to_stderr() -> None:
-    """Log as the environment's ``SQLQUEUE_LOG`` says, such as ``INFO``. Without it Python shows warnings.
+    """Log as the environment's ``SQLQUEUE_LOG`` says, like ``INFO``. Without it Python shows warnings.
 
     In a process whose logging is configured already, only the level is ours.
     """

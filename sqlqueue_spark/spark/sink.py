@@ -42,7 +42,7 @@ _REMEMBERED = 100
 class SqlQueueSink:
     """Sends the rows of each micro-batch to queues: ``df.writeStream.foreachBatch(SqlQueueSink(…)).start()``.
 
-    Its arguments are the options, by their names. Durations are texts such as ``30s``, or ``timedelta``.
+    Its arguments are the options, by their names. Durations are texts like ``30s``, or ``timedelta``.
     Options with dots in their names go into ``options``; others may stand there too, all as texts::
 
         SqlQueueSink(url="postgresql://…", queue="Billing", endpoint="Sales.Spark", outbox="pessimistic",

@@ -38,7 +38,7 @@ _OLDEST = 1_000
 class OutboxReport(NamedTuple):
     """What an outbox table holds, by the database's clock.
 
-    Only .NET endpoints write rows that are not dispatched. Such a row that stays is an orphan: its endpoint
+    Only .NET endpoints write rows that are not dispatched. One that stays is an orphan: its endpoint
     stored the messages and died before it had sent them.
     """
 
@@ -196,7 +196,7 @@ class OutboxTable(BaseTable):
             raise ConfigurationError(
                 f"The outbox table {self.name} was asked for some message ids and answered with "
                 f"{min(strange)!r}, which was not among them: the connection's character set does not carry "
-                "them; choose one that does, such as utf8mb4."
+                "them; choose one that does, like utf8mb4."
             )
         return found
 

@@ -77,7 +77,7 @@ def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:
         by its id alone, and a message to another table by its id and the table.
     """
     if "\0" in message_id or not 0 < length_in("characters", message_id) <= LONGEST_ID:
-        return  # version 0.1.0 could not send such an id
+        return  # version 0.1.0 could not send this id
     if own:
         yield message_id
     copy = _MARK + hashlib.sha256(table.encode()).hexdigest()[:16]
@@ -107,7 +107,7 @@ def process_key(message_id: object) -> str:
     """
     if not isinstance(message_id, str) or not message_id:
         raise ConfigurationError(
-            f"The message id {message_id!r} is no text with characters in it; make one that is, such as "
+            f"The message id {message_id!r} is no text with characters in it; make one that is, like "
             "functions.deterministic_id('order', 'line')."
         )
     if len(message_id) <= LONGEST_ID and re.fullmatch(_PLAIN, message_id):
@@ -132,5 +132,5 @@ def check_id(message_id: object) -> None:
     if not isinstance(message_id, str) or not 0 < length_in("characters", message_id) <= LONGEST_ID:
         raise ConfigurationError(
             f"The message id {message_id!r} is no text of 1 to {LONGEST_ID} characters, as an outbox keeps "
-            "them; make one that is, such as functions.deterministic_id('order', 'line')."
+            "them; make one that is, like functions.deterministic_id('order', 'line')."
         )

@@ -196,7 +196,7 @@ def misfits(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> Iterator[
 
 
 def check_shape(table: QueueTable, wanted: Mapping[str, Sequence[str]]) -> None:
-    """:raises QueueError: the table is of no use, also while it is empty: the first such :func:`misfits`."""
+    """:raises QueueError: the first of :func:`misfits` that makes the table useless, even an empty one."""
     for each in misfits(table, wanted):
         if each.unusable:
             raise QueueError(each.message)

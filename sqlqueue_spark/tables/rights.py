@@ -57,7 +57,7 @@ def held(connection: Connection, table: QueueTable) -> Rights:
 
 
 def power(connection: Connection, table: QueueTable) -> str:
-    """What makes the connected user mightier than a job should be, such as "is a superuser"; else empty."""
+    """What makes the connected user mightier than a job should be, like "is a superuser"; else empty."""
     statement = connection.dialect.render("power", catalog=connection.dialect.quote(table.database))
     rows = connection.execute(statement, table.identified, doing=f"asking for the rights to {table.name}")
     return "".join(power for (power,) in rows)
@@ -68,7 +68,7 @@ def script(
 ) -> str:
     """A script that grants rights on tables, one statement for each right.
 
-    :param wanted: names of grants in ``rights.sql``, such as ``sender`` and ``outbox``, each with a table.
+    :param wanted: names of grants in ``rights.sql``, like ``sender`` and ``outbox``, each with a table.
     :param sequence: what gives the rows their numbers; by default the sequence that a serial column makes.
     """
     databases = dict.fromkeys(table.catalog for _, table in wanted)

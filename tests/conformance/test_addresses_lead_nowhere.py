@@ -186,7 +186,7 @@ def test_an_ordinary_table_of_a_stranger_is_a_destination(scene, plain, way):
     assert scene.failed() == {}
 
 
-@pytest.mark.skipif(version() < 18, reason="before version 18 such a key is refused")
+@pytest.mark.skipif(version() < 18, reason="before version 18 the key is refused")
 @pytest.mark.parametrize("later", ["", "DEFERRABLE INITIALLY DEFERRED"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_foreign_key_of_a_stranger_changes_no_name_of_our_session(

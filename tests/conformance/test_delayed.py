@@ -207,7 +207,7 @@ def test_an_error_queue_that_is_missing_ends_the_mover_and_moves_nothing(engine,
 
 
 def test_a_row_that_says_no_queue_goes_to_the_owner_of_the_table(engine, queue, error):
-    """As a .NET endpoint of that name would handle it. Without such a queue it has failed."""
+    """As a .NET endpoint of that name would handle it. Without that queue it has failed."""
     orders, sales = DelayedRows(engine, "orders").create(), DelayedRows(engine, "Sales").create()
     for rows in (orders, sales):
         _put(engine, rows, headers='{"a":"b"}', body="NULL")

@@ -218,7 +218,7 @@ def test_headers_whose_escapes_are_written_in_capitals_go_on_byte_for_byte(postg
 
 
 def test_a_header_whose_value_is_null_is_no_header(postgresql):
-    """ServiceControl takes such a message, and puts it back so."""
+    """ServiceControl takes the message, and puts it back so."""
     row = dotnet.unusual()["servicecontrol/retried, 5"]
     headers, body = sent_on(postgresql, row)
     read = json.loads(row.headers)

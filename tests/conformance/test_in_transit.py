@@ -167,7 +167,7 @@ def test_what_cannot_be_delivered_is_a_row_of_the_batch(engine, queue, billing, 
     (warned,) = {record.message for record in caplog.records if record.message.startswith("not_forwarded")}
     assert warned.startswith("not_forwarded queue=orders@")
     assert to in warned
-    assert warned.endswith("They are rows of the batch; to move such rows elsewhere, set errorQueue.")
+    assert warned.endswith("They are rows of the batch; to move them elsewhere, set errorQueue.")
 
 
 @pytest.mark.parametrize("to", ["gone", "a@b@c@d"], ids=["missing", "unreadable"])

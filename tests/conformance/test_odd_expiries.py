@@ -1,4 +1,4 @@
-"""Times of expiry that no other system knows: a queue with such a row is looked at and
+"""Times of expiry that no other system knows: a queue with one of them is looked at and
 drained as any other.
 """
 
@@ -29,7 +29,7 @@ def odd(postgresql):
 
 
 def test_peek_shows_every_row(postgresql, odd):
-    """Nobody outside the database has a word for such a time."""
+    """Nobody outside the database has a word for that time."""
     shown = [json.loads(line) for line in said(postgresql, "peek", "orders", "--json").splitlines()]
     assert [(each["rowVersion"], each["expires"], each["expired"]) for each in shown] == [
         (1, None, False),

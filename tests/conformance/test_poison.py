@@ -184,7 +184,7 @@ def test_without_an_error_queue_the_batch_ends(engine, billing, remembered):
         forward(given, rows(range(5), poison=[3]))
     assert str(caught.value) == (
         "The headers of the message are not a JSON object of strings; they stand in the header "
-        "sqlqueue.RawHeaders, and the body is as it was: 'not json'. Set the option errorQueue, and such "
+        "sqlqueue.RawHeaders, and the body is as it was: 'not json'. Set the option errorQueue, and these "
         f"rows go there, or filter them. It is the row with RowVersion 3, Id {row_id(3)}, Queue orders."
     )
     assert billing.count() == 0

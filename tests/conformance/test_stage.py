@@ -377,7 +377,7 @@ def test_a_stream_may_have_any_name_of_a_table(engine, queue, billing, name):
 
 @pytest.mark.parametrize("name", ["bill@ing", 'bill"@ing', "it's@here"])
 def test_a_quoted_name_with_an_at_sign_works(postgresql, name):
-    """To and from it; the transport's own form, which is the only one that such a name has."""
+    """To and from it; the transport's own form, which is the only one that the name has."""
     address = '"public"."{}"'.format(name.replace('"', '""'))
     source, destination = postgresql.create_queue(f"{name} from"), postgresql.create_queue(name)
     source.insert(10)

@@ -55,7 +55,7 @@ def forget_last_rows(engine):
 
 LOST = r"its database has lost what was committed\."
 NEVER_CALLED = (
-    r"the program has not called its sink for the batch \(a guard such as isEmpty\(\), an error that it "
+    r"the program has not called its sink for the batch \(a guard like isEmpty\(\), an error that it "
     r"swallowed\), the sink does not stage there, or its database has lost what was committed\. "
     r"Call the sink for each batch, also with an empty frame\."
 )

@@ -1,7 +1,7 @@
 """Batches for which the queue has no rows, but which send: a watermark lets go of state,
 another source has rows.
 
-Spark asks the source before such a batch, but never plans it,
+Spark asks the source before a batch like that, but never plans it,
 and after a restart runs it again without a word to the source.
 """
 

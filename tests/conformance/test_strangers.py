@@ -181,7 +181,7 @@ class Both:
 
 @pytest.mark.parametrize("who", ["superuser", "ordinary"])
 def test_a_list_runs_no_code_of_strangers_and_says_so(logins, stranger, who):
-    """Their tables without such code, and those of administrators, are looked at as ever."""
+    """Their tables without code, and those of administrators, are looked at as ever."""
     engine, codes = logins[who], possible(logins[who], LOOKED)
     said = {code: (False, f"not looked at: {stranger.create(code, code)}") for code in codes}
     stranger.create("harmless")
@@ -281,7 +281,7 @@ def test_tables_of_subscriptions_are_looked_at_likewise(logins, stranger, caplog
 
 
 def test_a_publisher_reads_no_table_of_subscriptions_with_code_of_strangers(logins, stranger):
-    """It reads one without such code, also that of a stranger."""
+    """It reads one without code, also that of a stranger."""
     engine = logins["superuser"]
     billing = engine.create_queue("billing")
     stranger.execute(

@@ -104,7 +104,7 @@ def test_a_queue_that_is_not_there_cannot_subscribe(engine, routing):
 def test_what_is_no_type_is_refused(engine, routing, billing, event):
     routing.create()
     with pytest.raises(
-        ConfigurationError, match=r"is no name of one type; write it in full, such as Shop\.OrderPlaced"
+        ConfigurationError, match=r"is no name of one type; write it in full, like Shop\.OrderPlaced"
     ):
         event_subscriptions.subscribe(options(engine), "Interop.Billing", [PLACED, event])
     assert routing.rows() == []

@@ -227,7 +227,7 @@ def test_a_new_process_sends_what_was_staged_once(engine, queue, more):
 
 @pytest.mark.needs("reads_json_as_documented")
 def test_a_batch_without_rows_that_died_sends_once(engine, queue):
-    """On an idle queue a new process begins with such a batch;
+    """On an idle queue a new process begins with a batch without rows;
     a watermark or another source may have something to send.
     """
     billing = engine.create_queue("billing")

@@ -54,7 +54,7 @@ def pipelines(engine):
 
 
 def test_a_sink_that_knows_batch_numbers_loses_messages(engine, queue):
-    """Those that come after a checkpoint went back; which is why such a sink has to look,
+    """Those that come after a checkpoint went back; which is why that sink has to look,
     as write_delta does.
     """
     queue.insert(20)

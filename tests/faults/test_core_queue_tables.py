@@ -1,4 +1,4 @@
-"""Queue tables of another shape, and such as are renamed, changed or created again under a stream:
+"""Queue tables of another shape, and those that are renamed, changed or created again under a stream:
 received or refused.
 """
 

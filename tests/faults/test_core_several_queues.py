@@ -391,7 +391,7 @@ def test_a_checkpoint_of_several_queues_does_not_go_on_with_the_option_queue(eng
         stream.options = dataclasses.replace(stream.options, queues=(), queue=queues["a"].address)
         refusal = (
             r"several queues, not to a@.* alone; give the option queues, which may also list one, "
-            r'such as \["a@.*"\]\.'
+            r'like \["a@.*"\]\.'
         )
         with pytest.raises(ConfigurationError, match=refusal):
             stream.trigger()

@@ -48,7 +48,7 @@ def test_a_worker_behind_somebody_who_alters_the_table_fails_its_task_soon(engin
             list(SliceReader(Target.of(stream.options)).read(part))
         assert str(caught.value).endswith(
             "another session has locked the whole table, or waits to alter it, "
-            "which it cannot before this batch is done, while senders wait behind it; give such a statement "
+            "which it cannot before this batch is done, while senders wait behind it; give that statement "
             "a lock timeout, or stop the stream for it."
         )
         assert not altered.done()

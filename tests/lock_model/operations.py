@@ -13,7 +13,7 @@ from tests.lock_model.locks import Mode, Resource, Until
 
 #: Returns how the actor ends, in some words.
 Program = Generator["Operation", Any, str]
-#: Part of a program, such as a statement.
+#: Part of a program, like a statement.
 Part = Generator["Operation", Any, Any]
 Start = Callable[[], Program]
 

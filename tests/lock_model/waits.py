@@ -37,7 +37,7 @@ class Waits(NamedTuple):
     def until_clients_have_worked(self) -> Iterator[tuple[int, int, str]]:
         """Who waits for a lock, who is in the way, and what a client must do before that lock is free.
 
-        Whoever stands between them and gives up after a while ends such a wait.
+        Whoever stands between them and gives up after a while ends the wait.
         """
         beyond = {who: others for who, others in self._all.items() if who in self.for_ever}
         for who, blockers in self.for_locks.items():

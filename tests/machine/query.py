@@ -307,7 +307,7 @@ class Query:
         """Allow for an injected death or cut: others may take what the process has read and
         not settled, or holds.
 
-        Such a message then comes twice. This is so for rows that are only held, too: after a cut the process
+        The message then comes twice. This is so for rows that are only held, too: after a cut the process
         lives on, reads them, and learns of the cut only when it settles.
         """
         self.world.excused |= self.at_risk | self._held()
@@ -425,7 +425,7 @@ class Query:
         for batch in range(len(saved.offsets)):
             self.others[self._past, batch] = self.others.get((before, batch), [])
         self.world.ledger.may_double |= {n for numbers in self.others.values() for n in numbers}
-        # What such a batch had from elsewhere comes again from there; the machine does not play that.
+        # What the batch had from elsewhere comes again from there; the machine does not play that.
         self.world.ledger.may_be_lost |= {
             n for (_, batch), numbers in self.others.items() if batch >= saved.done for n in numbers
         }

@@ -34,7 +34,7 @@ class Send(Step):
 
     def happen(self, world: World, query: Query) -> str | None:
         if self.kind == "poison" and not query.setup.errors:
-            return None  # such a stream ends there
+            return None  # the stream ends there
         if self.kind == "put back by ServiceControl" and not (query.setup.handles or query.setup.forwards):
             return None
         lasts = {"expired": "-1 second", "perishable": "1 hour"}.get(self.kind)

@@ -257,7 +257,7 @@ def _scenarios(
     always: tuple[st.Chance[r.Step], ...] = (),
     **own: tuple[st.Chance[r.Step], ...],
 ) -> st.Chance[Scenario]:
-    """:param steps: the named steps that such a stream passes.
+    """:param steps: the named steps that the stream passes.
     :param always: what befalls a stream of this family in every story.
     :param own: bundles of this family.
     """

@@ -6,7 +6,7 @@ pipeline with an outbox has no other consumer: each of its messages must be in t
 
 Where streams and receivers share a queue, only one thing makes a message come twice: a death or a cut freed
 the rows of a batch that was written or staged and not yet settled, and somebody else took them. So a message
-that is in two places must have been in such a batch: a fault (or an error that ended the query) fell between
+that is in two places must have been in that batch: a fault (or an error that ended the query) fell between
 the batch's claim and its settling. Spark's logs say when that was: a batch is claimed after the one before it
 was logged, and settled before the one after it is logged.
 """

@@ -26,7 +26,7 @@ class Soak:
     machine: list[Round] | None = None
     machine_seconds: float = 0.0
     spark: Proof | None = None
-    #: What went wrong outside of both parts, such as a Spark that does not start.
+    #: What went wrong outside of both parts, like a Spark that does not start.
     troubles: list[str] = field(default_factory=list)
 
     @property

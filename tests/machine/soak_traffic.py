@@ -26,7 +26,7 @@ from tests.support.postgresql import PostgresEngine, PostgresQueue, PostgresSess
 FIRST: Mapping[str, int] = {queue: n * 10**9 for n, queue in enumerate((ORDERS, *FORWARDING))}
 #: How many receivers the endpoint has that lives on a queue.
 RECEIVERS = {ORDERS: 3, ATOMIC: 1}
-#: How such an endpoint lives: slowly enough that the streams have something to do.
+#: How the endpoint lives: slowly enough that the streams have something to do.
 _HABITS = Habits(rolls_back=0.1, handling=timedelta(milliseconds=50), remembers=False)
 #: Nobody sends more while so many rows wait.
 _BACKLOG = 3000

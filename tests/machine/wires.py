@@ -252,7 +252,7 @@ def _database(conninfo: str) -> str:
 
 
 class _Cursor(psycopg.Cursor[Any]):
-    """Notices when a lock of the session is taken, because such a lock outlives the transaction."""
+    """Notices when a lock of the session is taken, because that lock outlives the transaction."""
 
     def execute(self, query: Any, *given: Any, **named: Any) -> Any:
         if "pg_advisory_lock(" in str(query):

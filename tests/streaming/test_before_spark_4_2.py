@@ -1,4 +1,4 @@
-"""A reader as Spark before 4.2 wants it, run by this Spark, which still speaks with such readers."""
+"""A reader as Spark before 4.2 wants it, run by this Spark, which still speaks with these readers."""
 
 from datetime import timedelta
 

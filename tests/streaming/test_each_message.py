@@ -187,7 +187,7 @@ def test_a_message_that_comes_again_is_handled_once(spark, postgresql, queues):
 
 
 def test_a_message_that_ends_or_hangs_its_worker_fails_alone(spark, postgresql, queues, tmp_path):
-    """Spark's tasks survive. The function has what Spark brings it, such as a broadcast variable."""
+    """Spark's tasks survive. The function has what Spark brings it, like a broadcast variable."""
     orders, _, shipping, error = queues
     place(orders, range(9))
     known = spark.sparkContext.broadcast({"to": "shipping"})
@@ -214,7 +214,7 @@ def test_a_message_that_ends_or_hangs_its_worker_fails_alone(spark, postgresql, 
 
 def test_a_reply_and_an_event_relate_as_recorded_ones(spark, postgresql, queues, tmp_path):
     """The recorded command is handled, and the reply compared with that of the .NET endpoint
-    that handled such a one.
+    that handled one of them.
 
     The recorded events were published outside of a handler: they relate to no message,
     and begin a conversation.

@@ -11,7 +11,7 @@ from tests.support.streams import drain, stream, to_each
 from tests.support.subscriptions import SubscriptionRows
 
 NO_JSON = (
-    "The headers of a row are not a JSON object of strings: 'no JSON'; filter such rows, or give them "
+    "The headers of a row are not a JSON object of strings: 'no JSON'; filter these rows, or give them "
     "headers of their own."
 )
 FROM_A_WORKER = "An exception was thrown from the Python worker:"
@@ -102,7 +102,7 @@ def test_an_event_without_a_type_is_said_without_a_stack_trace(spark, postgresql
     assert sentence == (
         "A row is to be published and has no type that a queue could subscribe to; set the option "
         "messageType, give the row the column EventType or the header NServiceBus.EnclosedMessageTypes, or "
-        "filter such rows."
+        "filter these rows."
     )
     assert lines == [FROM_A_WORKER, f"sqlqueue_spark.errors.Unsendable: {sentence}"]
 

@@ -273,7 +273,7 @@ def test_what_cannot_be_sent_is_named_by_its_row(queues, failed):
     said = failed("--to", "Billing")
     assert (
         'the body is as it was: \'{"NServiceBus.MessageId":"m","other":{}}\'. Set the option errorQueue, and '
-        "such rows go there, or "
+        "these rows go there, or "
         f"filter them. It is the row with RowVersion 3, Id {row_id(7)}, Queue orders@[public]."
     ) in said
     assert (orders.count(), billing.count()) == (3, 0)

@@ -238,7 +238,7 @@ def test_a_key_is_what_spark_casts_it_to(spark):
 
 @pytest.mark.parametrize("columns", [(), (5,), ("order", None)])
 def test_an_id_of_nothing_is_refused(columns):
-    with pytest.raises(ConfigurationError, match=r"^An id needs key columns or their names, such as "):
+    with pytest.raises(ConfigurationError, match=r"^An id needs key columns or their names, like "):
         functions.deterministic_id(*columns)
 
 

@@ -84,7 +84,7 @@ class Forward(Stream):
     def construct_without_rows(self, messages: list[Message]) -> None:
         """Log the offset of a batch that sends these messages although the queue has no rows for it.
 
-        Spark runs such a batch for its watermark, or for the rows of another source.
+        Spark runs that batch for its watermark, or for the rows of another source.
         It asks every source before.
         """
         end = self.receiver.latest(self.end(self.done), self.options.most_rows)

@@ -76,7 +76,7 @@ def test_a_page_has_a_section_a_part_and_names_those_that_failed(benchmark_page,
 
 
 def test_a_page_without_rates_has_no_plot(benchmark_page, monkeypatch, tmp_path):
-    """Such as one of latencies alone."""
+    """One of latencies alone, for example."""
     latencies = SAID[SAID.index("| 100 messages/s") :]
     monkeypatch.setattr(benchmark_page, "run", lambda *_: latencies)
     monkeypatch.setattr("sys.argv", ["page.py", "--part", "Latency", "--page", str(tmp_path / "latest.md")])

@@ -35,7 +35,7 @@ def run(*arguments, **environment):
         (["length", f"Server=x;PWD={SECRET}"], "a url stands where a queue's name is expected"),
         (["peek", "orders", "--url", NOWHERE, "--count", "0"], "0 is not in the range x>=1."),
         *(
-            ([*command, "a", "--url", NOWHERE], "'a' is not a valid whole number; write one such as 1000.")
+            ([*command, "a", "--url", NOWHERE], "'a' is not a valid whole number; write one like 1000.")
             for command in (
                 ["peek", "orders", "--count"],
                 ["peek", "orders", "--after"],
@@ -46,9 +46,9 @@ def run(*arguments, **environment):
         ),
         (
             ["send", "orders", "--url", NOWHERE, "--ttl", "ten"],
-            "'ten' is no duration such as 500ms, 30s, 10m",
+            "'ten' is no duration like 500ms, 30s, 10m",
         ),
-        (["send", "orders", "--url", NOWHERE, "--ttl", "9" * 20 + "d"], "is no duration such as"),
+        (["send", "orders", "--url", NOWHERE, "--ttl", "9" * 20 + "d"], "is no duration like"),
         (["send", "orders", "--url", NOWHERE, "--header", "x"], "'x' is no header; write NAME=VALUE."),
         (
             ["send", "orders", "--url", NOWHERE, "--body", "@/no/such"],

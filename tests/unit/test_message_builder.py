@@ -297,7 +297,7 @@ def test_headers_are_always_a_json_object_of_strings(given, row):
 @pytest.mark.parametrize("poison", ["not JSON", "[1]", '{"a":{}}', '{"a":[]}', "true", r'{"a":"\ud800"}'])
 def test_poison_headers_are_refused_with_the_remedy(poison):
     assert refusal({"Body": b"x", "MessageId": "m", "Headers": poison}) == (
-        f"The headers of a row are not a JSON object of strings: {poison!r}; filter such rows, or give them "
+        f"The headers of a row are not a JSON object of strings: {poison!r}; filter these rows, or give them "
         "headers of their own. It is the row with MessageId m."
     )
 
@@ -488,7 +488,7 @@ def test_headers_of_one_hop_end_with_it(quick, order):
     (new,) = compose(row)
     stored = {name: value for name, value in HOPS.items() if name.startswith("$.store-and-forward.")}
     written = json.loads(new.row.headers)
-    assert written.items() >= {**stored, **kept}.items()  # a new message may be one for such a queue
+    assert written.items() >= {**stored, **kept}.items()  # a new message may be one for that queue
     assert (HOPS.keys() - stored.keys()).isdisjoint(written)
 
 
@@ -550,8 +550,8 @@ def test_a_delayed_message_on_its_way_is_not_passed_on(to):
     row = in_transit(to, "orders@[public]")
     assert refusal({**row, "Headers": "{}", "RowVersion": 6}, row) == (
         f"A row is a delayed message on its way to {to!r}, not one for the queue 'orders@[public]', "
-        "so it is not passed on; see why it cannot be moved there (is there such a queue, and may this login "
-        "insert into it?), set the option errorQueue, and such rows go there, or filter them by "
+        "so it is not passed on; see why it cannot be moved there (is there that queue, and may this login "
+        "insert into it?), set the option errorQueue, and these rows go there, or filter them by "
         "the header NServiceBus.SqlServer.ForwardDestination. It is the row with RowVersion 7, Id "
         f"{ROW}, Queue orders@[public]."
     )
@@ -660,7 +660,7 @@ def test_a_destination_wins_over_the_option_queue():
 @pytest.mark.parametrize("nowhere", [None, ""])
 def test_a_row_that_goes_nowhere_is_refused(nowhere):
     assert refusal({"Body": b"x", "MessageId": "m", "Destination": nowhere}, queue=None) == (
-        "A row's Destination is NULL and there is no option queue; give one, or filter such rows. It is the "
+        "A row's Destination is NULL and there is no option queue; give one, or filter these rows. It is the "
         "row with MessageId m."
     )
 

@@ -212,15 +212,15 @@ def test_a_time_may_have_another_zone():
         ),
         (
             b'{"headers": {}, "body": "", "expires": "tomorrow"}',
-            'expires is "tomorrow", and no time such as 2026-01-31T12:00:00Z',
+            'expires is "tomorrow", and no time like 2026-01-31T12:00:00Z',
         ),
         (
             b'{"headers": {}, "body": "", "expires": "2026-01-31T12:00:00"}',
-            'expires is "2026-01-31T12:00:00", and no time such as 2026-01-31T12:00:00Z',
+            'expires is "2026-01-31T12:00:00", and no time like 2026-01-31T12:00:00Z',
         ),
         (
             b'{"headers": {}, "body": "", "expires": "0001-01-01T00:00:00+14:00"}',
-            'expires is "0001-01-01T00:00:00+14:00", and no time such as 2026-01-31T12:00:00Z',
+            'expires is "0001-01-01T00:00:00+14:00", and no time like 2026-01-31T12:00:00Z',
         ),
         (
             b'{"headers": {}, "body": "", "expires": null, "expired": true}',

@@ -84,7 +84,7 @@ def test_an_argument_that_is_no_duration_is_refused(given):
     with pytest.raises(ConfigurationError) as caught:
         duration_of("delayedRetriesIncrease", given)
     assert str(caught.value) == (
-        f"delayedRetriesIncrease is {given!r}; write a duration such as 500ms, 30s, 10m or 7d, of ten years "
+        f"delayedRetriesIncrease is {given!r}; write a duration like 500ms, 30s, 10m or 7d, of ten years "
         "at most."
     )
 
@@ -96,7 +96,7 @@ def test_what_is_no_duration_is_explained(text):
     with pytest.raises(ConfigurationError) as caught:
         parse(lockTimeout=text)
     assert str(caught.value).startswith(
-        "The option lockTimeout must be a duration such as 500ms, 30s, 10m or 7d"
+        "The option lockTimeout must be a duration like 500ms, 30s, 10m or 7d"
     )
     assert str(caught.value).endswith(f", not {text!r}.")
 
@@ -115,7 +115,7 @@ def test_what_is_no_size_is_explained(text):
     with pytest.raises(ConfigurationError) as caught:
         parse(maxBytesPerTrigger=text)
     assert str(caught.value) == (
-        f"The option maxBytesPerTrigger must be a size in bytes such as 500k, 64m or 1g, not {text!r}."
+        f"The option maxBytesPerTrigger must be a size in bytes like 500k, 64m or 1g, not {text!r}."
     )
 
 
@@ -366,7 +366,7 @@ def test_what_is_no_list_of_queues_is_explained(text):
     with pytest.raises(ConfigurationError) as caught:
         SourceOptions.parse({**URL, "queues": text})
     assert str(caught.value) == (
-        f'The option queues must be a JSON list of addresses such as ["orders", "billing"], not {text!r}.'
+        f'The option queues must be a JSON list of addresses like ["orders", "billing"], not {text!r}.'
     )
 
 

@@ -92,6 +92,6 @@ def test_an_address_leaves_out_the_own_catalog():
 
 
 def test_version_0_1_has_no_keys_for_odd_ids():
-    """It could not send such messages."""
+    """It could not send these messages."""
     for odd in ("a\0b", "x" * 201, "\N{GRINNING FACE}" * 101, ""):
         assert list(earlier_keys(odd, "orders@[public]@[shop]", own=True)) == []

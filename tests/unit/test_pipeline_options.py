@@ -103,7 +103,7 @@ ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
         (
             ("--function", "shop.route"),
             (
-                "The option function must be a module and a function in it, such as shop.routing:to_billing, "
+                "The option function must be a module and a function in it, like shop.routing:to_billing, "
                 "not 'shop.route'."
             ),
         ),

@@ -302,7 +302,7 @@ def no_archive(monkeypatch):
         (
             ("--queue", "error", "--path", "p", "--every", "soon"),
             (
-                "The option every must be a duration such as 500ms, 30s, 10m or 7d, "
+                "The option every must be a duration like 500ms, 30s, 10m or 7d, "
                 "of ten years at most, not 'soon'."
             ),
         ),

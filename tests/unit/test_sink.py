@@ -66,7 +66,7 @@ def test_a_sink_remembers_its_last_hundred_batches():
     ids=["new messages", "rows with Ids of their own", "rows that were received"],
 )
 def test_only_written_ids_may_be_there_already(columns, own_ids):
-    """All messages with such Ids are sent and taken back before the batch is done;
+    """All messages with these Ids are sent and taken back before the batch is done;
     else one a destination is enough.
     """
     given = {"url": "postgresql://h/d", "queue": "billing", "transactionMode": ATOMIC, "stream": "Forward"}

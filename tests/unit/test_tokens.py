@@ -77,7 +77,7 @@ def test_what_is_no_token_is_refused(provider, given, said):
 
 def test_a_provider_that_is_not_there_or_broken_is_said(provider, tmp_path, monkeypatch):
     provider.number = 1
-    remedy = "put its module where driver and workers find it, such as with spark-submit --py-files."
+    remedy = "put its module where driver and workers find it, for example with spark-submit --py-files."
     assert refusal(accessTokenProvider="nowhere.at_all:get") == (
         f"The accessTokenProvider nowhere.at_all:get cannot be loaded (No module named 'nowhere'); {remedy}"
     )

@@ -109,7 +109,7 @@ def test_each_statement_is_called_or_printed():
 
 
 def test_a_statement_of_which_the_engine_has_nothing_to_say_is_not_sent(recorded):
-    """Such as that by which a stream tells others of itself: the driver manager refuses an empty text."""
+    """Like that by which a stream tells others of itself: the driver manager refuses an empty text."""
 
     def announced(connection):
         sessions = {7}

@@ -368,7 +368,7 @@ def _off_row(place: SqlServerPlace) -> Facts:
 
 @probe(
     "truncate-waits-for-writers",
-    "TRUNCATE waits for whoever has a lock on the table, such as a task that is just staging.",
+    "TRUNCATE waits for whoever has a lock on the table, like a task that is just staging.",
     {"waits": True, "waits after the commit": False},
 )
 def _truncate(place: SqlServerPlace) -> Facts:
@@ -413,7 +413,7 @@ def _locks(watcher: SqlServerSession, watched: SqlServerSession, table: str) -> 
 
 
 def _count(locks: Rows, **wanted: str) -> int:
-    """How many locks are such: ``kind``, ``index``, ``mode``."""
+    """How many locks there are of a ``kind``, on an ``index``, in a ``mode``."""
     names = ("kind", "index", "mode")
     return sum(
         int(row[3]) for row in locks if all(row[names.index(name)] == value for name, value in wanted.items())

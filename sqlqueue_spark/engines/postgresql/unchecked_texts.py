@@ -1,7 +1,7 @@
 r"""Reads the texts of a database without an encoding (SQL_ASCII), which keeps any bytes as a text.
 
-A text of UTF-8 is read as it is. In any other one, ``\xe9`` stands for a byte that is no UTF-8. JSON knows no
-such escape, so headers with one are poison wherever they are read, and the error queue keeps all of them.
+A text of UTF-8 is read as it is. In any other one, ``\xe9`` stands for a byte that is no UTF-8. JSON does
+not know this escape: headers with one are poison wherever they are read, and the error queue keeps them.
 """
 
 from psycopg.abc import Buffer

@@ -39,7 +39,7 @@ _SAID = re.compile(r"State: (\w+), Native error: (-?\d+), Message: (.*)", re.DOT
 
 
 class _DoesNotFit(Exception):
-    """A block holds a value that its column cannot take, such as one that is too long."""
+    """A block holds a value that its column cannot take, like one that is too long."""
 
 
 class ColumnReader(Reader):

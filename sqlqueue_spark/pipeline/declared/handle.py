@@ -24,14 +24,14 @@ _OUTCOMES = (*RECEIVED, ("Outgoing", "void"), ("Failure", "void"))
 def events(value: str) -> tuple[str, ...]:
     """Parse full names of types, with or without their assemblies, a ``;`` between them."""
     if not (names := type_names(value)):
-        raise ValueError("full names of types, such as Shop.OrderPlaced;Shop.OrderCancelled")
+        raise ValueError("full names of types, like Shop.OrderPlaced;Shop.OrderCancelled")
     return names
 
 
 @dataclass(frozen=True, kw_only=True)
 class HandleOptions(SendingOptions):
     handler: str = option(
-        "`module:function`, called for each message; or a dict of such, by type.", parse=function_name
+        "`module:function`, called for each message; or a dict of them, by type.", parse=function_name
     )
     subscribe: tuple[str, ...] = option(
         "Types of events, a `;` between them; when the job starts, its queue subscribes to them under the "

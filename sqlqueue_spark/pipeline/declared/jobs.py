@@ -69,7 +69,7 @@ _HANDLE = (
 )  # fmt: skip
 _ARCHIVE = (
     Flag("--path --into", "archive.path", _PATH, needed=True),
-    Flag("--every", "archive.every", "Copy again and again, with this pause between, such as 1m.",
+    Flag("--every", "archive.every", "Copy again and again, with this pause between, like 1m.",
          metavar="DURATION"),
     Flag("--take", "archive.take", "Take the messages out of the queue, instead of copying them.",
          is_flag=True),
@@ -85,7 +85,7 @@ _STORE_AND_FORWARD = (
     Flag("--local-queue", "store-and-forward.localQueue",
          "Address of the queue for messages that do not go to another database."),
     Flag("--handler", "store-and-forward.handler",
-         "Called for such messages, in place of --local-queue.", **_FUNCTION),
+         "Called for these messages, in place of --local-queue.", **_FUNCTION),
 )  # fmt: skip
 
 

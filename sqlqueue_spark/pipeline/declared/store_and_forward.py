@@ -44,7 +44,7 @@ class StoreAndForwardOptions(HandleOptions):
         parse=function_name,
     )
     local_queue: str | None = option(
-        "Address of the queue of this database where such messages go without a handler.", None, parse=address
+        "Address of this database's queue where these messages go without a handler.", None, parse=address
     )
 
 

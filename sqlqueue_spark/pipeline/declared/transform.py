@@ -100,7 +100,7 @@ def check_transform(sink: SinkOptions, options: ForwardOptions) -> None:
 
 
 def load_function(name: str) -> Any:
-    """``module:function``, a function of one argument or a dict of such ones; errors as of its module."""
+    """``module:function``, a function of one argument or a dict of them; errors as of its module."""
     with _importing(name) as module_name:
         module = imported(module_name)
     attribute = name.partition(":")[2]

@@ -205,7 +205,7 @@ def _common_params(own: str, example: str, checkpoint: str | None) -> list[click
     return [
         click.Argument(["named"], metavar="[QUEUE]", required=False, shell_complete=queue_names),
         Flag("--config", "", "TOML file.", type=file),
-        Flag("--example-config", "", "Print such a file to begin with, and end.", is_flag=True,
+        Flag("--example-config", "", "Print a file to begin with, and end.", is_flag=True,
              is_eager=True, expose_value=False, callback=show_example),
         Flag("--url", "source.url", url, variable="SQLQUEUE_URL", needed=True),
         Flag("--password", "source.password", login, variable="SQLQUEUE_PASSWORD"),

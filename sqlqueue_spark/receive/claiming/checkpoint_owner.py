@@ -21,7 +21,7 @@ def check_belongs(offset: Offset, session: QueueSession, options: SourceOptions)
         if offset.joint:
             raise ConfigurationError(
                 f"The checkpoint belongs to a stream over several queues, not to {session.name} alone; "
-                "give the option queues, which may also list one, such as "
+                "give the option queues, which may also list one, like "
                 f"{json.dumps([options.queue])}."
             )
         if offset.queue != session.name:

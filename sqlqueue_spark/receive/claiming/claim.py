@@ -110,7 +110,7 @@ def claim(queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: 
 def claim_again(before: QueueRows) -> QueueRows:
     """Lock the rows of a claim that was rolled back, but for those that were taken meanwhile, and no other.
 
-    The claim before had stepped over rows of others. On a heap it may have kept the index key of such a row.
+    The claim before had stepped over rows of others. On a heap it may have kept the index key of one of them.
     The session that holds that row and then needs its key would wait until the batch is settled. It might
     hold what the batch needs.
     """

@@ -216,8 +216,8 @@ class Forwarder:
             else:
                 log.warning("not_forwarded queue=%s rows=%d error_queue=%s: %s", name, len(rows), to, error)
                 return True
-        log.warning("not_forwarded queue=%s rows=%d first=%d: %s They are rows of the batch; to move such "
-                    "rows elsewhere, set errorQueue.",
+        log.warning("not_forwarded queue=%s rows=%d first=%d: %s They are rows of the batch; to move them "
+                    "elsewhere, set errorQueue.",
                     name, len(rows), rows[0].row_version, error)  # fmt: skip
         return False
 

@@ -364,7 +364,7 @@ class StageDispatch:
 
 _LOST = "its database has lost what was committed."
 _NEVER_CALLED = (
-    "the program has not called its sink for the batch (a guard such as isEmpty(), an error that it "
+    "the program has not called its sink for the batch (a guard like isEmpty(), an error that it "
     "swallowed), the sink does not stage there, or its database has lost what was committed. Call the sink "
     "for each batch, also with an empty frame."
 )

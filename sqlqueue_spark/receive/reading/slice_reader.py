@@ -55,7 +55,7 @@ class SliceReader:
             raise LockTimeout(
                 f"A slice of {part.queue} could not be read within {hasty.lock_timeout.total_seconds():.0f} "
                 "s, so its task fails: another session has locked the whole table, or waits to alter it, "
-                "which it cannot before this batch is done, while senders wait behind it; give such a "
+                "which it cannot before this batch is done, while senders wait behind it; give that "
                 "statement a lock timeout, or stop the stream for it."
             ) from error
         if seen != len(part.rows):

@@ -36,7 +36,7 @@ _GAP = 200
 #: A run of at least this many small rows is worth a statement of its own, and more for the rows around.
 _RUN = 1_000
 #: A slice has a fixed cost. More than four are cut only where each is large, unless options ask for more than
-#: by default. A lower ``maxConcurrency``, such as the number of cores, never leads to more slices.
+#: by default. A lower ``maxConcurrency``, like the number of cores, never leads to more slices.
 _FEW_SLICES, _LARGE_SLICE = 4, 125_000
 #: If more than one row in 500 is large, the slice has no small rows: hardly a run would be worth it.
 _FEW = 500

@@ -50,7 +50,7 @@ class Events:
         why = (
             "A row is to be published and has no type that a queue could subscribe to; set the option "
             f"messageType, give the row the column EventType or the header {ENCLOSED_MESSAGE_TYPES}, or "
-            "filter such rows."
+            "filter these rows."
         )
         its = [at for names, positions in self.by_topics() if not names for at in positions]
         return Unsendable(dict.fromkeys(its, why)) if its else None

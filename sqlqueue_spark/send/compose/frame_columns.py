@@ -262,12 +262,12 @@ def _check_outcomes(columns: FrameColumns, options: SinkOptions) -> None:
     if options.error_queue is None:
         raise ConfigurationError(
             "The rows of the frame are outcomes of received messages, and there is no option errorQueue, "
-            "where a message goes that fails; name a queue, such as error."
+            "where a message goes that fails; name a queue, for example error."
         )
     if columns.failure and "ExceptionType" not in columns.failure:
         raise ConfigurationError(
             "The column Failure has no field ExceptionType, by which people group failures; give it one, "
-            "such as the full name of an exception's class."
+            "like the full name of an exception's class."
         )
     if options.outbox == NO_OUTBOX and options.transaction_mode != ATOMIC:
         raise ConfigurationError(

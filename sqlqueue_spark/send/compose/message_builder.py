@@ -145,7 +145,7 @@ class MessageBuilder:
         if failed:  # a transform that goes by headers knows no destination for them
             its = among(list(failed), len(given))
             destinations = pc.if_else(its, self.options.error_queue, destinations)
-        nowhere = "A row's Destination is NULL and there is no option queue; give one, or filter such rows."
+        nowhere = "A row's Destination is NULL and there is no option queue; give one, or filter these rows."
         refuse(destinations.is_null(), lambda _: nowhere)
         given = given.set_column(list(_READ).index("Destination"), "Destination", destinations)
         if events is not None:
@@ -333,9 +333,9 @@ class MessageBuilder:
 
 def _unreadable(headers: Mapping[int, str], *, received: bool) -> Unsendable:
     remedy = (
-        "set the option errorQueue, and such rows go there, or filter them."
+        "set the option errorQueue, and these rows go there, or filter them."
         if received
-        else "filter such rows, or give them headers of their own."
+        else "filter these rows, or give them headers of their own."
     )
     what = "The headers of a row are not a JSON object of strings"
     return Unsendable({at: f"{what}: {text[:80]!r}; {remedy}" for at, text in sorted(headers.items())})

@@ -177,7 +177,7 @@ class OutcomeBuilder:
         failing |= self._undecided(batch, failing)
         if failing and self.places.home.error_queue is None:
             at = min(failing)
-            remedy = " Set the option errorQueue, and such rows go there, or filter them."
+            remedy = " Set the option errorQueue, and these rows go there, or filter them."
             raise Unsendable({at: failing[at].message + ("" if at in moving else remedy)})
         return failing
 
@@ -223,8 +223,8 @@ class OutcomeBuilder:
                 continue
             why = (
                 f"A row is a delayed message on its way to {to!r}, not one for the queue {queue!r}, so "
-                "it is not passed on; see why it cannot be moved there (is there such a queue, and may "
-                "this login insert into it?), set the option errorQueue, and such rows go there, or "
+                "it is not passed on; see why it cannot be moved there (is there that queue, and may "
+                "this login insert into it?), set the option errorQueue, and these rows go there, or "
                 f"filter them by the header {FORWARD_DESTINATION}."
             )
             yield at, replace(Failure.of(Unsendable({at: why})), failed_for=to)
@@ -258,7 +258,7 @@ class OutcomeBuilder:
         if left and self.places.home.queue is None:
             why = (
                 f"A message has neither the header {STORED_FOR} nor {STORED_EVENT}, so it does not go to "
-                "the other database; name a handler for such messages, or a queue of this database as "
+                "the other database; name a handler for these messages, or a queue of this database as "
                 "localQueue."
             )
             raise Unsendable({left[0]: why})

@@ -35,7 +35,7 @@ def has_sent(destinations: Destinations, connection: Connection) -> bool:
     def look() -> bool:
         try:
             outbox = OutboxTable.of_sink(connection, options)
-        except ConfigurationError:  # no outbox can have such a name
+        except ConfigurationError:  # no outbox can have this name
             return False
         return outbox.exists() and outbox.has_ids()
 

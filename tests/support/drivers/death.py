@@ -136,8 +136,8 @@ def _kill_everything() -> NoReturn:
     then kill children before their parents.
 
     When a process group loses its last parent while one of its processes is stopped, the kernel sends it
-    SIGHUP and SIGCONT (POSIX, orphaned process groups). Spark's daemon and its workers are such a group, and
-    the process that kills may be one of them. If the JVM died first, this process would die too, and leave
+    SIGHUP and SIGCONT (POSIX, orphaned process groups). Spark's daemon and its workers are a group like that,
+    and the process that kills may be in it. If the JVM died first, this process would die too, and leave
     the program stopped for ever.
     """
     stopped: dict[int, int] = {}

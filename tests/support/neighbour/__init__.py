@@ -1,5 +1,5 @@
 """A .NET endpoint for the tests: what lives beside us on the same queue,
-and behaves as such endpoints were seen to behave.
+and behaves as real endpoints were seen to behave.
 
 Nothing here stands on the code under test. In a test process, where its receivers are threads::
 

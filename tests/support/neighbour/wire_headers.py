@@ -1,4 +1,4 @@
-"""Headers as such endpoints read and write them."""
+"""Headers as real endpoints read and write them."""
 
 import json
 from datetime import UTC, datetime, timedelta

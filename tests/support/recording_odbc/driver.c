@@ -9,13 +9,13 @@
  *
  * The answers are blocks of lines, their fields separated by tabs:
  *     =<TAB>part of a statement<TAB>number of rows that it changes
- *     #<TAB>number of rows that a statement of a trigger changes: the server tells such numbers first, each as a result
+ *     #<TAB>number of rows that a statement of a trigger changes: the server tells these numbers first, each as a result
  *     :<TAB>one letter for the type of each column: i bigint, w nvarchar(max), b bit, t datetime, x varbinary(max)<TAB>their
  *     names, with commas between them; without any all are named "column"
  *     a line for each row, in UTF-8; an empty field is NULL, and '' is an empty value
  *     !<TAB>SQLSTATE<TAB>the server's number<TAB>text: in the place of a row, an error; without any columns the statement fails
  * A statement is answered by the first block that has a part of its text and has not been used on any connection, else by the
- * last such block, else by nothing. Where a statement ends with SELECT @@ROWCOUNT, a last result has the number of rows that it
+ * last of these blocks, else by nothing. Where a statement ends with SELECT @@ROWCOUNT, a last result has the number of rows that it
  * changes, as SQL Server counts them: those of the statement itself, whatever triggers did.
  *
  * Only what pyodbc, arrow-odbc and the driver manager call is here. Rows are fetched one by one and their values by SQLGetData,

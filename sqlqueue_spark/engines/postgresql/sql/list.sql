@@ -124,8 +124,8 @@ WHERE NOT EXISTS (
 -- In a table of anyone else, a trigger, a rule and a policy run, and a cast where a column has a type of a
 -- stranger. An insert computes defaults, checks and indexes: what they call must be the server's own, and
 -- either depend on nothing but its arguments or be named here, because query_to_xml runs any text as a query,
--- and satisfies_hash_partition computes the key of any table. Such a function stands in no dependency, so it
--- is read out of the expression's tree, where all of them together are not too large. A sequence belongs to
+-- and satisfies_hash_partition computes the key of any table. These two stand in no dependency, so they
+-- are read out of the expression's tree, where all of them together are not too large. A sequence belongs to
 -- the table's owner, or this login would use up numbers of another queue; 2205 is regclass and 2210 an array
 -- of these, by which a text could name one. For a look or a delete, the server computes what it can of
 -- indexes, statistics and, if told so, checks. No lock on the table prevents that the owner of its schema, if

@@ -20,7 +20,7 @@ SELECT i.name FROM {catalog}.sys.indexes AS i WHERE i.object_id = :object_id AND
 -- Returns how much of a heap is dead.
 -- out: 0 for the dead rows and for the seconds, which are unknown
 -- There is no row for a table with a clustered index, because it gives its pages back. Only in-row pages
--- count (type 1): large bodies lie elsewhere, and every row lies on one such page. The catalogue tells as
+-- count (type 1): large bodies lie elsewhere, and every row lies on one of these. The catalogue tells as
 -- much as sys.dm_db_partition_stats, which needs VIEW DATABASE STATE.
 SELECT SUM(a.used_pages), SUM(p.rows), CAST(0 AS bigint), CAST(0 AS bigint)
 FROM {catalog}.sys.partitions AS p
