@@ -14,11 +14,10 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.claiming import destructive_look
 from sqlqueue_spark.receive.offset import INITIAL, Offset
-from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import RowSet
 from tests.support import death_steps, tampering
 from tests.support.driver import at_step, crash, streaming
-from tests.support.messages import headers, row_id, row_ids
+from tests.support.messages import row_id, row_ids
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.tier("all", variants="nightly"), pytest.mark.needs("deletes_through_cte")]
@@ -131,14 +130,6 @@ def test_rows_are_taken_in_order_however_they_lie(postgresql):
         assert stream.batches() == [list(range(51, 151))]
 
 
-def test_a_batch_holds_at_most_so_many_bytes(engine, queue):
-    queue.insert(10, size=1000)
-    with taking(engine, queue, maxBytesPerTrigger=str(3 * (engine.bytes_of(headers(0)) + 1000))) as stream:
-        stream.drain()
-        assert [len(batch) for batch in stream.batches()] == [3, 3, 3, 1]
-        assert stream.ids() == row_ids(range(10))
-
-
 def test_expired_rows_are_deleted_and_never_emitted(engine, queue):
     queue.insert(2, expires=PAST)
     queue.insert(2, start=2)
@@ -176,23 +167,6 @@ def test_rows_that_come_up_late_enlarge_no_statement(engine, queue):
         stream.drain()
         assert stream.batches() == [[1, 2], list(range(3, 53))]
         assert queue.count() == 0
-
-
-def test_record_batches_are_bounded_in_rows_and_bytes(engine, queue):
-    """All are of one schema."""
-    queue.insert(25_000)
-    queue.insert(12, start=25_000, size=3 << 20)
-    with taking(engine, queue, maxConcurrency="1") as stream:
-        assert stream.construct()
-        (part,) = stream.plan()
-        rows, most, schemas = 0, 0, set()
-        for batch in SliceReader(Target.of(stream.options)).take(part):
-            rows += batch.num_rows
-            most = max(most, batch.nbytes)
-            schemas.add(batch.schema)
-            assert batch.num_rows <= 10_000
-    assert (rows, schemas, queue.count()) == (25_012, {SCHEMA}, 0)
-    assert most <= 12 << 20
 
 
 # -- beside others --------------------------------------------------------------------------------
@@ -318,19 +292,6 @@ def test_a_bounded_run_takes_what_was_there_and_ends(engine, queue):
     assert queue.row_versions() == [7, *range(26, 46)]
 
 
-def test_while_the_stop_file_is_there_nothing_is_planned(engine, queue, tmp_path):
-    stop = tmp_path / "stop"
-    queue.insert(20)
-    with taking(engine, queue, maxMessagesPerTrigger="5", stopFile=str(stop)) as stream:
-        assert stream.trigger()
-        stop.touch()
-        assert [stream.trigger() for _ in range(5)] == [False] * 5
-        assert queue.row_versions() == list(range(6, 21))
-        stop.unlink()
-        stream.drain()
-        assert (stream.ids(), queue.count()) == (row_ids(range(20)), 0)
-
-
 def test_how_many_wait_is_said(engine, queue):
     queue.insert(30)
     with taking(engine, queue, maxMessagesPerTrigger="10") as stream:
@@ -436,23 +397,6 @@ def test_connections_cut_between_batches_cost_nothing(engine, queue):
             engine.cut_connections()
         stream.drain()
         assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(100)), 0, 0)
-
-
-@pytest.mark.parametrize("done", [True, False], ids=["done", "unfinished"])
-def test_the_checkpoint_of_another_queue_is_refused(engine, queue, done):
-    """Nothing is touched."""
-    other = engine.create_queue("invoices")
-    queue.insert(5)
-    other.insert(5)
-    with taking(engine, queue) as stream, taking(engine, other) as wrong:
-        assert stream.construct()
-        if done:
-            stream.run()
-        stream.crash()
-        wrong.offsets, wrong.done = stream.offsets, stream.done
-        with pytest.raises(ConfigurationError, match=r"^The checkpoint belongs to the queue orders@"):
-            wrong.trigger()
-        assert other.count() == 5
 
 
 # -- one checkpoint, two modes ----------------------------------------------------------------------

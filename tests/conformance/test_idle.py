@@ -16,7 +16,7 @@ from sqlqueue_spark.receive.claiming.backlog import Backlog
 from sqlqueue_spark.receive.claiming.claim import QueueRows
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
-from tests.support.driver import streaming, watched_connections
+from tests.support.driver import each_mode, streaming, watched_connections
 from tests.support.messages import row_ids
 
 
@@ -270,11 +270,13 @@ def test_a_late_row_did_not_wait_behind_the_look(postgresql):
     assert backlog.seen["rows"] == 3
 
 
-def test_while_the_stop_file_is_there_nothing_is_claimed(engine, queue, tmp_path):
+@each_mode
+def test_while_the_stop_file_is_there_nothing_is_claimed(engine, queue, tmp_path, mode):
     """The last batch is settled."""
     stop = tmp_path / "stop"
     queue.insert(20)
-    with streaming(engine, queue, maxMessagesPerTrigger="5", stopFile=str(stop)) as stream:
+    given = {"transactionMode": mode, "maxMessagesPerTrigger": "5", "stopFile": str(stop)}
+    with streaming(engine, queue, **given) as stream:
         assert stream.trigger()
         stop.touch()
         assert [stream.trigger() for _ in range(5)] == [False] * 5

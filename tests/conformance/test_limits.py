@@ -9,7 +9,7 @@ from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.offset import INITIAL
 from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import RowSet
-from tests.support.driver import streaming
+from tests.support.driver import each_mode, streaming
 from tests.support.messages import body, headers, row_id, row_ids
 
 PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
@@ -35,10 +35,12 @@ def test_expired_rows_count_as_rows_of_a_batch(engine, queue):
         assert (stream.batches(), queue.count()) == ([[1, 2, 3, 4, 5], [11, 12, 13, 14, 15]], 0)
 
 
-def test_a_batch_holds_at_most_so_many_bytes(engine, queue):
+@each_mode
+def test_a_batch_holds_at_most_so_many_bytes(engine, queue, mode):
     """Of headers and bodies."""
     queue.insert(10, size=1000)
-    with streaming(engine, queue, maxBytesPerTrigger=str(3 * (engine.bytes_of(headers(0)) + 1000))) as stream:
+    limit = str(3 * (engine.bytes_of(headers(0)) + 1000))
+    with streaming(engine, queue, transactionMode=mode, maxBytesPerTrigger=limit) as stream:
         stream.drain()
         assert (sizes(stream), stream.ids()) == ([3, 3, 3, 1], row_ids(range(10)))
 
@@ -124,20 +126,23 @@ def test_slices_are_of_similar_bytes_rather_than_rows(engine, queue):
         assert stream.ids() == row_ids(range(61))
 
 
-def test_record_batches_are_bounded_in_rows_and_bytes(engine, queue):
+@each_mode
+def test_record_batches_are_bounded_in_rows_and_bytes(engine, queue, mode):
     """All are of one schema."""
     queue.insert(25_000)
     queue.insert(12, start=25_000, size=3 << 20)
-    with streaming(engine, queue, maxConcurrency="1") as stream:
+    with streaming(engine, queue, transactionMode=mode, maxConcurrency="1") as stream:
         assert stream.construct()
         (part,) = stream.plan()
         rows, most, schemas = 0, 0, set()
-        for batch in SliceReader(Target.of(stream.options)).read(part):
+        reader = SliceReader(Target.of(stream.options))
+        for batch in {"receiveOnly": reader.read, "none": reader.take}[mode](part):
             rows += batch.num_rows
             most = max(most, batch.nbytes)
             schemas.add(batch.schema)
             assert batch.num_rows <= 10_000
     assert (rows, schemas) == (25_012, {SCHEMA})
+    assert queue.count() == {"receiveOnly": 25_012, "none": 0}[mode]
     assert most <= 12 << 20  # the limit, and the row that crosses it
 
 

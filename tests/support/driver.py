@@ -21,6 +21,8 @@ from typing import Any, Protocol
 from unittest import mock
 from uuid import UUID
 
+import pytest
+
 from sqlqueue_spark.engines import open_connection as connecting
 from sqlqueue_spark.engines.open_connection import Connection, Target
 from sqlqueue_spark.options import SourceOptions
@@ -39,6 +41,14 @@ Message = dict[str, Any]
 OFFSET_NOT_LOGGED = "offset not logged"
 BATCH_WRITTEN = "batch written but not logged"
 STEPS = (*death_steps.STEPS, OFFSET_NOT_LOGGED, BATCH_WRITTEN)
+#: For what a source does alike whether it claims rows or its workers take them.
+each_mode = pytest.mark.parametrize(
+    "mode",
+    [
+        "receiveOnly",
+        pytest.param("none", marks=[pytest.mark.tier("all"), pytest.mark.needs("deletes_through_cte")]),
+    ],
+)
 
 
 class Crash(BaseException):

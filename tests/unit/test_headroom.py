@@ -96,15 +96,11 @@ def test_rows_that_another_stream_may_have_taken_are_no_sign():
     assert not beside.headroom.beside_neighbours
 
 
-def test_rows_that_a_neighbour_holds_are_a_sign():
+@pytest.mark.parametrize("held, looking, streams", [(8, 0, 0), (0, 8, 0), (0, 2, 1)])
+def test_neighbours_that_hold_rows_or_look_for_one_are_a_sign(held, looking, streams):
+    """To look is a sign beside another stream, too."""
     beside = Beside(range(1, 100_000))
-    beside.queue.held = 8
-    assert [beside.claim(), beside.claim()] == [1, 2_001]
-
-
-def test_neighbours_that_look_for_a_row_are_a_sign():
-    beside = Beside(range(1, 100_000))
-    beside.queue.looking = 8
+    beside.queue.held, beside.queue.looking, beside.queue.streams = held, looking, streams
     assert [beside.claim(), beside.claim()] == [1, 2_001]
 
 
@@ -114,12 +110,6 @@ def test_who_looks_for_a_row_for_ever_is_forgotten_until_others_come():
     assert [beside.claim() for _ in range(4)] == [1, 2_001, 1_001, 3_001]
     beside.queue.looking = 2
     assert [beside.claim(), beside.claim()] == [5_001, 6_001]
-
-
-def test_neighbours_that_look_for_a_row_are_a_sign_beside_another_stream_too():
-    beside = Beside(range(1, 100_000))
-    beside.queue.looking, beside.queue.streams = 2, 1
-    assert [beside.claim(), beside.claim()] == [1, 2_001]
 
 
 def test_the_headroom_grows_while_it_is_taken_whole():
