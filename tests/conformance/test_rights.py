@@ -18,8 +18,9 @@ from tests.support.engines import Engine
 from tests.support.forwarding import NAME, forwarding, staged
 from tests.support.messages import message_ids
 from tests.support.sending import PLAIN, batch, ids_in, options, send
+from tests.support.stages import gives_way
 
-pytestmark = [pytest.mark.needs("makes_logins"), pytest.mark.provokes("lock timeout")]  # as the stage's tests
+pytestmark = [pytest.mark.needs("makes_logins"), gives_way]
 
 LIMITED = "limited_login"
 

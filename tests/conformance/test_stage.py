@@ -32,15 +32,13 @@ from tests.support.messages import message_id, message_ids
 from tests.support.postgresql import PostgresEngine
 from tests.support.proxy import proxied
 from tests.support.sending import PLAIN, Outgoing, batch, composed, ids_in, options, outgoing_rows, send
-from tests.support.stages import opened
+from tests.support.stages import gives_way, opened
 from tests.support.waiting import eventually
 
 pytestmark = [
     pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
-    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second:
-    # both give up waiting.
-    pytest.mark.provokes("lock timeout"),
+    gives_way,
 ]
 
 SMALL = {"maxMessagesPerTrigger": "70", "minMessagesPerPartition": "20", "maxConcurrency": "3"}

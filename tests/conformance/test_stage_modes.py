@@ -14,13 +14,12 @@ from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
 from tests.support.forwarding import NAME, forwarding, mark_of, staged
 from tests.support.messages import message_ids
 from tests.support.sending import ids_in
+from tests.support.stages import gives_way
 
 pytestmark = [
     pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
-    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second:
-    # both give up waiting.
-    pytest.mark.provokes("lock timeout"),
+    gives_way,
 ]
 
 

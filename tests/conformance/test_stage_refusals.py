@@ -29,14 +29,12 @@ from tests.support.driver import at_step
 from tests.support.forwarding import NAME, forwarding, staged
 from tests.support.messages import message_ids
 from tests.support.sending import batch, columns_of, composed, ids_in, options
-from tests.support.stages import opened
+from tests.support.stages import gives_way, opened
 
 pytestmark = [
     pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
-    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second:
-    # both give up waiting.
-    pytest.mark.provokes("lock timeout"),
+    gives_way,
 ]
 
 COLUMN = {

@@ -23,8 +23,9 @@ from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, s
 from tests.support.forwarding import NAME, forwarding
 from tests.support.messages import message_ids, row_ids
 from tests.support.sending import ids_in
+from tests.support.stages import gives_way
 
-pytestmark = pytest.mark.provokes("lock timeout")  # as the stage's tests
+pytestmark = gives_way
 
 LIMIT: dict[str, Any] = {"maxMessagesPerTrigger": "5", "claimAhead": "false"}
 #: How many batches of four the offsets and the commits are moved back to;

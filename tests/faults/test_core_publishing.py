@@ -16,13 +16,12 @@ from tests.support.messages import message_ids
 from tests.support.outcomes import frame, outcome, outgoing, sent_to, settled_all
 from tests.support.outcomes import options as outcome_options
 from tests.support.sending import batch, composed, ids_in, options, steps, watched
+from tests.support.stages import gives_way
 from tests.support.subscriptions import SubscriptionRows
 
 pytestmark = [
     pytest.mark.needs("reads_json_as_documented"),
-    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second:
-    # both give up waiting.
-    pytest.mark.provokes("lock timeout"),
+    gives_way,
 ]
 
 #: The type of the messages in the queue.

@@ -19,13 +19,12 @@ from tests.support.forwarding import forwarding, mark_of, staged
 from tests.support.messages import message_ids
 from tests.support.sending import ids_in
 from tests.support.several import Queues
+from tests.support.stages import gives_way
 
 pytestmark = [
     pytest.mark.tier("all", variants="nightly"),
     pytest.mark.needs("reads_json_as_documented"),
-    # A stage is emptied only where nobody has it, and a rehearsal waits a tenth of a second:
-    # both give up waiting.
-    pytest.mark.provokes("lock timeout"),
+    gives_way,
 ]
 
 SMALL: dict[str, Any] = {

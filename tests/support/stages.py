@@ -3,6 +3,8 @@
 import contextlib
 from collections.abc import Iterator
 
+import pytest
+
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.tables.stages.stage import Stage
@@ -10,6 +12,10 @@ from sqlqueue_spark.tables.stages.stage_name import table_of
 from tests.support.engines import Engine
 from tests.support.forwarding import NAME
 from tests.support.sending import options
+
+#: A stage is emptied only where no session has it, and a rehearsal waits a tenth of a second:
+#: both give up waiting.
+gives_way = pytest.mark.provokes("lock timeout")
 
 
 @contextlib.contextmanager
