@@ -57,6 +57,8 @@ class Dialect(Database, ABC):
     staged_due: ClassVar[str]
     #: Whether the transport's ``"schema"."table"`` is an address here.
     quoted_addresses: ClassVar[bool] = False
+    #: Whether names are compared without the case of letters, as by most collations of SQL Server.
+    ignores_case: ClassVar[bool] = False
 
     @abstractmethod
     def speaks(self, url: str) -> bool:

@@ -35,7 +35,7 @@ class BatchHandler:
         with self._watch.alarms():
             part: list[tuple[ReceivedMessage | None, Outcome]] = []
             size, due = 0, time.monotonic() + _OLDEST_SECONDS
-            its = received(messages)
+            its = received(messages, self._handler.naming)
             for position in range(messages.num_rows):
                 seen.position = position  # to read the headers of one may take all the time or memory, too
                 message = next(its)

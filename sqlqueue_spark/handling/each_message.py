@@ -13,6 +13,8 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling.child_handler import HandlingTask
 from sqlqueue_spark.handling.handler_calls import Function, Handler, Limits
 from sqlqueue_spark.handling.outcome_columns import COLUMNS
+from sqlqueue_spark.messages.addresses import Naming
+from sqlqueue_spark.messages.transit import UNKNOWN
 from sqlqueue_spark.options.fields import duration_of
 
 IMMEDIATE_RETRIES, HANDLER_TIMEOUT = 5, timedelta(seconds=30)
@@ -23,6 +25,7 @@ def each_message(
     function: Function | Mapping[str, Function],
     *,
     queue: str | None = None,
+    naming: Naming = UNKNOWN,
     immediateRetries: int = IMMEDIATE_RETRIES,  # noqa: N803 -- the name of the option
     handlerTimeout: str | timedelta = HANDLER_TIMEOUT,  # noqa: N803 -- the name of the option
     unrecoverable: tuple[type[BaseException], ...] = (),
@@ -58,6 +61,8 @@ def each_message(
         types, without assemblies; a message of another type fails. Functions go to the workers by
         cloudpickle, or by name where their module is installed there.
     :param queue: the address of the queue of these messages, where the frame has no column ``Queue``.
+    :param naming: how the sink reads addresses: its ``places.naming``. Without it a delayed message on its
+        way to another queue is known by the name of that queue's table alone.
     :param immediateRetries: how often the function is called again at once when it raises.
     :param handlerTimeout: how long a call may take, for example ``500ms`` or ``30s``.
     :param unrecoverable: exceptions after which the function is not called again. Then the field
@@ -76,7 +81,7 @@ def each_message(
     limits = Limits(
         immediate_retries=immediateRetries, timeout=timeout.total_seconds(), unrecoverable=unrecoverable
     )
-    handler = Handler(functions=function, limits=limits)
+    handler = Handler(functions=function, limits=limits, naming=naming)
 
     def transform(messages: DataFrame) -> DataFrame:
         names = {name.lower(): name for name in messages.columns}

@@ -17,6 +17,8 @@ from sqlqueue_spark.errors import HandlerTimeout, NoHandler, NoReplyAddress, Wro
 from sqlqueue_spark.handling.answers import Answer, Outgoing, outgoing
 from sqlqueue_spark.handling.received_message import ReceivedMessage
 from sqlqueue_spark.handling.stack_trace import package_of
+from sqlqueue_spark.messages.addresses import Naming
+from sqlqueue_spark.messages.transit import UNKNOWN
 
 Function = Callable[[ReceivedMessage], object]
 
@@ -114,6 +116,7 @@ class Handler:
 
     functions: Function | Mapping[str, Function]
     limits: Limits
+    naming: Naming = UNKNOWN
 
     def answers(self, message: ReceivedMessage, watch: Watch) -> tuple[list[Outgoing], int]:
         """What the function answers to a message, and when its last call began, in nanoseconds since 1970.

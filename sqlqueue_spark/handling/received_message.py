@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sqlqueue_spark.errors import WrongBody
+from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.header_json import parse_headers
 from sqlqueue_spark.messages.message import CONTROL_MESSAGE, ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, type_names
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS
-from sqlqueue_spark.messages.transit import goes_elsewhere
+from sqlqueue_spark.messages.transit import UNKNOWN, goes_elsewhere
 
 #: The columns of which a message is made, in small letters: a frame may spell them as it likes.
 COLUMNS = ("queue", "id", "rowversion", "headers", "body", "replytoaddress")
@@ -71,7 +72,7 @@ class ReceivedMessage:
             raise WrongBody(f"The body of the message {self.id} is no JSON: {error}.") from error
 
 
-def received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:
+def received(batch: pa.RecordBatch, naming: Naming = UNKNOWN) -> Iterator[ReceivedMessage | None]:
     """The messages of a batch; None for one that no function is called for."""
     own = {name.lower(): name for name in batch.schema.names}
     columns = [
@@ -80,7 +81,7 @@ def received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:
     ]
     for queue, row_id, row_version, text, body, reply_to in zip(*columns, strict=True):
         headers = parse_headers(text)
-        if headers is None or goes_elsewhere(headers, queue):
+        if headers is None or goes_elsewhere(headers, queue, naming):
             yield None
         else:
             yield ReceivedMessage(

@@ -9,12 +9,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import holds_password
 
 T = TypeVar("T")
+#: Where an address leads: to the queue itself, to another table here, to the database of a url, or nowhere.
+Way = Literal["own", "home", "away", "nowhere"]
 
 _QUOTED = re.compile(r'"(?P<first>(?:[^"]|"")+)"(?:\."(?P<second>(?:[^"]|"")+)")?')
 _PART = r"(\[(?:[^\]]|\]\])*\]|[^@\[\]]*)"
@@ -151,6 +153,10 @@ class Naming:
     endpoint_schemas: Mapping[str, str] = field(default_factory=dict)
     legacy_addresses: bool = False
     quoted_addresses: bool = False
+    #: The endpoints that have a url: whether it leads to another database.
+    away: Mapping[str, bool] = field(default_factory=dict)
+    #: Whether names that differ in the case of letters alone are one name.
+    ignores_case: bool = False
 
     def table(self, queue: str) -> Table:
         """The table that an address names under these settings.
@@ -163,13 +169,29 @@ class Naming:
         schema = own or address.schema or self.default_schema
         return Table(table=address.table, schema=schema, catalog=address.catalog)
 
+    def way(self, address: str, queue: str | Table, database: str | None = None) -> Way:
+        """Where an address leads from a queue; first of all to itself, whatever url its endpoint has.
+
+        :param database: that of the queue. Where it is None, any may be.
+        """
+        try:
+            table, own = self.table(address), queue if isinstance(queue, Table) else self.table(queue)
+        except ConfigurationError:
+            return "nowhere"
+        here = own.catalog or database or table.catalog
+        table, own = (replace(each, catalog=each.catalog or here) for each in (table, own))
+        if table == own or (self.ignores_case and str(table).casefold() == str(own).casefold()):
+            return "own"
+        return "away" if of_endpoint(self.away, table.table) else "home"
+
     def written(self, queue: str) -> tuple[str, str]:
         """An address as the transport writes it, and whose queue it is; as given where it cannot be read."""
         try:
             table = self.table(queue)
         except ConfigurationError:
             return queue, queue
-        return table.full_address(quoted=self.quoted_addresses), table.table
+        # A quoted address names no database, so one with a catalog stays canonical.
+        return table.full_address(quoted=self.quoted_addresses and table.catalog is None), table.table
 
     def tables(
         self, queues: Iterable[str], instances: Sequence[str] = (), companions: Iterable[str] = ()

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
 
-from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.body import LARGEST_ROW
 from sqlqueue_spark.messages.header_json import parse_headers
@@ -132,14 +131,7 @@ class Selection:
 
 def is_same_queue(naming: Naming, one: str | None, other: str) -> bool:
     """Whether two addresses mean one table. An address without a database means the table of any."""
-    if one is None or one == other:
-        return one is not None
-    try:
-        first, second = naming.table(one), naming.table(other)
-    except ConfigurationError:
-        return False
-    catalogs = {first.catalog, second.catalog} - {None}
-    return (first.table, first.schema) == (second.table, second.schema) and len(catalogs) < 2
+    return one == other or (one is not None and naming.way(one, other) == "own")
 
 
 def _kind(headers: dict[str, str]) -> str:

@@ -9,11 +9,19 @@ is passed on by the sink, and so is one in transit to another database. No handl
 
 from collections.abc import Mapping
 
-from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Address
+from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.header_json import changed_headers, parse_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, STORED_EVENT, STORED_FOR
 from sqlqueue_spark.messages.servicecontrol import FAILED_QUEUE
+
+#: Where the options are not known: what leads to another queue by this leads there by any options.
+UNKNOWN = Naming(
+    default_schema="any",
+    endpoint_schemas={"*": "any"},
+    legacy_addresses=True,
+    quoted_addresses=True,
+    ignores_case=True,
+)
 
 
 def in_transit_to(headers: Mapping[str, str] | None) -> str | None:
@@ -32,18 +40,7 @@ def as_stored(text: str | None) -> str | None:
     return changed_headers(text, {FORWARD_DESTINATION}, {STORED_FOR: to})
 
 
-def goes_elsewhere(headers: Mapping[str, str], queue: str) -> bool:
-    """Whether a message is certainly for another queue, whatever the options say of addresses.
-
-    The sink knows the options, and has the last word: it fails a message in transit, and one for which no
-    function was called although it is for this queue.
-    """
-    if headers.get(STORED_FOR) or headers.get(STORED_EVENT):
-        return True
-    if (to := in_transit_to(headers)) is None:
-        return False
-    try:
-        wanted, own = (Address.parse(each, quoted=True).table for each in (to, queue))
-    except ConfigurationError:
-        return True
-    return wanted.casefold() != own.casefold()
+def goes_elsewhere(headers: Mapping[str, str], queue: str, naming: Naming = UNKNOWN) -> bool:
+    """Whether no function is called for a message of a queue. The sink has the last word."""
+    stored, to = headers.get(STORED_FOR) or headers.get(STORED_EVENT), in_transit_to(headers)
+    return bool(stored) or (to is not None and naming.way(to, queue) != "own")

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Address, Naming, of_endpoint
+from sqlqueue_spark.messages.addresses import Address, Naming
 from sqlqueue_spark.options.environment import MEANING_OF_URL
 from sqlqueue_spark.options.fields import (
     Options,
@@ -135,6 +135,8 @@ class NamesTables(Protocol):
     def default_schema(self) -> str: ...
     @property
     def quoted_addresses(self) -> bool: ...
+    @property
+    def ignores_case(self) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,15 +194,9 @@ class ConnectionOptions(Options):
             endpoint_schemas=self.endpoint_schemas,
             legacy_addresses=self.legacy_addresses,
             quoted_addresses=dialect.quoted_addresses,
+            away={name: url != self.url for name, url in self.endpoint_urls.items()},
+            ignores_case=dialect.ignores_case,
         )
-
-    def leads_away(self, address: str, dialect: NamesTables) -> bool:
-        """Whether ``endpoint.<name>.url`` leads to another database; not from a text that is no address."""
-        try:
-            named = Address.parse(address, legacy=self.legacy_addresses, quoted=dialect.quoted_addresses)
-        except ConfigurationError:
-            return False
-        return of_endpoint(self.endpoint_urls, named.table) not in (None, self.url)
 
     def check(self) -> None:
         logins = {

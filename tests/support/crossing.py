@@ -105,7 +105,7 @@ class Crossing(Stream):
     def _outcome(self, message: Message) -> Json:
         """As ``each_message`` has it: no function is called for a message that only passes by."""
         assert self.handler is not None
-        if goes_elsewhere(parse_headers(message["Headers"]) or {}, self.table.address):
+        if goes_elsewhere(parse_headers(message["Headers"]) or {}, self.table.address, self.places.naming):
             return {"Outgoing": None, "Failure": None}
         made = self.handler(message)
         return (

@@ -7,6 +7,9 @@ import pytest
 from sqlqueue_spark.engines.engine_of_url import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address, Naming, Table
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION
+from sqlqueue_spark.messages.transit import goes_elsewhere
+from sqlqueue_spark.options import ConnectionOptions
 
 READ = {
     "orders": ("orders", None, None, "orders"),
@@ -197,3 +200,71 @@ def test_a_plain_table_s_text_is_its_address():
 def test_a_table_s_address_is_read_as_that_table(table):
     naming = Naming(default_schema="public", quoted_addresses=True)
     assert replace(naming.table(table.to_address(quoted=True)), catalog=None) == replace(table, catalog=None)
+
+
+#: The options by which an address is read, then the address, its queue, and where it leads.
+WAYS = [
+    (POSTGRESQL, {}, "orders", "orders", "own"),
+    (POSTGRESQL, {}, '"public"."orders"', "orders", "own"),
+    (POSTGRESQL, {}, "orders@public", '"orders"', "own"),
+    (POSTGRESQL, {}, "orders@[public]@[home]", "orders", "own"),
+    (POSTGRESQL, {}, "orders", "orders@[public]@[home]", "own"),
+    (POSTGRESQL, {}, "orders@[public]@[other]", "orders", "home"),
+    (POSTGRESQL, {}, "orders@[public]@[HOME]", "orders", "home"),
+    (POSTGRESQL, {}, "Orders", "orders", "home"),
+    (POSTGRESQL, {}, "orders@[Public]", "orders", "home"),
+    (POSTGRESQL, {}, "billing", "orders", "home"),
+    (POSTGRESQL, {}, "a@b@c@d", "a@b@c@d", "nowhere"),
+    (POSTGRESQL, {}, "", "orders", "nowhere"),
+    (POSTGRESQL, {"defaultSchema": "sales"}, "orders", "orders@[sales]", "own"),
+    (POSTGRESQL, {"defaultSchema": "sales"}, "orders", "orders@[public]", "home"),
+    (POSTGRESQL, {"queue.orders.schema": "sales"}, '"public"."orders"', "orders", "own"),
+    (POSTGRESQL, {"endpoint.ord*.schema": "sales"}, '"public"."orders"', "orders", "own"),
+    (POSTGRESQL, {"legacyAddresses": "true"}, "orders@MACHINE@[@", "orders", "own"),
+    (POSTGRESQL, {"legacyAddresses": "true"}, '"sales"."orders"', "orders", "home"),
+    (POSTGRESQL, {"endpoint.bill*.url": "there"}, "billing", "orders", "away"),
+    (POSTGRESQL, {"endpoint.bill*.url": "there"}, '"x"."Billing.7"', "orders", "away"),
+    (POSTGRESQL, {"endpoint.bill*.url": "there"}, "a@b@c@d", "orders", "nowhere"),
+    (POSTGRESQL, {"endpoint.*.url": "there"}, "orders", "orders", "own"),
+    (POSTGRESQL, {"endpoint.*.url": "there"}, "Orders", "orders", "away"),
+    (POSTGRESQL, {"endpoint.*.url": "there"}, "orders@[public]@[other]", "orders", "away"),
+    (POSTGRESQL, {"endpoint.*.url": "there", "endpoint.billing.url": "here"}, "billing", "orders", "home"),
+    (SQLSERVER, {}, "ORDERS@[DBO]@[HOME]", "orders", "own"),
+    (SQLSERVER, {}, "orders@[dbo]@[other]", "orders", "home"),
+    (SQLSERVER, {}, '"orders"', "orders", "home"),
+    (SQLSERVER, {"legacyAddresses": "true"}, "orders@MACHINE", "orders@[dbo]", "own"),
+    (SQLSERVER, {"endpoint.billing.url": "there"}, "BILLING@[dbo]@[home]", "orders", "away"),
+]
+
+
+def naming_of(dialect, options):
+    return ConnectionOptions.parse({"url": "here", **options}).naming(dialect)
+
+
+@pytest.mark.parametrize("dialect, options, address, queue, way", WAYS)
+def test_an_address_leads_to_its_queue_beside_it_away_or_nowhere(dialect, options, address, queue, way):
+    assert naming_of(dialect, options).way(address, queue, "home") == way
+
+
+@pytest.mark.parametrize("dialect, options, address, queue, way", WAYS)
+def test_without_the_options_no_message_for_the_own_queue_is_kept_from_its_handler(
+    dialect, options, address, queue, way
+):
+    assert way != "own" or not goes_elsewhere({FORWARD_DESTINATION: address}, queue)
+
+
+def test_without_the_name_of_the_database_an_address_may_lie_in_any():
+    naming = naming_of(SQLSERVER, {})
+    assert naming.way("orders@[dbo]@[shop]", "orders") == "own"
+    assert naming.way("orders@[dbo]@[shop]", "orders@[dbo]@[other]") == "home"
+
+
+def test_a_table_whose_name_no_address_can_have_is_known_by_its_parts():
+    table = Table(table="or@ders", schema="public")
+    assert naming_of(POSTGRESQL, {}).way('"or@ders"', table) == "own"
+
+
+def test_an_address_in_another_database_is_not_written_without_it():
+    naming = naming_of(POSTGRESQL, {})
+    assert naming.written("orders@[public]@[other]") == ("orders@[public]@[other]", "orders")
+    assert naming.written("orders") == ('"public"."orders"', "orders")

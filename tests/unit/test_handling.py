@@ -18,6 +18,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import Publish, ReceivedMessage, Reply, Send, each_message
 from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.handler_calls import Handler, Limits
+from sqlqueue_spark.messages.addresses import Naming
 from tests.support import messages
 from tests.support.messages import body, message_id, row_id
 
@@ -463,6 +464,18 @@ def test_a_message_that_is_not_for_us_is_not_handled(text, called):
     calls: list[ReceivedMessage] = []
     told = outcomes(calls.append, batch(1, Headers=text))
     assert (bool(calls), told) == (called, [([], None) if called else (None, None)])
+
+
+@pytest.mark.parametrize("knows, called", [(True, False), (False, True)])
+def test_a_handler_that_knows_how_addresses_are_read_tells_schemas_apart(knows, called):
+    """One that does not know it is called, and the sink has the last word."""
+    naming = {"naming": Naming(default_schema="public", quoted_addresses=True)} if knows else {}
+    calls: list[ReceivedMessage] = []
+    limits = Limits(immediate_retries=0, timeout=1.0)
+    text = '{"NServiceBus.SqlServer.ForwardDestination":"\\"sales\\".\\"orders\\""}'
+    handler = BatchHandler(Handler(functions=calls.append, limits=limits, **naming))
+    (found,) = handler.handle(batch(1, Headers=text))
+    assert (bool(calls), found["Outgoing"].is_null().to_pylist()) == (called, [not called])
 
 
 class Place:

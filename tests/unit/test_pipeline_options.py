@@ -95,8 +95,8 @@ ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
         (
             ("--set", "sink.errorQueue=orders@public"),
             (
-                "The option errorQueue of the sink names the queue of the source, orders@[public], so what "
-                "goes there would be received again, for ever; name another queue."
+                "The option errorQueue names the queue of the source, orders@[public], so what goes there "
+                "would be received again, for ever; name another queue."
             ),
         ),
         (("--sql", "SELECT 1", "--function", "a:b"), "Both sql and function are given; drop one of them."),
@@ -142,7 +142,7 @@ def test_an_atomic_pipeline_cannot_store_in_its_own_queue():
     assert places_of(*agreed(source, sink)).home.store_and_forward == "orders"
     atomic = {**source, "transactionMode": "sendsAtomicWithReceive", "stream": "Orders"}
     with pytest.raises(
-        ConfigurationError, match=r"^The option storeAndForward of the sink names the queue of the source"
+        ConfigurationError, match=r"^The option storeAndForward names the queue of the source"
     ):
         places_of(*agreed(atomic, sink))
     assert places_of(*agreed(atomic, {**sink, "storeAndForward": "outgoing"})).home.error_queue == "error"

@@ -92,14 +92,14 @@ COMMON = ("--queue", "outgoing", "--checkpoint", "c", "--endpoint", "Shop.Forwar
         (
             (*COMMON, "--local-queue", "outgoing@public"),
             (
-                "localQueue is outgoing@public, the queue of the job itself, so its messages would go round "
-                "for ever; name another queue."
+                "The option localQueue names the queue of the source, outgoing@[public], so what "
+                "goes there would be received again, for ever; name another queue."
             ),
         ),
         (
             (*COMMON[:-1], "outgoing@public"),
             (
-                "The option errorQueue of the sink names the queue of the source, outgoing@[public], so what "
+                "The option errorQueue names the queue of the source, outgoing@[public], so what "
                 "goes there would be received again, for ever; name another queue."
             ),
         ),

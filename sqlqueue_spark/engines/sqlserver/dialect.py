@@ -95,6 +95,7 @@ class SqlServer(Dialect):
     title = "SQL Server"
     sql = resources.files(__package__) / "sql"
     default_schema = "dbo"
+    ignores_case = True
     extra = "mssql"
     # A statement that takes 5,000 locks on one index or heap may be given a table lock, which stops every
     # sender. Locks on pages count, and a row may have a page to itself (docs/sqlserver-locking.md).

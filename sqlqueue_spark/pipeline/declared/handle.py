@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling.delayed_retries import DELAYED_RETRIES, RETRIES_INCREASE, recoverability
 from sqlqueue_spark.handling.each_message import HANDLER_TIMEOUT, IMMEDIATE_RETRIES, each_message
+from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import option
@@ -67,16 +68,18 @@ def check_handling(source: SourceOptions, sink: SinkOptions, options: HandleOpti
     load_function(options.handler)
 
 
-def handled(messages: DataFrame, options: HandleOptions, queue: str | None) -> DataFrame:
+def handled(messages: DataFrame, options: HandleOptions, queue: str | None, naming: Naming) -> DataFrame:
     """The outcomes of a stream of messages, for the sink.
 
     :param queue: the address of the queue in which they are received; None where the column ``Queue`` has it.
+    :param naming: how the sink reads addresses.
     :raises ConfigurationError: the handler cannot be found.
     """
     outcomes = messages.transform(
         each_message(
             load_function(options.handler),
             queue=queue,
+            naming=naming,
             immediateRetries=options.immediate_retries,
             handlerTimeout=options.handler_timeout,
         )

@@ -151,7 +151,7 @@ def handle(sections: Sections) -> Run:
     check_handling(SourceOptions.parse(source), places.home, options)
 
     def outcomes(messages: DataFrame, queue: str | None) -> DataFrame:
-        return handled(messages, options, queue)
+        return handled(messages, options, queue, places.naming)
 
     needs = {"retries": options.delayed_retries > 0, "events": options.subscribe}
     return _sending("handle", source, places, options, outcomes, doing="handling", **needs)

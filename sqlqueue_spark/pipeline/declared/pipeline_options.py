@@ -105,10 +105,11 @@ def check_ends(source: SourceOptions, places: Places) -> None:
         )
     stored = places.home.store_and_forward if source.transaction_mode == ATOMIC else None  # it stays there
     ends = {"errorQueue": places.home.error_queue, "auditQueue": places.home.audit_queue}
-    for name, queue in {**ends, "storeAndForward": stored}.items():
+    local = places.home.queue if to is None else None  # what does not go to another database goes there
+    for name, queue in {**ends, "storeAndForward": stored, "localQueue": local}.items():
         if queue is not None and leads_back(place := places.beside(queue)):
             raise ConfigurationError(
-                f"The option {name} of the sink names the queue of the source, {place.table}, so what goes "
+                f"The option {name} names the queue of the source, {place.table}, so what goes "
                 "there would be received again, for ever; name another queue."
             )
 

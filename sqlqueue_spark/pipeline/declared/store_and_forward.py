@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
-from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
@@ -67,7 +66,7 @@ class StoreAndForward:
                 "A store-and-forward job has one queue, in whose table of delayed messages they wait; give "
                 "the option queue, and start a job for each queue."
             )
-        _check(self.own, self.own.queue, self.places.home, self.places.away)
+        _check(self.own, self.places.home, self.places.away)
         check_ends(self.own, self.places)
         self.remote = RemoteDatabases(self.places, self.own.queue)
 
@@ -104,7 +103,7 @@ class StoreAndForward:
     def with_outcomes(self, messages: DataFrame, queue: str | None) -> DataFrame:
         """The messages of a stream with the outcomes of the handler; parameters as of :func:`handled`."""
         if self.options.handler is not None:
-            return handled(messages, self.options, queue)
+            return handled(messages, self.options, queue, self.places.naming)
         nothing = "Outgoing" if self.options.local_queue is None else "Failure"
         return messages.withColumn("Queue", F.lit(queue)).withColumn(nothing, F.lit(None))
 
@@ -127,7 +126,7 @@ def _check_given(sink: Mapping[str, str], options: StoreAndForwardOptions) -> No
         load_function(options.handler)
 
 
-def _check(source: SourceOptions, queue: str, home: SinkOptions, other: SinkOptions) -> None:
+def _check(source: SourceOptions, home: SinkOptions, other: SinkOptions) -> None:
     modes = [each.transaction_mode for each in (source, home, other) if each.transaction_mode != RECEIVE_ONLY]
     if modes:
         raise ConfigurationError(
@@ -144,12 +143,6 @@ def _check(source: SourceOptions, queue: str, home: SinkOptions, other: SinkOpti
             "The url of the sink is that of the queue's own database, and messages go to another one; give "
             "that one's as sink.url or SQLQUEUE_SINK_URL, or take jobs/forward.py, which sends within a "
             "database."
-        )
-    naming = source.naming(dialect_of(source.url))
-    if home.queue is not None and naming.table(home.queue) == naming.table(queue):
-        raise ConfigurationError(
-            f"localQueue is {home.queue}, the queue of the job itself, so its messages would go round for "
-            "ever; name another queue."
         )
 
 

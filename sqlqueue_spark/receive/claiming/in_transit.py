@@ -84,13 +84,13 @@ class Forwarder:
         One on its way to another database is a row of the batch, which the sink passes on.
         """
         headers = queue.headers_of(row_versions)
-        naming, dialect = self._naming(queue), queue.connection.dialect
+        # Where names differ in the case of letters alone, the server is asked when they are moved.
+        naming, here = replace(self._naming(queue), ignores_case=False), queue.table
         return {
             row_version
             for row_version, (_, text) in headers.items()
             if (address := in_transit_to(parse_headers(text))) is not None
-            and not _is_own(queue, naming, address)
-            and not self._options.leads_away(address, dialect)
+            and naming.way(address, here.table, here.database) in ("home", "nowhere")
         }
 
     def elsewhere_but(self, stay: Collection[int]) -> Elsewhere:
@@ -227,15 +227,6 @@ class Forwarder:
 
     def _naming(self, queue: Queue) -> Naming:
         return self._options.naming(queue.connection.dialect)
-
-
-def _is_own(queue: Queue, naming: Naming, address: str) -> bool:
-    try:
-        table = naming.table(address)
-    except ConfigurationError:
-        return False
-    own = queue.table.table
-    return table == replace(own, catalog=table.catalog) and table.catalog in (None, queue.table.database)
 
 
 def _insert(queue: Queue, table: QueueTable, rows: Sequence[InTransit]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from sqlqueue_spark.engines.open_connection import Target
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
+from sqlqueue_spark.messages.addresses import Naming, Table, of_endpoint
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 
 _LOGIN = ("user", "password", "access_token", "access_token_provider")
@@ -74,12 +74,16 @@ class Places:
 
     def received(self, queue: str) -> Place:
         """The queue in which messages were received. Errors as above."""
-        return Place(self.at_home, self.home.naming(self.at_home.dialect).table(queue))
+        return Place(self.at_home, self.naming.table(queue))
+
+    @cached_property
+    def naming(self) -> Naming:
+        """How addresses are read in the database in which messages were received."""
+        return replace(self.home, endpoint_urls=self.away.endpoint_urls).naming(self.at_home.dialect)
 
     def _place(self, address: str, options: ConnectionOptions) -> Place:
         target = Target.of(options)
-        quoted = target.dialect.quoted_addresses
-        named = Address.parse(address, legacy=options.legacy_addresses, quoted=quoted)
+        named = options.naming(target.dialect).table(address)
         if (url := of_endpoint(self.away.endpoint_urls, named.table)) is not None:
             target, options = _elsewhere(target, url), self.away
         return Place(target, options.naming(target.dialect).table(address))

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
+from sqlqueue_spark.messages.addresses import Way
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.failure_headers import Failure, poison
@@ -115,26 +116,14 @@ class OutcomeBuilder:
 
     def _with_ways(self, batch: pa.RecordBatch, groups: list[Alike]) -> tuple[pa.RecordBatch, list[Alike]]:
         """The batch, in which a row in transit to another database is one that is stored here for it."""
-        headers, queues = (self.columns.column(batch, name) for name in ("Headers", "Queue"))
-        away = []
-        for at in asked(FORWARD_DESTINATION, groups):
-            to = in_transit_to(parse_headers(headers[at].as_py()))
-            if to is not None and not self._is_own(to, queues[at].as_py()) and self._is_away(to):
-                away.append(at)
-        if not away:
+        if not (away := [at for at, _, way in self._in_transit(batch, groups) if way == "away"]):
             return batch, groups
-        texts = headers.to_pylist()
+        texts = self.columns.column(batch, "Headers").to_pylist()
         for at in away:
             texts[at] = as_stored(texts[at])
         own = self.columns.names["Headers"]
         batch = batch.set_column(batch.schema.get_field_index(own), own, pa.array(texts, pa.string()))
         return batch, self._grouped(batch)
-
-    def _is_away(self, address: str) -> bool:
-        try:
-            return self.places.beside(address).target != self.places.at_home
-        except ConfigurationError:
-            return False
 
     def _grouped(self, batch: pa.RecordBatch) -> list[Alike]:
         return alike(self.columns.column(batch, "Headers"), received=True)
@@ -168,7 +157,9 @@ class OutcomeBuilder:
 
         :raises Unsendable: one has, and there is no error queue.
         """
-        moving = dict(self._in_transit(groups, received))
+        moving = {
+            at: _on_its_way(at, to, received.queue(at)) for at, to, _ in self._in_transit(batch, groups)
+        }
         failing = {
             **self._failures(self.columns.column(batch, "Failure")),
             **moving,
@@ -214,30 +205,14 @@ class OutcomeBuilder:
         except Unsendable:
             return message_ids(pa.nulls(batch.num_rows, pa.string()), groups, row_ids)
 
-    def _in_transit(self, groups: Sequence[Alike], received: Received) -> Iterator[tuple[int, Failure]]:
-        """The rows that are on their way to another queue. They must be moved on, not handled."""
+    def _in_transit(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Iterator[tuple[int, str, Way]]:
+        """The rows on their way to another queue, and where they go. They must be moved on, not handled."""
+        headers, queues = (self.columns.column(batch, name) for name in ("Headers", "Queue"))
+        naming, database = self.places.naming, self.places.databases.get(self.places.at_home)
         for at in asked(FORWARD_DESTINATION, groups):
-            to = in_transit_to(parse_headers(received.headers[at].as_py()))
-            queue = received.queue(at)
-            if to is None or self._is_own(to, queue):
-                continue
-            why = (
-                f"A row is a delayed message on its way to {to!r}, not one for the queue {queue!r}, so "
-                "it is not passed on; see why it cannot be moved there (is there that queue, and may "
-                "this login insert into it?), set the option errorQueue, and these rows go there, or "
-                f"filter them by the header {FORWARD_DESTINATION}."
-            )
-            yield at, replace(Failure.of(Unsendable({at: why})), failed_for=to)
-
-    def _is_own(self, to: str, queue: str) -> bool:
-        """Whether an address means the queue. The case of letters does not count, as on most servers."""
-        try:
-            wanted, own = (self.places.received(each).table for each in (to, queue))
-        except ConfigurationError:
-            return False
-        here = own.catalog or self.places.databases.get(self.places.at_home) or wanted.catalog or ""
-        names = (wanted.catalog or here, wanted.schema, wanted.table), (here, own.schema, own.table)
-        return len({tuple(map(str.casefold, each)) for each in names}) == 1
+            to = in_transit_to(parse_headers(headers[at].as_py()))
+            if to and (way := naming.way(to, queues[at].as_py(), database)) != "own":
+                yield at, to, way
 
     def _undecided(self, batch: pa.RecordBatch, failing: Collection[int]) -> dict[int, Failure]:
         """The rows of which the frame does not say what became of them.
@@ -317,6 +292,16 @@ class OutcomeBuilder:
         if pa.types.is_string(column.type):  # JSON, see spark/batch_frame.py
             return {at: _failure(_of_json(text)) for at, text in told_.items()}
         return {at: _failure({name: each[own] for name, own in fields.items()}) for at, each in told_.items()}
+
+
+def _on_its_way(at: int, to: str, queue: str) -> Failure:
+    why = (
+        f"A row is a delayed message on its way to {to!r}, not one for the queue {queue!r}, so it is not "
+        "passed on; see why it cannot be moved there (is there such a queue, and may this login insert into "
+        "it?), set the option errorQueue, and such rows go there, or filter them by the header "
+        f"{FORWARD_DESTINATION}."
+    )
+    return replace(Failure.of(Unsendable({at: why})), failed_for=to)
 
 
 def builder_of(

@@ -71,6 +71,7 @@ class DelayedMover:
     error_queue: str
     chosen: Collection[Table]
     _table: DelayedTable | None = None
+    _database: str = field(init=False)
     _allowed: AllowedDestinations = field(init=False)
     #: The addresses of the chosen queues that were there.
     _chosen: Collection[str] = ()
@@ -238,15 +239,15 @@ class DelayedMover:
         """
         naming = self.options.naming(dialect)
         found: dict[_To, list[Forwarded]] = {}
-        spelled, first = dict[str, str](), dict[str, str]()
+        spelled, first = dict[str, str](), dict[str, str | None]()
         for each in due:
             address, rest = _read(each)
-            if isinstance(address, str) and self.options.leads_away(address, dialect):
-                address, rest = None, each.rest  # its queue's job passes it on
             if isinstance(address, str):
                 if address not in first:
-                    first[address] = spelled.setdefault(naming.written(address)[0], address)
-                address = first[address]
+                    away = naming.way(address, self.owner, self._database) == "away"
+                    first[address] = None if away else spelled.setdefault(naming.written(address)[0], address)
+                if (address := first[address]) is None:
+                    rest = each.rest  # its queue's job passes it on
             found.setdefault(address, []).append(Forwarded(each, each.before, rest))
         return found
 
@@ -288,6 +289,7 @@ class DelayedMover:
             try:
                 with connection.transaction():
                     found = delayed.get(connection, self.owner)
+                    self._database = found.database
                     self._destination(connection, self.error_queue)
                     there = (queue_table.find(connection, each) for each in self.chosen)
                     trusted = tuple(each for each in there if each is not None)
