@@ -61,8 +61,7 @@ def each_message(
         types, without assemblies; a message of another type fails. Functions go to the workers by
         cloudpickle, or by name where their module is installed there.
     :param queue: the address of the queue of these messages, where the frame has no column ``Queue``.
-    :param naming: how the sink reads addresses: its ``places.naming``. Without it a delayed message on its
-        way to another queue is known by the name of that queue's table alone.
+    :param naming: the sink's ``places.naming``: it tells queues of one name in several schemas apart.
     :param immediateRetries: how often the function is called again at once when it raises.
     :param handlerTimeout: how long a call may take, for example ``500ms`` or ``30s``.
     :param unrecoverable: exceptions after which the function is not called again. Then the field

@@ -174,6 +174,8 @@ class Naming:
 
         :param database: that of the queue. Where it is None, any may be.
         """
+        if address == queue:
+            return "own"
         try:
             table, own = self.table(address), queue if isinstance(queue, Table) else self.table(queue)
         except ConfigurationError:

@@ -118,7 +118,7 @@ class Selection:
             (not self.message_ids or row.message_id in self.message_ids)
             and (not self.stopping or row.stops)
             and (self.exception_type is None or _is_type(row.exception_type, self.exception_type))
-            and (self.failed_queue is None or is_same_queue(naming, row.failed_queue, self.failed_queue))
+            and (self.failed_queue is None or naming.way(row.failed_queue or "", self.failed_queue) == "own")
             and self._is_of_age(row.time_of_failure, now)
         )
 
@@ -127,11 +127,6 @@ class Selection:
         if time is None:
             return older is None and newer is None
         return (older is None or now - time >= older) and (newer is None or now - time < newer)
-
-
-def is_same_queue(naming: Naming, one: str | None, other: str) -> bool:
-    """Whether two addresses mean one table. An address without a database means the table of any."""
-    return one == other or (one is not None and naming.way(one, other) == "own")
 
 
 def _kind(headers: dict[str, str]) -> str:

@@ -303,3 +303,13 @@ def test_a_retry_of_a_row_that_has_waited_waits_for_no_database(engine, given, w
             table = queues.get(connection, "orders", given.naming(connection.dialect)).table
         assert put_back(connection, table, "endpoint.billing.url")[0] == 0
     assert waiting.count() == 1
+
+
+def test_a_queue_without_the_table_has_its_message_in_error_and_the_others_of_a_batch_wait(
+    engine, given, error, waiting
+):
+    """It is new, and a pattern has found it."""
+    engine.create_queue("Sales.New")
+    new = outcome(2, fails=LATER, Queue="Sales.New")
+    assert settle(given, outcome(1, fails=LATER), new, outcome(3, fails=LATER)) == (0, 0, 1)
+    assert ([row.body for row in waiting.rows()], sent_to(error)) == ([body(1), body(3)], [2])

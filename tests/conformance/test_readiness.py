@@ -514,17 +514,31 @@ def test_every_queue_of_a_list_is_looked_for_and_created(engine):
 
 
 def test_messages_of_each_queue_need_a_table_to_wait_in(engine):
-    """Where they are tried again later; those of a pattern are the queues that are there."""
-    for given in (several(engine, queues='["orders", "billing"]'), several(engine, queuePattern="Sales.*")):
-        create_missing(given)
-        engine.create_queue("Sales.A") if given.queue_pattern else None
-        assert ".Delayed" in refusal(lambda given=given: check_ready(given, retries=True))
-        made = create_missing(given, retries=True)
-        names = [line.partition("=")[2].partition("@")[0] for line in made]
-        assert names == (
-            ["Sales.A.Delayed"] if given.queue_pattern else ["orders.Delayed", "billing.Delayed"]
-        )
-        check_ready(given, retries=True)
+    """Where they are tried again later."""
+    given = several(engine, queues='["orders", "billing"]')
+    create_missing(given)
+    assert ".Delayed" in refusal(lambda: check_ready(given, retries=True))
+    made = create_missing(given, retries=True)
+    names = [line.partition("=")[2].partition("@")[0] for line in made]
+    assert names == ["orders.Delayed", "billing.Delayed"]
+    check_ready(given, retries=True)
+
+
+def test_a_queue_of_a_pattern_that_has_no_table_to_wait_in_stops_no_other_queue(engine, caplog):
+    """A warning says how to create it."""
+    given = several(engine, queuePattern="Sales.*")
+    for name in ("Sales.A", "Sales.B"):
+        engine.create_queue(name)
+    delayed_tables.create(ConnectionOptions.parse({"url": engine.url}), "Sales.A")
+    check_ready(given, retries=True)
+    (said,) = (each.message for each in caplog.records if each.message.startswith("no_delayed_table"))
+    assert said.startswith(f"no_delayed_table queue={full(engine, 'Sales.B')}")
+    assert said.endswith(f"create it with: sqlqueue delayed create '{full(engine, 'Sales.B')}'.")
+    made = create_missing(given, retries=True)
+    assert [line.partition("=")[2].partition("@")[0] for line in made] == ["Sales.B.Delayed"]
+    caplog.clear()
+    check_ready(given, retries=True)
+    assert caplog.records == []
 
 
 def test_a_pattern_that_matches_nothing_yet_is_fine(engine):

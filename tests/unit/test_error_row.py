@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sqlqueue_spark.messages.addresses import Naming
-from sqlqueue_spark.messages.error_row import ErrorRow, Selection, is_same_queue
+from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.messages.servicecontrol import Ingestion, Verdict
 from tests.support import dotnet
 from tests.support.error_rows import EXCEPTION
@@ -130,4 +130,5 @@ def test_what_is_not_told_fits_nothing_that_is_said():
     ],
 )
 def test_one_queue_has_many_addresses(naming, one, other, same):
-    assert is_same_queue(naming, one, other) is same
+    failed = row("{}" if one is None else json.dumps({"NServiceBus.FailedQ": one}))
+    assert Selection(failed_queue=other).fits(naming, NOW, failed) is same

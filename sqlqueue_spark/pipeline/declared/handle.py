@@ -72,7 +72,6 @@ def handled(messages: DataFrame, options: HandleOptions, queue: str | None, nami
     """The outcomes of a stream of messages, for the sink.
 
     :param queue: the address of the queue in which they are received; None where the column ``Queue`` has it.
-    :param naming: how the sink reads addresses.
     :raises ConfigurationError: the handler cannot be found.
     """
     outcomes = messages.transform(

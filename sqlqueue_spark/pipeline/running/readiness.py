@@ -137,7 +137,7 @@ def check_ready(
 
     This changes nothing, and waits for no lock. A destination that only the messages name is not known yet.
 
-    :param retries: whether failed messages of the source's queue wait in a table to be tried again later.
+    :param retries: whether failed messages wait in a table of their queue. One of a pattern may lack it.
     :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
     """
     sink = _places(sink)
@@ -149,7 +149,14 @@ def check_ready(
             if source.error_queue is not None:
                 _check_rights(own, queues.get(own, source.error_queue, naming).table, SENDER)
             for queue in received if retries else ():
-                delayed.get(own, queue.table.table)
+                try:
+                    delayed.get(own, queue.table.table)
+                except QueueError as error:
+                    if source.queue_pattern is None:
+                        raise
+                    log.warning(
+                        "no_delayed_table queue=%s: what fails goes to error at once: %s", queue.name, error
+                    )
             if sink is not None and sink.home.delayed_endpoint is not None:
                 delayed.get(own, sink.sends_later(sink.at_home).table)
         if sink is not None:

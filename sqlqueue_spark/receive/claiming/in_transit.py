@@ -85,12 +85,12 @@ class Forwarder:
         """
         headers = queue.headers_of(row_versions)
         # Where names differ in the case of letters alone, the server is asked when they are moved.
-        naming, here = replace(self._naming(queue), ignores_case=False), queue.table
+        naming = replace(self._options.naming(queue.connection.dialect), ignores_case=False)
         return {
             row_version
             for row_version, (_, text) in headers.items()
             if (address := in_transit_to(parse_headers(text))) is not None
-            and naming.way(address, here.table, here.database) in ("home", "nowhere")
+            and naming.way(address, queue.table.table, queue.table.database) in ("home", "nowhere")
         }
 
     def elsewhere_but(self, stay: Collection[int]) -> Elsewhere:
@@ -163,10 +163,11 @@ class Forwarder:
     def _locked(self, queue: Queue, row_versions: Sequence[int]) -> dict[str, tuple[str, list[InTransit]]]:
         """Locked rows by the table that they go to: how the first one spells its address, and all of them."""
         found: dict[str, tuple[str, list[InTransit]]] = {}
+        naming = self._options.naming(queue.connection.dialect)
         place = {row: number for number, row in enumerate(row_versions)}
         for row in sorted(queue.lock_in_transit(row_versions), key=lambda row: place[row.row_version]):
             if (address := in_transit_to(parse_headers(row.headers))) is not None:
-                meant, _ = self._naming(queue).written(address)
+                meant, _ = naming.written(address)
                 found.setdefault(meant, (address, []))[1].append(row)
         return found
 
@@ -179,7 +180,7 @@ class Forwarder:
         """
         try:
             with queue.connection.attempt():  # of all: a part may have gone before another has to wait
-                table = self._naming(queue).table(address)
+                table = self._options.naming(queue.connection.dialect).table(address)
                 if (found := queue_table.find_queue(queue.connection, table)) is None:
                     raise ConfigurationError(
                         f"There is no queue table {table}, to which the header {FORWARD_DESTINATION} of a "
@@ -203,7 +204,7 @@ class Forwarder:
         """Move undeliverable rows to the error queue; False where there is none, or it refuses them."""
         to, name = self._options.error_queue, queue.table.name
         if to is not None:
-            naming = self._naming(queue)
+            naming = self._options.naming(queue.connection.dialect)
             try:
                 with queue.connection.attempt():
                     if (found := queue_table.find_queue(queue.connection, naming.table(to))) is None:
@@ -224,9 +225,6 @@ class Forwarder:
     def _wait(self, queue: Queue, error: SqlQueueError) -> None:
         self._not_before[queue.name] = self._clock() + _LATER_SECONDS
         log.warning("forwarding_waits queue=%s: %s", queue.table.name, error)
-
-    def _naming(self, queue: Queue) -> Naming:
-        return self._options.naming(queue.connection.dialect)
 
 
 def _insert(queue: Queue, table: QueueTable, rows: Sequence[InTransit]) -> None:
