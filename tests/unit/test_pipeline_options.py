@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import ForwardOptions, agreed, read_queue, write_delta
 from sqlqueue_spark.pipeline.declared import jobs
@@ -134,6 +135,31 @@ def test_a_queue_of_that_name_in_another_database_is_not_the_sources():
     assert places_of(*agreed(source, there)).destination("orders").target.url == "postgresql://y"
     with pytest.raises(ConfigurationError, match=r"^Source and sink are the same queue orders@"):
         places_of(*agreed(source, {**there, "endpoint.orders.url": "postgresql://x"}))
+
+
+@pytest.mark.parametrize("said_by", ["source", "sink"])
+@pytest.mark.parametrize("option", ["queue.orders.schema", "endpoint.ord*.SCHEMA"])
+def test_in_one_database_source_and_sink_read_an_address_alike(said_by, option):
+    given: dict[str, dict[str, str]] = {"source": {}, "sink": {}}
+    given[said_by] = {option: "sales"}
+    source = {"url": "postgresql://x", "queue": "orders", **given["source"]}
+    source, sink = agreed(source, {"queue": "Billing", "endpoint": "E", **given["sink"]})
+    places = places_of(source, sink)
+    ours = SourceOptions.parse(source).naming(places.at_home.dialect)
+    assert (ours.table("orders"), ours) == (Table(table="orders", schema="sales"), places.naming)
+
+
+def test_in_two_databases_schemas_hold_for_one_of_them_and_urls_for_both():
+    source = {"url": "postgresql://x", "queue": "orders", "queue.orders.schema": "sales"}
+    sink = {
+        "url": "postgresql://y",
+        "queue": "Billing",
+        "endpoint": "E",
+        "endpoint.far.url": "postgresql://z",
+    }
+    source, sink = agreed(source, {**sink, "endpoint.Billing.schema": "bills"})
+    assert source.keys() - sink.keys() == {"queue.orders.schema"}
+    assert sink.keys() - source.keys() == {"endpoint", "endpoint.Billing.schema"}
 
 
 def test_an_atomic_pipeline_cannot_store_in_its_own_queue():

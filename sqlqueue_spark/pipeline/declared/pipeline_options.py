@@ -14,8 +14,8 @@ _SHARED = ("transactionMode", "stream", "allowedDestinations")
 #: The sink takes these from the source where it names no database of its own.
 DATABASE = ("url", "defaultSchema", "legacyAddresses", "lockTimeout", "commandTimeout")
 LOGIN = ("user", "password", "accessToken", "accessTokenProvider")
-#: By these the source knows which of its rows are on their way to another database.
-_URL_OF_ENDPOINT = re.compile(r"endpoint\..+\.url", re.IGNORECASE | re.DOTALL)
+#: By these both know where an address leads. In another database schemas are others; urls hold for both.
+_OF_ONE_NAME = re.compile(r"(?:queue|endpoint)\..+\.(schema|url)", re.IGNORECASE | re.DOTALL)
 _OF_A_DATABASE = {name.lower() for name in (*DATABASE, *LOGIN)}
 
 
@@ -30,11 +30,12 @@ def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str
     for name in _SHARED:
         _take(here, there, name)
         _take(there, here, name)
-    if said(there, "url") in (None, said(here, "url")):
+    named = {each: match[1].lower() for each in (*here, *there) if (match := _OF_ONE_NAME.fullmatch(each))}
+    if one := said(there, "url") in (None, said(here, "url")):
         login = LOGIN if all(said(there, name) is None for name in LOGIN) else ()
-        for name in (*DATABASE, *login):
+        for name in (*DATABASE, *login, *named):
             _take(there, here, name)
-    for name in [each for each in there if _URL_OF_ENDPOINT.fullmatch(each)]:
+    for name in [each for each, what in named.items() if one or what == "url"]:
         _take(here, there, name)
     _check(SourceOptions.parse(here), SinkOptions.parse(there))
     return here, there
@@ -115,6 +116,5 @@ def check_ends(source: SourceOptions, places: Places) -> None:
 
 
 def _take(options: dict[str, str], others: Mapping[str, str], name: str) -> None:
-    value = said(others, name)
-    if value is not None and said(options, name) is None:
+    if said(options, name) is None and (value := said(others, name)) is not None:
         options[name] = value

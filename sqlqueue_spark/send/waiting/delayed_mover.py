@@ -16,10 +16,9 @@ from functools import partial
 
 from sqlqueue_spark import errors, fail_points
 from sqlqueue_spark.engines.database_retry import Retry
-from sqlqueue_spark.engines.dialect import Dialect
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, SqlQueueError, TryAgain
-from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.header_json import TEXT, ascii_json, parse_headers, without_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
@@ -181,7 +180,7 @@ class DelayedMover:
         :param behind: whether earlier messages wait for a lock: those for the same destination wait too.
         """
         done, until, tried = Sent(), time.monotonic() + _TOGETHER_SECONDS, 0
-        found = self._by_destination(due, table.connection.dialect)
+        found = self._by_destination(due, self.options.naming(table.connection.dialect))
         for address, its in sorted(found.items(), key=lambda pair: self._locked.get(pair[0], 0.0)):
             if behind and address in self._locked:
                 break
@@ -232,12 +231,11 @@ class DelayedMover:
                     table.table, len(due), self.error_queue, error)  # fmt: skip
         return Sent(failed=len(due))
 
-    def _by_destination(self, due: Sequence[Due], dialect: Dialect) -> dict[_To, list[Forwarded]]:
+    def _by_destination(self, due: Sequence[Due], naming: Naming) -> dict[_To, list[Forwarded]]:
         """Messages by the address that they go to; None for their own queue.
 
         What means one table has one address, as the first one of them spells it.
         """
-        naming = self.options.naming(dialect)
         found: dict[_To, list[Forwarded]] = {}
         spelled, first = dict[str, str](), dict[str, str | None]()
         for each in due:
