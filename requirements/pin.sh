@@ -16,6 +16,9 @@ pin dev pyproject.toml --extra dev "${@:2}"
 pin demo pyproject.toml --extra demo --constraint requirements/dev.txt "${@:2}"
 # What the tests against a SQL Server of one's own, or of Azure, need beside dev.
 pin live pyproject.toml - --extra mssql --constraint requirements/dev.txt "${@:2}" <<<"azure-identity"
+# What declarative pipelines (pyspark[pipelines]) and notebooks need beside dev, in an environment of their own.
+pin doors - --constraint requirements/dev.txt "${@:2}" \
+    <<<$'googleapis-common-protos\ngrpcio\ngrpcio-status\nipykernel\nnbclient\npyyaml\nzstandard'
 pin build - --constraint requirements/dev.txt "${@:2}" <<<$'hatchling\nsetuptools'
 for versions in "4.0.1 4.0.0" "4.1.0 4.1.0"; do # Spark, then the Delta Lake of it
     pin "spark-${versions% *}" - --no-deps <<<"pyspark==${versions% *}"$'\n'"delta-spark==${versions#* }"

@@ -395,6 +395,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for name in versions.missing_engines():
         count = sum(f"{name} {_MISSING}" in reason for reason in reasons)
         terminalreporter.write_line(f"{name}: MISSING, {count} tests skipped", yellow=True, bold=True)
+    for made in sorted({each.partition("Skipped: ")[2] for each in reasons if ": MISSING, " in each}):
+        terminalreporter.write_line(made.rstrip("')"), yellow=True, bold=True)
     if "sqlserver" in _only(config) - versions.missing_engines().keys():
         from tests.support import live_report  # which needs the driver's library
 

@@ -3,7 +3,8 @@
 Spark copies what its Python processes print of an error into the message of its exception and into its log,
 and Python shows the stack trace in it once more. With ``SQLQUEUE_LOG=DEBUG`` the stack traces stay.
 
-After ``%load_ext sqlqueue_spark`` a notebook shows what is wrong in one sentence above the stack trace.
+After ``%load_ext sqlqueue_spark`` a notebook shows what is wrong in one sentence above the stack trace, which
+then has the user's own calls alone.
 """
 
 import functools
@@ -14,10 +15,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships neither
+import py4j  # type: ignore[import-untyped] # it ships neither
+import pyspark
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from sqlqueue_spark.errors import SqlQueueError, why
@@ -31,6 +35,8 @@ log = logger(__name__)
 _HIDE = "SPARK_HIDE_TRACEBACK"
 #: What Spark's Java says of a thread that was interrupted.
 _STOPPED = re.compile(r"java\.(lang|io|nio\.channels)\.(Closed)?(ByInterrupt|Interrupted(IO)?)Exception")
+#: The folders of the code of Spark and of its way to Java.
+_OF_SPARK = tuple(f"{Path(str(each.__file__)).parent}{os.sep}" for each in (pyspark, py4j))
 Kind = TypeVar("Kind", bound=type)
 
 
@@ -130,4 +136,9 @@ def _show(
     tb_offset: int | None = None,
 ) -> None:
     sys.stderr.write(f"{why(error)}\n")
+    at = None if log.isEnabledFor(logging.DEBUG) else trace
+    while at is not None:
+        while at.tb_next is not None and at.tb_next.tb_frame.f_code.co_filename.startswith(_OF_SPARK):
+            at.tb_next = at.tb_next.tb_next
+        at = at.tb_next
     shell.showtraceback((kind, error, trace), tb_offset=tb_offset)

@@ -42,6 +42,14 @@ class Installed:
         with ZipFile(self.wheel) as zipped:
             return {name for name in zipped.namelist() if ".dist-info/" not in name}
 
+    def add(self, requirements: str) -> None:
+        """Install what a file of requirements/ pins, where the path does not lead to it.
+
+        :raises subprocess.CalledProcessError: the index does not have it, or does not answer.
+        """
+        file = str(ROOT / "requirements" / f"{requirements}.txt")
+        _run("pip", "--python", self.python, "install", "--require-hashes", "--requirement", file)
+
     def environment(self, **more: str) -> Mapping[str, str]:
         """The variables of somebody who has installed the wheel and nothing else."""
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}

@@ -1,8 +1,11 @@
 """``%load_ext sqlqueue_spark`` shows the sentence of an error before its stack trace."""
 
+import logging
+import traceback
 from typing import Any
 
 import pytest
+from pyspark.util import fail_on_stopiteration
 
 import sqlqueue_spark
 from sqlqueue_spark.errors import QueueError, SqlQueueError
@@ -16,12 +19,14 @@ class Shell:
 
     def __init__(self) -> None:
         self.shown: list[tuple[type, int | None]] = []
+        self.calls: list[str] = []
 
     def set_custom_exc(self, kinds, show):
         self.kinds, self.show = kinds, show
 
     def showtraceback(self, exc_tuple=None, tb_offset=None):
         self.shown.append((exc_tuple[0], tb_offset))
+        self.calls = [each.name for each in traceback.extract_tb(exc_tuple[2])]
 
     def run(self, cell):
         try:
@@ -53,3 +58,20 @@ def test_a_notebook_shows_the_sentence_first_and_other_errors_as_they_are(capsys
     extension.unload_ipython_extension(shell)
     shell.run(cell)
     assert (capsys.readouterr(), shell.shown) == (("", ""), [shown, (shown[0], None)])
+
+
+@pytest.mark.parametrize(
+    "level,calls", [("INFO", ["run", "cell", "fail"]), ("DEBUG", ["run", "cell", "wrapper", "fail"])]
+)
+def test_a_notebook_shows_no_call_within_spark_unless_it_is_to_debug(level, calls, capsys, caplog):
+    """A function of the user's that Spark has called stays."""
+    shell = Shell()
+    extension: Any = sqlqueue_spark
+
+    def cell():
+        fail_on_stopiteration(fail)()
+
+    caplog.set_level(getattr(logging, level), "sqlqueue_spark")
+    extension.load_ipython_extension(shell)
+    shell.run(cell)
+    assert (capsys.readouterr().err, shell.calls) == ("There is no queue table orders; create it.\n", calls)
