@@ -1,10 +1,13 @@
 """What only a running query sees stands in the first line of Spark's exception; ``why`` gives it alone."""
 
+import re
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark import SqlQueueSink, why
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import shell_word
 from tests.support.engines import with_catalog
 from tests.support.streams import drain, stream, to_each
@@ -142,3 +145,68 @@ def test_the_sink_adds_no_line_to_the_stack_trace_of_its_callback(spark, postgre
         True,
     )
     assert [line for line in lines if "/sqlqueue_spark/" in line] == []
+
+
+def by_sink(frame, folder, **to):
+    return to_each(frame, folder, SqlQueueSink(**to))
+
+
+def by_format(frame, folder, **to):
+    writer = frame.writeStream.format("sqlqueue").options(**to)
+    return writer.option("checkpointLocation", str(folder / "checkpoint"))
+
+
+@pytest.mark.parametrize("door", [by_sink, by_format])
+@pytest.mark.parametrize("mistake", ["queue", "password", "port", "right"])
+def test_a_mistake_of_a_sink_is_said_in_the_first_line(
+    mistake, door, spark, postgresql, orders, guarded_url, tmp_path
+):
+    """Spark asks neither of them anything before the first batch. The rows stay in the queue."""
+    postgresql.create_queue("Billing")
+    where = postgresql.url.rpartition("@")[2]
+    guarded = re.sub("//guarded:[^@]*@", "//guarded@", guarded_url)
+    given, said = {
+        "queue": (
+            {"queue": "Biling"},
+            (
+                "There is no queue table Biling@[public] to send to; create it with: sqlqueue create "
+                "'Biling', or correct the destination or its schema. Nothing of this batch was sent."
+            ),
+        ),
+        "password": (
+            {"url": guarded, "password": "guess"},
+            f"The database at {where} refused the login of user 'guarded'; check user and password.",
+        ),
+        "port": (
+            {"url": "postgresql://me@127.0.0.1:1/shop"},
+            (
+                "No database answers at 127.0.0.1:1/shop (connection failed: connection to server at "
+                '"127.0.0.1", port 1 failed: Connection refused); check host, port and that the server runs.'
+            ),
+        ),
+        "right": (
+            {"url": guarded_url},
+            (
+                f"User 'guarded' lacks a right at {where} while sending to "
+                f"{with_catalog(postgresql, 'Billing')} (permission denied for table Billing); a receiver "
+                "needs SELECT, DELETE (and UPDATE on PostgreSQL, to lock rows) on its queue, a sender INSERT "
+                "(and USAGE on the sequence of a PostgreSQL queue)."
+            ),
+        ),
+    }[mistake]
+    to = {"url": postgresql.url, "queue": "Billing", "outbox": "none", **given}
+    frame = stream(spark, postgresql, orders).select("Headers", "Body")
+    lines, sentence = failed(lambda: drain(door(frame, tmp_path, **to)))
+    assert sentence == said
+    assert re.search(rf" sqlqueue_spark\.errors\.\w+: {re.escape(sentence)}$", lines[0])
+    assert orders.count() == 2
+
+
+def test_a_misspelt_option_of_a_sink_is_said_when_it_is_made(spark, postgresql, orders, tmp_path):
+    """A format says it in its first batch."""
+    to = {"url": postgresql.url, "queu": "Billing"}
+    said = "There is no option 'queu'; did you mean queue?"
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        SqlQueueSink(**to)
+    lines, sentence = failed(lambda: drain(by_format(stream(spark, postgresql, orders), tmp_path, **to)))
+    assert (sentence, lines[0].endswith(f" sqlqueue_spark.errors.ConfigurationError: {said}")) == (said, True)
