@@ -121,7 +121,7 @@ def at(connection: Connection, table: Table, *, guarded: bool = False, shaped: b
     if found is None:
         return None
     statement = connection.dialect.render("storage", catalog=connection.dialect.quote(found.database))
-    rows = connection.execute(statement, found.identified, doing=f"asking about {found.name}")
+    rows = connection.execute(statement, found.identified, doing=Doing("asking about", found.name))
     row_versions, heap = map(bool, rows[0])
     table_ = replace(found, row_versions=row_versions, keeps_skipped=heap)
     return Queue(connection, table_, guarded=guarded)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connection import Connection
+from sqlqueue_spark.engines.driver_errors import Doing
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 
@@ -55,7 +56,7 @@ def keep_out(connection: Connection, table: Table, *, looking: bool = False) -> 
     """
     statement = connection.dialect.statement("look_lock" if looking else "code_lock")
     rendered = statement.render(queue=connection.dialect.table(table))
-    connection.execute(rendered, doing=f"keeping new code out of {table}")
+    connection.execute(rendered, doing=Doing("keeping new code out of", str(table)))
     return bool(statement)
 
 

@@ -5,7 +5,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from sqlqueue_spark.administration import queue_peek, queue_tables
+from sqlqueue_spark.engines.open_connection import Target, connect
+from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.tables import table_code
 
 PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
 
@@ -84,3 +88,19 @@ def test_odd_rows_can_be_shown_measured_and_purged(postgresql):
     found = queue_tables.length(said, "orders")
     assert (found.rows, found.expired, found.bytes, found.oldest_sent) == (2, 1, 1, None)
     assert (queue_tables.purge(said, "orders", expired=True), queue_tables.purge(said, "orders")) == (1, 1)
+
+
+@pytest.mark.parametrize("looking", [True, False])
+def test_a_table_that_goes_before_it_is_locked_is_named_with_the_remedy(postgresql, looking):
+    orders = Table(table="orders", schema="public")
+    with (
+        connect(Target.of(options(postgresql))) as connection,
+        pytest.raises(QueueError) as said,
+        connection.transaction(),
+    ):
+        table_code.keep_out(connection, orders, looking=looking)
+    where = postgresql.url.rpartition("@")[2]
+    assert str(said.value) == (
+        f"The table is not there while keeping new code out of orders@[public] at {where} (relation "
+        "\"public.orders\" does not exist); create it with: sqlqueue create 'orders@[public]'."
+    )
