@@ -20,18 +20,20 @@ _LONGEST_SECONDS = 3650 * 86400
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
+class Bare(str):  # noqa: SLOT000 -- it has no attribute
+    """A number, true or false out of a file, where a text stands in quotes."""
+
+
 def text(value: str) -> str:
-    if not value:
-        raise ValueError("some text")
+    if not value or isinstance(value, Bare):
+        raise ValueError("a text in quotes" if value else "some text")
     return value
 
 
 def address(value: str) -> str:
     """A queue's address; a url, whose login must not be repeated, is none."""
-    if not value or is_url(value):
-        raise ValueError(
-            "the address of a queue, and a url is given as the option url" if value else "some text"
-        )
+    if is_url(text(value)):
+        raise ValueError("the address of a queue, and a url is given as the option url")
     return value
 
 
@@ -51,7 +53,7 @@ def duration(value: str) -> timedelta:
     match = re.fullmatch(r"(\d{1,18})(ms|s|m|h|d)", value.strip())
     seconds = int(match[1]) * _UNITS[match[2]] if match else 0
     if not 0 < seconds <= _LONGEST_SECONDS:
-        raise ValueError("a duration like 500ms, 30s, 10m or 7d, of ten years at most")
+        raise ValueError("a duration above 0 such as 500ms, 30s, 10m or 7d, of ten years at most")
     return timedelta(seconds=seconds)
 
 
@@ -132,7 +134,7 @@ def written(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, timedelta):
-        return str(value)
+        return value if isinstance(value, str) else str(value)
     units = {unit: round(seconds * 1000) for unit, seconds in _UNITS.items()}
     return _in_largest(round(value / timedelta(milliseconds=1)), units)
 

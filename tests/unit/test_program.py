@@ -116,6 +116,14 @@ def refused(monkeypatch):
             "The option availableNow must be true or false, not 'maybe'.",
         ),
         (
+            '[source]\nqueue = 5\n[delta]\npath = "p"\ncheckpoint = "c"',
+            "The option queue must be a text in quotes, not '5'.",
+        ),
+        (
+            '[source]\nqueue = "orders"\nneighbourHeadroom = 5\n[delta]\npath = true\ncheckpoint = "c"',
+            "The option path must be a text in quotes, not 'true'.",
+        ),
+        (
             "[source",
             (
                 "The configuration {file} is not valid TOML (Expected ']' at the end of a table declaration "
@@ -302,8 +310,8 @@ def no_archive(monkeypatch):
         (
             ("--queue", "error", "--path", "p", "--every", "soon"),
             (
-                "The option every must be a duration like 500ms, 30s, 10m or 7d, "
-                "of ten years at most, not 'soon'."
+                "The option every must be a duration above 0 such as 500ms, 30s, 10m or 7d, of ten years at "
+                "most, not 'soon'."
             ),
         ),
         (("--queue", "error", "--set", "archive.evry=1m"), "There is no option 'evry'; did you mean every?"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options.fields import Options, option, written
+from sqlqueue_spark.options.fields import Bare, Options, option, written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def _load(sections: dict[str, dict[str, str]], config: Path) -> None:
                     f"The value of {key} in [{name}] of the {where} is {kind}; write one text, number, "
                     "true or false."
                 )
-            _put(sections[name], key, value)
+            _put(sections[name], key, value if isinstance(value, str) else Bare(written(value)))
 
 
 def _flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
