@@ -16,8 +16,10 @@ from sqlqueue_spark.cli.outbox_commands import outbox
 from sqlqueue_spark.cli.peek_commands import peek
 from sqlqueue_spark.cli.progress import counting, interruptible
 from sqlqueue_spark.cli.send_commands import send
-from sqlqueue_spark.cli.server_commands import server
+from sqlqueue_spark.cli.server_commands import confirm_stop, server
 from sqlqueue_spark.cli.subscription_commands import subscribe, subscriptions, unsubscribe
+from sqlqueue_spark.embedded import EmbeddedServer
+from sqlqueue_spark.embedded.server_processes import connected_to
 from sqlqueue_spark.engines.engine_of_url import DIALECTS
 from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
@@ -129,10 +131,11 @@ def script(
         raise click.UsageError("--stream belongs to --role receiver, or to no role.")
     if naming["subscriptions"] and role == INSTALLER:
         raise click.UsageError("--subscriptions belongs to --role receiver or sender, or to no role.")
-    if user is None or role is None:
-        text = scripts.create(engine, queues, shape=shape, **naming)
-    else:
-        text = scripts.grants(engine, user, role, queues, endpoint=endpoint, **naming)
+    with parameters.words():
+        if user is None or role is None:
+            text = scripts.create(engine, queues, shape=shape, **naming)
+        else:
+            text = scripts.grants(engine, user, role, queues, endpoint=endpoint, **naming)
     output.exactly(text)
 
 
@@ -251,7 +254,8 @@ _DEMOS = {"drain": "sqlqueue_spark.demo.drain", "store-and-forward": "sqlqueue_s
     "--messages N", "How many messages to send; default 300,000, and 300 for store-and-forward."
 )
 @click.option("--stop", is_flag=True, help="Stop the demo's servers; their data stay.")
-def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> None:
+@parameters.yes
+def demo(name: str, folder: Path | None, messages: int | None, stop: bool, yes: bool) -> None:
     """Show what the package does, with a real server and real Spark on this machine.
 
     drain (the default) sends messages to a queue table and drains them into Delta. store-and-forward sends
@@ -264,6 +268,9 @@ def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> No
     if not stop:
         show.main(where, messages or show.DEFAULT_MESSAGES)
         return
+    for each in (where / name for name in show.SERVERS):
+        if each.exists() and (port := EmbeddedServer(each).running_port()) is not None:
+            confirm_stop(each, connected_to(port), yes)
     ran = stop_servers(where, show.SERVERS)
     output.lines(f"The server in {each} is stopped; its data stay." for each in ran)
     if not ran:

@@ -2,7 +2,8 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from sqlqueue_spark.cli.exit_codes import DEBUG
 from sqlqueue_spark.engines.engine_of_url import dialect_of
 from sqlqueue_spark.engines.hosts import hosts
 from sqlqueue_spark.errors import ConfigurationError, NoPassword
+from sqlqueue_spark.messages.addresses import Address
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import duration
 from sqlqueue_spark.plain_text import is_terminal, plain
@@ -57,8 +59,8 @@ class Number(click.IntRange):
 def time_span(value: str) -> timedelta:
     try:
         return duration(value)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(f"{value!r} is no duration like 500ms, 30s, 10m or 7d.") from None
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not {error}.") from None
 
 
 def wanted_header(value: str) -> tuple[str, str | None]:
@@ -67,6 +69,15 @@ def wanted_header(value: str) -> tuple[str, str | None]:
     if not name:
         raise click.BadParameter(f"{value!r} is no header; write NAME or NAME=VALUE.")
     return name, text if equals else None
+
+
+@contextmanager
+def words() -> Iterator[None]:
+    """What is wrong in this block shows in the words of the command alone: wrong usage, not a refusal."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def place(options: ConnectionOptions) -> str:
@@ -213,6 +224,9 @@ def _connected(names: Decorator, *, required: bool = True) -> Decorator:
             if "url" not in told:
                 return command(options=None, **others)
             parsed = ConnectionOptions.parse(told)
+            with words():
+                for queue in (*given.get("queues", ()), *filter(None, [given.get("queue")])):
+                    Address.parse(queue, legacy=parsed.legacy_addresses, quoted=True)
             try:
                 return command(options=parsed, **others)
             except NoPassword:  # raised by the first connection, before anything was done

@@ -109,6 +109,9 @@ def send(
     for sentence, is_so in contradictions.items():
         if is_so:
             raise click.UsageError(sentence)
+    if file is None and count is None:
+        with parameters.words():
+            queue_tables.check(draft, several=False)
     for queue in queues:
         if file is not None:
             how = {"draft": draft if message_type else None, "new_ids": new_ids, "stopping": stopping}

