@@ -160,7 +160,7 @@ def test_rights_that_nobody_can_mean_are_wrong_usage(arguments, complaint):
 )
 def test_a_name_that_would_be_cut_is_refused(arguments, complaint):
     result = run(*arguments, "--engine", "postgresql", "--grants", "shop")
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert complaint in result.stderr
 
 
