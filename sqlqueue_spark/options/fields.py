@@ -53,7 +53,7 @@ def duration(value: str) -> timedelta:
     match = re.fullmatch(r"(\d{1,18})(ms|s|m|h|d)", value.strip())
     seconds = int(match[1]) * _UNITS[match[2]] if match else 0
     if not 0 < seconds <= _LONGEST_SECONDS:
-        raise ValueError("a duration above 0 such as 500ms, 30s, 10m or 7d, of ten years at most")
+        raise ValueError("a duration above 0 like 500ms, 30s, 10m or 7d, of ten years at most")
     return timedelta(seconds=seconds)
 
 

@@ -337,7 +337,7 @@ def test_a_discard_follows_no_link_and_writes_into_no_file_of_another_user(postg
         (["show"], "Say which message: by --message-id, or by --row-version."),
         (["show", "--message-id", "x", "--row-version", "1"], "Say which message"),
         (["discard"], "Missing option '--to-file'."),
-        (["list", "--older-than", "soon"], "'soon' is not a duration above 0 such as"),
+        (["list", "--older-than", "soon"], "'soon' is not a duration above 0 like"),
         (["list", "--limit", "-1"], "-1 is not in the range x>=0."),
         (["retry", "--rate", "0"], "0 is not in the range x>=1."),
         (["retry", "--to", ""], "it is empty; leave it out"),

@@ -267,9 +267,9 @@ def test_a_python_program_may_leave_the_url_and_the_password_to_the_environment(
         (
             (),
             {"ttl": timedelta(0)},
-            "ttl is datetime.timedelta(0); write a duration above 0 such as 500ms, 30s, 10m or 7d",
+            "ttl is datetime.timedelta(0); write a duration above 0 like 500ms, 30s, 10m or 7d",
         ),
-        ((), {"ttl": 5}, "ttl is 5; write a duration above 0 such as 500ms, 30s, 10m or 7d"),
+        ((), {"ttl": 5}, "ttl is 5; write a duration above 0 like 500ms, 30s, 10m or 7d"),
         ((), {"ulr": "x"}, "There is no option 'ulr'; did you mean url?"),
         (("a", "b"), {"headers": {"NServiceBus.MessageId": "mine"}}, "Several messages cannot have one id; "),
     ],

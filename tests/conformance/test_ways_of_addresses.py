@@ -87,8 +87,11 @@ WAYS = {
             "billing": "public.billing",
         },
     ),
-    "url of this database": ({"endpoint.billing.url": "{here}"}, {"billing": "public.billing", "orders": OWN}),
-}  # fmt: skip
+    "url of this database": (
+        {"endpoint.billing.url": "{here}"},
+        {"billing": "public.billing", "orders": OWN},
+    ),
+}
 
 
 def name_of(engine):

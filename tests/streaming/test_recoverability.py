@@ -85,7 +85,7 @@ def test_no_retries_are_none(messages):
         ({"delayedRetriesIncrease": "soon"}, "delayedRetriesIncrease is 'soon'"),
         (
             {"delayedRetriesIncrease": timedelta(seconds=-1)},
-            r"delayedRetriesIncrease is datetime.timedelta\(.*\); write a duration above 0 such as",
+            r"delayedRetriesIncrease is datetime.timedelta\(.*\); write a duration above 0 like",
         ),
         ({"queue": None}, "needs to know the queue"),
     ],

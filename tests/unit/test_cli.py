@@ -46,10 +46,10 @@ def run(*arguments, **environment):
         ),
         (
             ["send", "orders", "--url", NOWHERE, "--ttl", "ten"],
-            "'ten' is not a duration above 0 such as 500ms, 30s, 10m",
+            "'ten' is not a duration above 0 like 500ms, 30s, 10m",
         ),
-        (["send", "orders", "--url", NOWHERE, "--ttl", "0s"], "'0s' is not a duration above 0 such as 500ms"),
-        (["send", "orders", "--url", NOWHERE, "--ttl", "9" * 20 + "d"], "is not a duration above 0 such as"),
+        (["send", "orders", "--url", NOWHERE, "--ttl", "0s"], "'0s' is not a duration above 0 like 500ms"),
+        (["send", "orders", "--url", NOWHERE, "--ttl", "9" * 20 + "d"], "is not a duration above 0 like"),
         (["send", "orders", "--url", NOWHERE, "--header", "x"], "'x' is no header; write NAME=VALUE."),
         (
             ["send", "orders", "--url", NOWHERE, "--body", "@/no/such"],
@@ -170,7 +170,7 @@ def test_a_message_without_a_type_is_refused():
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (
         2,
         (
-            "Error: A message needs a type, or no receiver knows what to do with it; give a type such as "
+            "Error: A message needs a type, or no receiver knows what to do with it; give a type like "
             "'Namespace.Name, Assembly', or the header NServiceBus.EnclosedMessageTypes."
         ),
     )

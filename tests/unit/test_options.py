@@ -84,7 +84,7 @@ def test_an_argument_that_is_no_duration_is_refused(given):
     with pytest.raises(ConfigurationError) as caught:
         duration_of("delayedRetriesIncrease", given)
     assert str(caught.value) == (
-        f"delayedRetriesIncrease is {given!r}; write a duration above 0 such as 500ms, 30s, 10m or 7d, of "
+        f"delayedRetriesIncrease is {given!r}; write a duration above 0 like 500ms, 30s, 10m or 7d, of "
         "ten years at most."
     )
 
@@ -96,7 +96,7 @@ def test_what_is_no_duration_is_explained(text):
     with pytest.raises(ConfigurationError) as caught:
         parse(lockTimeout=text)
     assert str(caught.value).startswith(
-        "The option lockTimeout must be a duration above 0 such as 500ms, 30s, 10m or 7d"
+        "The option lockTimeout must be a duration above 0 like 500ms, 30s, 10m or 7d"
     )
     assert str(caught.value).endswith(f", not {text!r}.")
 

@@ -138,7 +138,7 @@ def test_the_script_takes_a_schema(dialect, expected):
         (["outbox", "script", "Sales", "--engine", "db2"], "'db2' is not one of 'mysql', 'oracle',"),
         (["outbox", "create"], "Missing argument 'ENDPOINT'."),
         (["outbox", "create", "Sales"], "Missing option '--url'"),
-        (["outbox", "cleanup", "Sales", "--keep", "week"], "'week' is not a duration above 0 such as 500ms"),
+        (["outbox", "cleanup", "Sales", "--keep", "week"], "'week' is not a duration above 0 like 500ms"),
         (
             ["outbox", "report", "postgresql://me:hunter2@x/y"],
             "a url stands where an endpoint's name is expected",

@@ -310,7 +310,7 @@ def no_archive(monkeypatch):
         (
             ("--queue", "error", "--path", "p", "--every", "soon"),
             (
-                "The option every must be a duration above 0 such as 500ms, 30s, 10m or 7d, of ten years at "
+                "The option every must be a duration above 0 like 500ms, 30s, 10m or 7d, of ten years at "
                 "most, not 'soon'."
             ),
         ),

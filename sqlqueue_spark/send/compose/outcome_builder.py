@@ -297,8 +297,8 @@ class OutcomeBuilder:
 def _on_its_way(at: int, to: str, queue: str) -> Failure:
     why = (
         f"A row is a delayed message on its way to {to!r}, not one for the queue {queue!r}, so it is not "
-        "passed on; see why it cannot be moved there (is there such a queue, and may this login insert into "
-        "it?), set the option errorQueue, and such rows go there, or filter them by the header "
+        "passed on; see why it cannot be moved there (is there that queue, and may this login insert into "
+        "it?), set the option errorQueue, and these rows go there, or filter them by the header "
         f"{FORWARD_DESTINATION}."
     )
     return replace(Failure.of(Unsendable({at: why})), failed_for=to)
