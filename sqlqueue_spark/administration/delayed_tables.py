@@ -13,6 +13,7 @@ from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl, delayed
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.ddl import Created
 from sqlqueue_spark.tables.delayed import DelayedPart, DelayedTable
 from sqlqueue_spark.tables.scripts import naming_of, script_of
@@ -55,10 +56,11 @@ def script(engine: str, owner: str, *, default_schema: str | None = None) -> str
 
 
 def length(options: ConnectionOptions, owner: str) -> DelayedLength:
-    """:raises QueueError: the table does not exist."""
+    """:raises QueueError: the table does not exist, or has code of a stranger."""
     table = _owner_at(options, owner)
     with connect(Target.of(options)) as connection, connection.transaction():
         found = delayed.get(connection, table)
+        AllowedDestinations(options).check(connection, found)
         parts = DelayedTable(connection, found.table).waiting()
     waiting = [each for each in parts if each.database is not None]
     return DelayedLength(

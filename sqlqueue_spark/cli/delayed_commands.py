@@ -40,7 +40,7 @@ def script(*, queue: str, engine: str, default_schema: str | None) -> None:
 
 @delayed.command()
 @parameters.queue
-@parameters.connected
+@parameters.connected_to_queues
 @parameters.as_json
 def length(options: ConnectionOptions, queue: str, json_: bool) -> None:
     """Show how many messages wait, how many of them are due, and when the first one is."""

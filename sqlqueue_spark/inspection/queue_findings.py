@@ -12,8 +12,9 @@ from sqlqueue_spark.engines.open_connection import Connection
 from sqlqueue_spark.messages.header_json import time_sent
 from sqlqueue_spark.plain_text import age, moment
 from sqlqueue_spark.tables import queue_table, rights
+from sqlqueue_spark.tables.allowed_destinations import LeftAlone
 from sqlqueue_spark.tables.database_facts import server
-from sqlqueue_spark.tables.queue_admin import LeftAlone, Numbers, QueueAdmin
+from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin
 from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER, Rights
 

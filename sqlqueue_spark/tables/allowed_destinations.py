@@ -19,7 +19,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.database_facts import same_database
-from sqlqueue_spark.tables.queue_table import QueueTable
+from sqlqueue_spark.tables.queue_table import QueueTable, left_alone
 
 _CATALOGUE = "a login that sends where a message says reads the catalogue, to see whose code would run"
 #: The tables that may not be reached, by address, and why.
@@ -28,6 +28,10 @@ Barred = Mapping[str, SqlQueueError]
 
 class NotAllowed(QueueError):
     """A table is not to be written to that an address out of a message may name, and no option does."""
+
+
+class LeftAlone(QueueError):
+    """To use the table would run code of a stranger as this login, and no option names it."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,20 @@ class AllowedDestinations:
         naming = self.options.naming(connection.dialect)
         patterns = [naming.table(each.removeprefix("+").strip()) for each in self._given]
         return {each.address for each in tables for pattern in patterns if _fits(connection, pattern, each)}
+
+    def check(self, connection: Connection, table: QueueTable, event: int = table_code.LOOK) -> None:
+        """Refuse, and keep out for a transaction, code of strangers in a table that the option does not name.
+
+        :param event: what happens to rows, as for :func:`table_code.found`.
+        :raises LeftAlone: a stranger's code would run.
+        """
+        if event == table_code.LOOK and table_code.found(connection, table.table, event).owner is None:
+            return  # nothing of a trusted owner is kept out, so no lock holds up who alters his table
+        if not self.named(connection, [table]) and (why := left_alone(connection, table.table, event)):
+            raise LeftAlone(
+                f"{table.name} is left alone: {why}; use it as its owner, or name it in the option "
+                "allowedDestinations."
+            )
 
     @property
     def _given(self) -> list[str]:

@@ -9,15 +9,13 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connection import Connection
-from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.header_json import time_sent
 from sqlqueue_spark.messages.message import since
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, bounded
-from sqlqueue_spark.tables import table_code
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
-from sqlqueue_spark.tables.queue_table import QueueTable, left_alone
+from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.queues import Queue
 
 #: Most bytes of rows whose headers are read together; a larger row is read alone.
@@ -107,10 +105,6 @@ class Message:
     expired: bool
 
 
-class LeftAlone(QueueError):
-    """A look at the table would run code of a stranger as this login."""
-
-
 class QueueAdmin(Queue):
     """A queue table on an open connection, for administration and sending; it asks once how it is made."""
 
@@ -134,15 +128,7 @@ class QueueAdmin(Queue):
     def _guard(self) -> None:
         if self._allowed is None or self._guarded_since == self.connection.freed:
             return
-        table, look = self.table.table, table_code.LOOK
-        # From a trusted owner's table nothing is to be kept out. So no lock holds up who alters it.
-        stranger = table_code.found(self.connection, table, look).owner
-        used = stranger is None or self._allowed.named(self.connection, [self.table])
-        if not used and (why := left_alone(self.connection, table, look)):
-            raise LeftAlone(
-                f"{self.name} is left alone: {why}; look at it as its owner, or name it in the option "
-                "allowedDestinations."
-            )
+        self._allowed.check(self.connection, self.table)
         self._guarded_since = self.connection.freed
 
     @cached_property

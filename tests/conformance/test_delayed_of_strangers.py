@@ -39,9 +39,9 @@ def sales(postgresql):
         postgresql.execute("DROP ROLE delayed_sales")
 
 
-def places(postgresql):
+def places(postgresql, allowed="+billing"):
     sink = SinkOptions.parse(
-        {"url": postgresql.url, "errorQueue": "error", "endpoint": "Shop", "allowedDestinations": "+billing"}
+        {"url": postgresql.url, "errorQueue": "error", "endpoint": "Shop", "allowedDestinations": allowed}
     )
     return Places(sink, sink)
 
@@ -79,3 +79,17 @@ def test_a_trigger_that_comes_when_a_mover_runs_already_does_not_run(postgresql,
         )
         eventually(lambda: "delivery_stopped" in caplog.text)
     assert (sales.count(), *counts(postgresql)) == (1, 0, 1, 0)
+
+
+def test_a_trigger_of_a_delayed_table_runs_where_an_option_allows_it(postgresql, sales):
+    postgresql.execute("DROP TRIGGER told ON orders")
+    postgresql.execute(
+        'CREATE TRIGGER told AFTER DELETE ON "orders.Delayed" FOR EACH ROW EXECUTE FUNCTION public.told()'
+    )
+    allowed = "+orders.Delayed"
+    source = SourceOptions.parse(
+        {"url": postgresql.url, "queuePattern": "orders", "allowedDestinations": allowed}
+    )
+    with delivering(source, places(postgresql, allowed)):
+        eventually(lambda: sales.count() == 0)
+    assert counts(postgresql) == (1, 1, 0)

@@ -402,7 +402,7 @@ def test_what_only_the_catalogue_tells_of_a_table_of_a_stranger_is_told(logins, 
     (said,) = [each["message"] for each in found["findings"] if "left alone" in each["message"]]
     name = name_of(logins["ordinary"], "theirs")
     assert said == (
-        f"{name} is left alone: {why}; look at it as its owner, or name it in the option allowedDestinations."
+        f"{name} is left alone: {why}; use it as its owner, or name it in the option allowedDestinations."
     )
     assert stranger.ran() == []
 
@@ -413,6 +413,28 @@ def test_a_command_runs_the_code_of_a_table_that_is_allowed(logins, stranger):
     logins["superuser"].execute("DELETE FROM notes")
     said = ran(logins["ordinary"], "length theirs --allowed-destinations +theirs --json")
     assert (json.loads(said)["rows"], stranger.ran()) == (1, ["guarded"])
+
+
+@pytest.mark.tier("all")
+@pytest.mark.parametrize(
+    "command, code",
+    [("delayed length", "policy"), ("delayed run --once", "policy"), ("delayed run --once", "trigger")],
+)
+def test_a_command_runs_the_code_of_a_delayed_table_only_where_it_is_allowed(logins, stranger, command, code):
+    owner = logins["superuser"]
+    owner.create_queue("error")
+    theirs = owner.create_queue("theirs")
+    waiting = DelayedRows(owner, "theirs").create()
+    owner.execute(f"ALTER TABLE {waiting.quoted} OWNER TO {stranger.name}")
+    stranger.execute({**LOOKED, **RECEIVED}[code].format(table=waiting.quoted))
+    owner.execute(f"INSERT INTO {waiting.quoted} (headers, body, due) VALUES ('{{}}', '', '2020-01-01'); "
+                  "GRANT ALL ON ALL TABLES IN SCHEMA public TO guarded; "
+                  "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO guarded")  # fmt: skip
+    said = ran(logins["ordinary"], f"{command} theirs")
+    assert f"it belongs to '{stranger.name}', and {REASONS[code]} would run as this login" in said
+    assert (stranger.ran(), waiting.count()) == ([], 1)
+    said = ran(logins["ordinary"], f"{command} theirs --allowed-destinations +theirs.Delayed")
+    assert (stranger.ran(), theirs.count()) == (["guarded"], int("run" in command)), said
 
 
 @pytest.mark.tier("all")

@@ -15,6 +15,7 @@ from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.send.waiting.delayed_mover import DelayedMover
 from sqlqueue_spark.tables import delayed
+from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.queue_table import passed_over
 
 log = logger(__name__)
@@ -143,10 +144,15 @@ def waiting_for(source: SourceOptions, places: Places) -> RemoteDatabases | None
 
 def _received(connection: Connection, source: SourceOptions) -> list[Table]:
     """The job's queues, but for those found by a pattern whose delayed table has code of strangers."""
-    owners = [each for each in tables_of(connection, source) if delayed.find(connection, each)]
+    there = {each: delayed.find(connection, each) for each in tables_of(connection, source)}
+    found = {owner: table for owner, table in there.items() if table is not None}
     if source.queue_pattern is None:
-        return owners
-    alone = {each: passed_over(connection, delayed.table_of(each)) for each in owners}
+        return [*found]
+    named = AllowedDestinations(source).named(connection, found.values())
+    alone = {
+        owner: None if each.address in named else passed_over(connection, each.table)
+        for owner, each in found.items()
+    }
     for owner, why in alone.items():
         if why is not None:
             log.warning("delayed_left_alone table=%s: %s", delayed.table_of(owner), why)

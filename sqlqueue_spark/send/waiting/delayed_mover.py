@@ -17,19 +17,19 @@ from functools import partial
 from sqlqueue_spark import errors, fail_points
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
-from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, SqlQueueError, TryAgain
-from sqlqueue_spark.messages.addresses import Naming, Table
+from sqlqueue_spark.errors import ConfigurationError, LockTimeout, SqlQueueError, TryAgain
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.header_json import TEXT, ascii_json, parse_headers, without_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.sent import Sent
-from sqlqueue_spark.tables import delayed, queue_table
+from sqlqueue_spark.tables import delayed, queue_table, table_code
 from sqlqueue_spark.tables.allowed_destinations import AllowedDestinations
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
 from sqlqueue_spark.tables.insert import in_code_page
-from sqlqueue_spark.tables.queue_table import QueueTable, left_alone
+from sqlqueue_spark.tables.queue_table import QueueTable
 from sqlqueue_spark.tables.refused_messages import Why, refused
 
 log = logger(__name__)
@@ -70,7 +70,7 @@ class DelayedMover:
     error_queue: str
     chosen: Collection[Table]
     _table: DelayedTable | None = None
-    _database: str = field(init=False)
+    _found: QueueTable = field(init=False)
     _allowed: AllowedDestinations = field(init=False)
     #: The addresses of the chosen queues that were there.
     _chosen: Collection[str] = ()
@@ -168,11 +168,9 @@ class DelayedMover:
         return 0.0, done
 
     def _guard(self, table: DelayedTable) -> None:
-        """Refuse, and keep out, code of strangers in a table that a pattern has found, for a transaction."""
-        if self.owner not in self.chosen and (why := left_alone(table.connection, table.table)):
-            raise QueueError(
-                f"{table.table} is left alone: {why}; mend it, or name its queue in a job's option queues."
-            )
+        """Refuse, and keep out, code of strangers in a table that no option names, for a transaction."""
+        if self.owner not in self.chosen:
+            self._allowed.check(table.connection, self._found, table_code.DELETE)
 
     def _sent(self, table: DelayedTable, due: Sequence[Due], *, behind: bool) -> tuple[Sent, bool]:
         """What became of them, and whether there was time for all destinations that were not locked lately.
@@ -286,8 +284,7 @@ class DelayedMover:
             connection = connect(Target.of(self.options))
             try:
                 with connection.transaction():
-                    found = delayed.get(connection, self.owner)
-                    self._database = found.database
+                    self._found = delayed.get(connection, self.owner)
                     self._destination(connection, self.error_queue)
                     there = (queue_table.find(connection, each) for each in self.chosen)
                     trusted = tuple(each for each in there if each is not None)
@@ -295,7 +292,7 @@ class DelayedMover:
             except BaseException:
                 connection.close()
                 raise
-            self._table = DelayedTable(connection, found.table)
+            self._table = DelayedTable(connection, self._found.table)
             self._allowed = AllowedDestinations(self.options, trusted)
         return self._table
 
