@@ -8,7 +8,7 @@ code out until the commit. The option ``allowedDestinations`` widens or narrows 
 import contextlib
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
@@ -62,7 +62,8 @@ class AllowedDestinations:
         :param event: what happens to rows, as for :func:`table_code.found`.
         :raises LeftAlone: a stranger's code would run.
         """
-        if event == table_code.LOOK and table_code.found(connection, table.table, event).owner is None:
+        look = partial(table_code.found, connection, [table.table], event, shaped=False)
+        if event == table_code.LOOK and look()[0].owner is None:
             return  # nothing of a trusted owner is kept out, so no lock holds up who alters his table
         if not self.named(connection, [table]) and (why := left_alone(connection, table.table, event)):
             raise LeftAlone(
@@ -114,7 +115,7 @@ class AllowedDestinations:
             yield barred
         if locking and not by_lock:
             for address, table in looked.items():
-                if address not in barred and (each := look(table.table)).why:
+                if address not in barred and (each := look([table.table])[0]).why:
                     raise TryAgain(str(_refused(table, *each)))
 
     @contextlib.contextmanager
@@ -135,26 +136,32 @@ class AllowedDestinations:
 
 def _locked(connection: Connection, tables: Mapping[str, QueueTable]) -> Barred:
     """Keep new code out of these tables, in the order of their addresses; gives those where that fails."""
+    if not tables:
+        return {}
     try:
-        with connection.attempt(hurried=True) if tables else contextlib.nullcontext():
-            for _, table in sorted(tables.items()):
-                table_code.keep_out(connection, table.table)
+        with connection.attempt(hurried=True):
+            table_code.keep_out(connection, [tables[each].table for each in sorted(tables)])
             return {}
     except TryAgain:
         raise
     except SqlQueueError as error:
         if len(tables) == 1:
             return dict.fromkeys(tables, error)
-    return dict(ChainMap(*[_locked(connection, {each: tables[each]}) for each in sorted(tables)]))
+    return {
+        at: why for each in sorted(tables) for at, why in _locked(connection, {each: tables[each]}).items()
+    }
 
 
 def _found(
-    connection: Connection, tables: Mapping[str, QueueTable], look: Callable[[Table], table_code.Found]
+    connection: Connection,
+    tables: Mapping[str, QueueTable],
+    look: Callable[[Sequence[Table]], Sequence[table_code.Found]],
 ) -> tuple[dict[str, table_code.Found], dict[str, SqlQueueError]]:
     """What would run in each of these tables; and those of which this login cannot find it out."""
     try:
         with connection.attempt(hurried=True) if tables else contextlib.nullcontext():
-            return {address: look(table.table) for address, table in tables.items()}, {}
+            found = look([table.table for table in tables.values()])
+            return dict(zip(tables, found, strict=True)), {}
     except NoRight as error:
         if len(tables) == 1:
             return {}, dict.fromkeys(tables, error.needing(_CATALOGUE))

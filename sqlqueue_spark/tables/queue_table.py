@@ -222,9 +222,9 @@ def left_alone(
     if connection.dialect.statement("code_lock"):
         for look_alone in (False, True):
             with contextlib.suppress(NoRight), connection.attempt(hurried=True):
-                table_code.keep_out(connection, table, looking=look_alone)
+                table_code.keep_out(connection, [table], looking=look_alone)
                 break
-    found = table_code.found(connection, table, event, shaped=shaped)
+    (found,) = table_code.found(connection, [table], event, shaped=shaped)
     return found.why and f"it belongs to {found.owner!r}, and {found.why}"
 
 

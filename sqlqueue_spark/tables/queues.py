@@ -316,7 +316,7 @@ class Queue:
         """
         if not self.guarded or self._guarded_since == self.connection.freed:
             return
-        if table_code.keep_out(self.connection, self.table.table):
+        if table_code.keep_out(self.connection, [self.table.table]):
             self._guarded_since = self.connection.freed
         if why := not_received(self.connection, self.table.table):
             self._guarded_since = None

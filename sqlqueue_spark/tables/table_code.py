@@ -49,48 +49,58 @@ class Found(NamedTuple):
     owner: str | None = None
 
 
-def keep_out(connection: Connection, table: Table, *, looking: bool = False) -> bool:
-    """Keep new code out until the transaction ends; False where no lock does.
+def keep_out(connection: Connection, tables: Sequence[Table], *, looking: bool = False) -> bool:
+    """Keep new code out of these tables until the transaction ends; False where no lock does.
 
     :param looking: with the right to look alone, which keeps out neither triggers nor indexes.
     """
     statement = connection.dialect.statement("look_lock" if looking else "code_lock")
-    rendered = statement.render(queue=connection.dialect.table(table))
-    connection.execute(rendered, doing=Doing("keeping new code out of", str(table)))
+    rendered = statement.render(queue=", ONLY ".join(map(connection.dialect.table, tables)))
+    connection.execute(rendered, doing=f"keeping new code out of {_several(tables)}")
     return bool(statement)
 
 
 def found(
-    connection: Connection, table: Table, event: int, *, shaped: bool = False, trusted: Sequence[int] = ()
-) -> Found:
-    """What would run there, and whose table it is.
+    connection: Connection, tables: Sequence[Table], event: int, *, shaped: bool, trusted: Sequence[int] = ()
+) -> list[Found]:
+    """What would run in each of these tables, and whose it is.
 
-    :param shaped: whether the table must have the columns of a queue.
+    :param shaped: whether the tables must have the columns of a queue.
     :param trusted: the object ids of tables whose owners are trusted.
     """
-    dialect = connection.dialect
+    dialect, made = connection.dialect, [Found()] * len(tables)
     columns = [f"{name} {kind}" for name, kinds in dialect.queue_columns.items() for kind in kinds]
-    values = {
-        "catalog": table.catalog or "",
-        "schema": table.schema,
-        "name": table.table,
+    fixed = {
         "event": event,
         "trusted": dialect.bind_texts(list(map(str, trusted))),
         "columns": dialect.bind_texts(columns if shaped else []),
     }
-    made = Found()
-    for statement in (dialect.statement("foreign_table"), dialect.statement("foreign_code")):
-        rows = connection.execute(statement, values, doing=f"looking whose code {table} runs")
-        for reason, name, owner in rows:
-            if reason == "stranger":
-                made = Found(owner=owner)
-            elif reason == "key":
-                connection.renewing = True
-            elif reason != "code":
-                return Found(_REASONS[reason].format(name=f" {name!r}" if name else ""), owner)
-        if statement and not rows:
-            break  # a trusted owner's table without triggers and keys
+    asked = list(range(len(tables)))
+    for statement in filter(None, map(dialect.statement, ("foreign_table", "foreign_code"))):
+        told = set()
+        # Where the statement asks about one table, that may lie in another database.
+        for part in [asked] if asked and "tables" in statement.parameters else [[at] for at in asked]:
+            its = [tables[at] for at in part]
+            which = {"catalog": its[0].catalog or "", "schema": its[0].schema, "name": its[0].table} | {
+                "schemas": dialect.bind_texts([each.schema for each in its]),
+                "tables": dialect.bind_texts([each.table for each in its]),
+            }
+            doing = f"looking whose code runs in {_several(its)}"
+            for reason, name, owner, *number in connection.execute(statement, fixed | which, doing=doing):
+                at = part[number[0] - 1 if number else 0]
+                told.add(at)
+                if reason == "key":
+                    connection.renewing = True
+                elif reason != "code" and made[at].why is None:
+                    why = None if reason == "stranger" else _REASONS[reason]
+                    made[at] = Found(why and why.format(name=f" {name!r}" if name else ""), owner)
+        # A trusted owner's table without triggers and keys is not asked about again.
+        asked = [at for at in asked if at in told and made[at].why is None]
     return made
+
+
+def _several(tables: Sequence[Table]) -> str:
+    return f"{tables[0]} and {len(tables) - 1} others" if len(tables) > 1 else str(tables[0])
 
 
 class Swallowed(QueueError):

@@ -15,6 +15,8 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import failed_retry
 from sqlqueue_spark.embedded.programs import version
+from sqlqueue_spark.engines.connection import Connection
+from sqlqueue_spark.engines.statements import NOTHING
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.error_row import Selection
@@ -38,6 +40,7 @@ from tests.support.strangers import (
     ARMS,
     ATTACKER,
     FEW,
+    LAIR,
     NAMES,
     TURN,
     Scene,
@@ -177,6 +180,49 @@ def test_no_way_leads_into_a_table_beside_the_queues(scene, way, name):
     assert [*scene.failed()] == [2]
     if name != "Sales_OutboxData":  # in which the sink writes its keys
         assert scene.admin.fetch(f'SELECT count(*) FROM "{name}"') == before
+
+
+@pytest.fixture
+def three(scene):
+    """Three tables of the stranger that are destinations like others."""
+    names = ["first", "second", "third"]
+    for name in names:
+        scene.stranger.drop(name)
+        scene.stranger.make_plain(name)
+    return names
+
+
+def test_one_lock_and_one_look_serve_all_tables_of_a_transaction(scene, three, monkeypatch):
+    done, execute = [], Connection.execute
+
+    def told(self, statement, parameters=NOTHING, *, doing=""):
+        done.append(doing)
+        return execute(self, statement, parameters, doing=doing)
+
+    monkeypatch.setattr(Connection, "execute", told)
+    where = [scene.stranger.address(name) for name in three]
+    send(options(scene.job, errorQueue="error"), batch([1, 2, 3], Destination=where))
+    tables = f"first@[{LAIR}] and 2 others"
+    assert [each for each in done if "code" in each] == [
+        f"keeping new code out of {tables}",
+        *[f"looking whose code runs in {tables}"] * 2,
+    ]
+    assert [scene.stranger.took(name) for name in three] == [1, 1, 1]
+
+
+def test_of_several_tables_each_is_refused_for_its_own_reason(scene, three):
+    """One cannot be locked, and one has a trigger."""
+    first, second, third = (scene.stranger.address(name) for name in three)
+    scene.stranger.run(f"REVOKE INSERT ON {first} FROM PUBLIC")
+    scene.stranger.arm("third")
+    rows = batch([1, 2, 3, 4], Destination=[first, second, third, BILLING])
+    send(options(scene.job, errorQueue="error"), rows)
+    assert (scene.stranger.ran(), [scene.stranger.took(name) for name in three]) == (False, [0, 1, 0])
+    assert sent_to(scene.queue("billing")) == [4]
+    failed = scene.failed()
+    assert [*failed] == [1, 3]
+    assert_says(failed[1], "first", "INSERT")
+    assert_says(failed[3], "third", "its trigger 'evil' would run as this login")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -30,6 +30,7 @@ from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables import queue_table, table_code
 from sqlqueue_spark.tables.queue_table import left_alone
 from sqlqueue_spark.tables.table_code import DELETE, INSERT, LOOK
+from sqlqueue_spark.tables.table_code import found as found_in
 from tests.support.delayed import DelayedRows
 from tests.support.driver import streaming
 from tests.support.postgresql import PostgresEngine
@@ -222,11 +223,11 @@ def test_code_counts_for_the_events_that_run_it(logins, stranger):
     stranger.execute("CREATE VIEW views AS SELECT note()")
     said["views"] = f"it belongs to '{stranger.name}', and it is no ordinary table"
     with connect(Target(url=logins["ordinary"].url)) as connection, connection.transaction():
+        tables = [Table(table=name, schema="public") for name in said]
         found = {
             (name, event): code.why and f"it belongs to {code.owner!r}, and {code.why}"
-            for name in said
             for event in EVENTS
-            for code in [table_code.found(connection, Table(table=name, schema="public"), event)]
+            for name, code in zip(said, found_in(connection, tables, event, shaped=False), strict=True)
         }
     assert found == {
         (name, event): why if event in WHEN.get(name, EVENTS) else None

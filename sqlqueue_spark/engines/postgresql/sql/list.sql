@@ -38,13 +38,15 @@ WITH trusted AS (
     SELECT c.relowner FROM pg_catalog.pg_class AS c
     WHERE c.oid IN (SELECT w.id::oid FROM pg_catalog.unnest(:trusted::text[]) AS w (id))
 ), found AS (
-    SELECT c.oid, c.relkind, c.relispartition, c.relhastriggers, c.relowner, n.nspowner, :event::int AS event,
+    SELECT w.at, c.oid, c.relkind, c.relispartition, c.relhastriggers, c.relowner, n.nspowner,
+        :event::int AS event,
         :event::int = 4 OR current_setting('constraint_exclusion') = 'on' AS checked,
         c.relowner IN (SELECT t.oid FROM trusted AS t) AS own,
         pg_catalog.pg_get_userbyid(c.relowner)::text AS owner
-    FROM pg_catalog.pg_class AS c
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = :schema AND c.relname = :name
+    FROM ROWS FROM (pg_catalog.unnest(:schemas::text[]), pg_catalog.unnest(:tables::text[])) WITH ORDINALITY
+        AS w (schema, name, at)
+    JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema::name
+    JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.name::name
 )
 
 -- shared: trusted
@@ -55,7 +57,7 @@ WITH trusted AS (
     SELECT d.datdba FROM pg_catalog.pg_database AS d WHERE d.datname = current_database()
 
 -- name: code_lock
--- Keeps a table from getting new code until the transaction ends.
+-- Keeps tables from getting new code until the transaction ends. {queue} stands for all, in their order.
 -- Each command that gives a table a trigger, a rule, a policy, a default, a check, an owner or another name
 -- waits for this lock, and so does the use of a new index. It takes no snapshot, so that what is looked at
 -- next was committed before the lock was granted, whatever the isolation. A login needs INSERT, UPDATE or
@@ -67,13 +69,13 @@ LOCK TABLE ONLY {queue} IN ROW EXCLUSIVE MODE
 LOCK TABLE ONLY {queue} IN ACCESS SHARE MODE
 
 -- name: foreign_table
--- Returns what is wrong with a table that no option names, before its code is looked at.
+-- Returns what is wrong with tables that no option names, before their code is looked at.
 -- out: reason (none are stranger: it is a stranger's, and code: it has triggers or keys), what it is about,
---     the table's owner
--- Where no row comes, foreign_code has nothing to find. A new session needs 10 ms to plan that statement, so
--- it is not asked then. The server sets relhastriggers with a table's first trigger or key.
+--     the table's owner, which of the tables it is (from 1)
+-- Where no row comes for a table, foreign_code has nothing to find. A new session needs 10 ms to plan that
+-- statement, so it is not asked then. The server sets relhastriggers with a table's first trigger or key.
 {judged}
-SELECT v.reason, v.name, f.owner
+SELECT v.reason, v.name, f.owner, f.at
 FROM found AS f
 CROSS JOIN LATERAL (VALUES
     ('stranger', '', NOT f.own),
@@ -90,7 +92,7 @@ CROSS JOIN LATERAL (VALUES
 ) AS v (reason, name, fits)
 WHERE v.fits
 UNION ALL
-SELECT 'type', a.attname::text, f.owner
+SELECT 'type', a.attname::text, f.owner, f.at
 FROM found AS f
 JOIN pg_catalog.pg_attribute AS a ON a.attrelid = f.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_catalog.pg_type AS y ON y.oid = a.atttypid
@@ -99,7 +101,7 @@ WHERE NOT f.own AND (
     OR f.event = 4 AND (y.typtype <> 'b' OR y.typnamespace <> 'pg_catalog'::regnamespace::oid)
 )
 UNION ALL
-SELECT DISTINCT 'column', split_part(w.typed, ' ', 1), f.owner
+SELECT DISTINCT 'column', split_part(w.typed, ' ', 1), f.owner, f.at
 FROM found AS f
 CROSS JOIN pg_catalog.unnest(:columns::text[]) AS w (typed)
 WHERE NOT EXISTS (
@@ -110,11 +112,12 @@ WHERE NOT EXISTS (
 )
 
 -- name: foreign_code
--- Returns what code of others would run as this login in a table that no option names.
+-- Returns what code of others would run as this login in tables that no option names.
 -- in: the event as a bit of pg_trigger.tgtype (4: INSERT, 8: DELETE, 16: UPDATE; 0: a look), object ids of
---     tables whose owners are trusted, the columns that it must have (each with a blank and each type that it
+--     tables whose owners are trusted, the columns that each must have (with a blank and each type that it
 --     may have)
--- out: reason (none is key: an insert looks into a table of another one), what it is about, the table's owner
+-- out: reason (none is key: an insert looks into a table of another one), what it is about, the table's
+--     owner, which of the tables it is
 -- Trusted are this login, the owners of these tables, superusers and the database's owner. A table of any of
 -- them may have code. But the right to create a trigger can be given away, so what it calls must be theirs
 -- too. For a foreign key the server works in the other table as its owner. On a delete his triggers may run;
@@ -132,36 +135,36 @@ WHERE NOT EXISTS (
 -- he may create schemas, puts another one in its place, or that its own owner lets others inherit from it:
 -- statements look into it ONLY.
 {judged}, code AS (
-    SELECT 'trigger' AS kind, g.tgname::text AS name, 'pg_catalog.pg_trigger'::regclass::oid AS catalog,
-        g.oid, g.tgqual AS tree
+    SELECT f.at, 'trigger' AS kind, g.tgname::text AS name,
+        'pg_catalog.pg_trigger'::regclass::oid AS catalog, g.oid, g.tgqual AS tree
     FROM found AS f
     JOIN pg_catalog.pg_trigger AS g ON g.tgrelid = f.oid
     WHERE NOT g.tgisinternal AND (g.tgtype::int & f.event) <> 0
     UNION ALL
-    SELECT 'default', a.attname::text, 'pg_catalog.pg_attrdef'::regclass::oid, d.oid, d.adbin
+    SELECT f.at, 'default', a.attname::text, 'pg_catalog.pg_attrdef'::regclass::oid, d.oid, d.adbin
     FROM found AS f
     JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = f.oid
     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
     WHERE NOT f.own AND f.event = 4
     UNION ALL
-    SELECT 'check', k.conname::text, 'pg_catalog.pg_constraint'::regclass::oid, k.oid, k.conbin
+    SELECT f.at, 'check', k.conname::text, 'pg_catalog.pg_constraint'::regclass::oid, k.oid, k.conbin
     FROM found AS f
     JOIN pg_catalog.pg_constraint AS k ON k.conrelid = f.oid AND k.contype = 'c'
     WHERE NOT f.own AND f.checked
     UNION ALL
-    SELECT 'index', c.relname::text, 'pg_catalog.pg_class'::regclass::oid, c.oid, x.tree
+    SELECT f.at, 'index', c.relname::text, 'pg_catalog.pg_class'::regclass::oid, c.oid, x.tree
     FROM found AS f
     JOIN pg_catalog.pg_index AS i ON i.indrelid = f.oid
     JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
     CROSS JOIN LATERAL (VALUES (i.indexprs), (i.indpred)) AS x (tree)
     WHERE NOT f.own
     UNION ALL
-    SELECT 'statistics', s.stxname::text, 'pg_catalog.pg_statistic_ext'::regclass::oid, s.oid, NULL
+    SELECT f.at, 'statistics', s.stxname::text, 'pg_catalog.pg_statistic_ext'::regclass::oid, s.oid, NULL
     FROM found AS f
     JOIN pg_catalog.pg_statistic_ext AS s ON s.stxrelid = f.oid
     WHERE NOT f.own AND f.event <> 4
 )
-SELECT 'rule', r.rulename::text, f.owner
+SELECT 'rule', r.rulename::text, f.owner, f.at
 FROM found AS f
 JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = f.oid
 WHERE NOT f.own AND r.ev_type::text = CASE f.event WHEN 4 THEN '3' WHEN 8 THEN '4' WHEN 16 THEN '2' END
@@ -178,21 +181,21 @@ SELECT CASE
                     OR o.opcnamespace <> 'pg_catalog'::regnamespace::oid)
             ) THEN 'reference'
         ELSE 'key'
-    END, k.conname::text, f.owner
+    END, k.conname::text, f.owner, f.at
 FROM found AS f
 JOIN pg_catalog.pg_constraint AS k
     ON f.oid = CASE f.event WHEN 4 THEN k.conrelid WHEN 8 THEN k.confrelid WHEN 16 THEN k.confrelid END
 JOIN pg_catalog.pg_class AS c ON c.oid IN (k.conrelid, k.confrelid) AND c.oid <> f.oid
 WHERE c.relowner NOT IN (SELECT t.oid FROM trusted AS t)
 UNION ALL
-SELECT 'policy', coalesce(p.polname::text, ''), f.owner
+SELECT 'policy', coalesce(p.polname::text, ''), f.owner, f.at
 FROM found AS f
 LEFT JOIN pg_catalog.pg_policy AS p ON p.polrelid = f.oid
 WHERE NOT f.own AND pg_catalog.row_security_active(f.oid) AND (f.event = 4 OR p.oid IS NOT NULL)
 UNION ALL
-SELECT e.kind, e.name, f.owner
+SELECT e.kind, e.name, f.owner, f.at
 FROM found AS f
-CROSS JOIN code AS e
+JOIN code AS e ON e.at = f.at
 WHERE (e.kind = 'trigger' AND NOT f.own) OR EXISTS (
     SELECT FROM pg_catalog.pg_depend AS d
     LEFT JOIN pg_catalog.pg_class AS c
@@ -212,7 +215,7 @@ WHERE (e.kind = 'trigger' AND NOT f.own) OR EXISTS (
         OR w.owner IS NOT NULL AND f.event = 4 AND NOT f.own
     )
 ) OR CASE
-    WHEN (SELECT sum(pg_catalog.pg_column_size(m.tree)) FROM code AS m) > 16384 THEN true
+    WHEN (SELECT sum(pg_catalog.pg_column_size(m.tree)) FROM code AS m WHERE m.at = f.at) > 16384 THEN true
     WHEN e.tree::text ~ '[:]((?!consttype|location)\w+ 2205|(?!location)\w+ 2210)\M' THEN true
     ELSE EXISTS (
         SELECT FROM regexp_matches(e.tree::text, '[:][a-z]*funcid (\d+)', 'g') AS m (ids)
