@@ -56,7 +56,9 @@ def keep_out(connection: Connection, tables: Sequence[Table], *, looking: bool =
     """
     statement = connection.dialect.statement("look_lock" if looking else "code_lock")
     rendered = statement.render(queue=", ONLY ".join(map(connection.dialect.table, tables)))
-    connection.execute(rendered, doing=f"keeping new code out of {_several(tables)}")
+    what = "keeping new code out of"
+    one = Doing(what, str(tables[0])) if len(tables) == 1 else f"{what} {_several(tables)}"
+    connection.execute(rendered, doing=one)
     return bool(statement)
 
 

@@ -98,7 +98,7 @@ def test_a_table_that_goes_before_it_is_locked_is_named_with_the_remedy(postgres
         pytest.raises(QueueError) as said,
         connection.transaction(),
     ):
-        table_code.keep_out(connection, orders, looking=looking)
+        table_code.keep_out(connection, [orders], looking=looking)
     where = postgresql.url.rpartition("@")[2]
     assert str(said.value) == (
         f"The table is not there while keeping new code out of orders@[public] at {where} (relation "

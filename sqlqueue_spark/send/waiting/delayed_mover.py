@@ -18,7 +18,7 @@ from sqlqueue_spark import errors, fail_points
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, SqlQueueError, TryAgain
-from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.header_json import TEXT, ascii_json, parse_headers, without_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
@@ -240,7 +240,7 @@ class DelayedMover:
             address, rest = _read(each)
             if isinstance(address, str):
                 if address not in first:
-                    away = naming.way(address, self.owner, self._database) == "away"
+                    away = naming.way(address, self.owner, self._found.database) == "away"
                     first[address] = None if away else spelled.setdefault(naming.written(address)[0], address)
                 if (address := first[address]) is None:
                     rest = each.rest  # its queue's job passes it on
