@@ -26,7 +26,8 @@ def work_of(ids, *, handled, failing=()):
     """The work at home of rows that send a message each, of their own id, to the queue billing."""
     destinations = Destinations(OPTIONS)
     texts = pa.array(ids, pa.string())
-    sends = Composed(id_column=texts, addresses=pa.array(["billing"] * len(ids)), make=lambda: None)
+    addresses, events = pa.array(["billing"] * len(ids)), pa.nulls(len(ids), pa.string())
+    sends = Composed(id_column=texts, addresses=addresses, make=lambda: None, events=events)
     rows = Received(
         handled=handled,
         queues=pa.array(["orders"] * len(ids)),

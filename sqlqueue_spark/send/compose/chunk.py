@@ -18,9 +18,9 @@ from sqlqueue_spark.messages.outgoing import new_row_ids, replaced, waiting
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.row_set import portions
 from sqlqueue_spark.send.compose.chunk_size import CHUNK_BYTES
-from sqlqueue_spark.send.compose.column_values import Columns, grouped
+from sqlqueue_spark.send.compose.column_values import Columns, among, grouped
 from sqlqueue_spark.send.compose.database_of_address import Places
-from sqlqueue_spark.send.compose.events import Events, Subscribers
+from sqlqueue_spark.send.compose.events import Subscribers, addresses_of
 from sqlqueue_spark.send.compose.received import Received
 from sqlqueue_spark.tables.insert import CHUNK
 
@@ -35,8 +35,8 @@ class Composed:
     :param id_column: the ids, and ``addresses`` where the messages go.
     :param make: makes the rows (:data:`OUTGOING`) of all messages, in their order.
     :param delayed: whether some of them wait until they are due.
-    :param events: which of them are published; they have no destination, but copies (:meth:`copied`) that
-        have one, which are events too.
+    :param events: what those of them are published as that are events (:mod:`.events`). These have no
+        destination, but copies (:meth:`copied`) that have one, which are events too.
     :param brought_ids: whether the frame gave some Ids of the rows, so that a twin may have written them.
     :param size: about how many bytes all of them have.
     :param sources: of each message the row of ``make`` that it is a copy of; None where each has a row of its
@@ -47,8 +47,8 @@ class Composed:
     id_column: pa.Array
     addresses: pa.Array
     make: Callable[[], pa.RecordBatch]
+    events: pa.Array
     delayed: bool = False
-    events: Events | None = None
     brought_ids: bool = False
     size: int = 0
     sources: pa.Array | None = None
@@ -76,14 +76,14 @@ class Composed:
             make=lambda: self._made,
             id_column=self.id_column.take(sources),
             addresses=addresses,
-            events=None if self.events is None else self.events.take(sources),
+            events=self.events.take(sources),
             size=self.size * len(sources) // max(1, len(self)),
             sources=sources if self.sources is None else self.sources.take(sources),
         )
 
     def is_event(self, position: int) -> bool:
         """Whether a message is an event, or the copy of one for one who has subscribed."""
-        return bool(self.events is not None and self.events.numbers[position].is_valid)
+        return self.events[position].is_valid  # type: ignore[no-any-return] # pyarrow has no types
 
     def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
         """Each address, with the positions of its messages in ascending order."""
@@ -118,9 +118,8 @@ class Composed:
 def nothing() -> Composed:
     """No messages. Made when first asked for, because the first array of Arrow imports pandas."""
     empty = pa.array([], pa.string())
-    return Composed(
-        id_column=empty, addresses=empty, make=functools.partial(pa.RecordBatch.from_pylist, [], OUTGOING)
-    )
+    make = functools.partial(pa.RecordBatch.from_pylist, [], OUTGOING)
+    return Composed(id_column=empty, addresses=empty, make=make, events=empty)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,12 +167,13 @@ class Chunk:
 
         :param written: the most rows that one statement writes.
         """
-        sends = self.sends
-        if (events := sends.events) is None:
+        sends, events = self.sends, self.sends.events
+        if events.null_count == len(events):
             return [self], 0
         if self.rows is None:
-            events = events.without(sorted(self.failed))
-        to, unsubscribed = events.addresses(subscribers)
+            failed = among(list(self.failed), len(events))
+            events = pc.if_else(failed, pa.scalar(None, events.type), events)
+        to, unsubscribed = addresses_of(events, subscribers)
         fail_points.step(fail_points.SUBSCRIBERS_FOUND)
         whole = self._copied(events, to)
         most = max(1, min(CHUNK, written, CHUNK_BYTES * len(sends) // max(1, sends.size)))
@@ -181,10 +181,10 @@ class Chunk:
         cut = [whole] if len(parts) <= 1 else [whole.only(range(its[0], its[-1] + 1)) for its in parts]
         return cut, unsubscribed
 
-    def _copied(self, events: Events, to: Mapping[str, Sequence[int]]) -> Self:
+    def _copied(self, events: pa.Array, to: Mapping[str, Sequence[int]]) -> Self:
         """The chunk, which sends these events to these addresses, and its other messages as before."""
         sends = self.sends
-        others = pc.indices_nonzero(events.numbers.is_null()).cast(pa.int32())
+        others = pc.indices_nonzero(events.is_null()).cast(pa.int32())
         sources = pa.concat_arrays([others, *(pa.array(its, pa.int32()) for its in to.values())])
         there = [pa.repeat(pa.scalar(address, pa.string()), len(its)) for address, its in to.items()]
         addresses = pa.concat_arrays([sends.addresses.take(others), *there])

@@ -60,7 +60,7 @@ from sqlqueue_spark.send.compose.column_values import (
     told,
 )
 from sqlqueue_spark.send.compose.database_of_address import Places
-from sqlqueue_spark.send.compose.events import Events, check_events, parted
+from sqlqueue_spark.send.compose.events import check_events, parted, typeless, types_of_events
 from sqlqueue_spark.send.compose.frame_columns import TYPES, FrameColumns
 from sqlqueue_spark.send.compose.header_shapes import Alike, alike, members, poisoned
 from sqlqueue_spark.send.compose.message_ids import NewIds, completed, ids_of_rows, message_ids
@@ -140,20 +140,21 @@ class MessageBuilder:
         row_ids = ids_of_rows(to_send)
         delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
         destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
-        if (events := self._events(given, groups, delayed, failed)) is not None:
-            destinations = pc.if_else(events.published, SUBSCRIBERS, destinations)
+        events = self._events(given, groups, delayed, failed)
+        published = events.is_valid()
+        destinations = pc.if_else(published, SUBSCRIBERS, destinations)
         if failed:  # a transform that goes by headers knows no destination for them
             its = among(list(failed), len(given))
             destinations = pc.if_else(its, self.options.error_queue, destinations)
         nowhere = "A row's Destination is NULL and there is no option queue; give one, or filter these rows."
         refuse(destinations.is_null(), lambda _: nowhere)
         given = given.set_column(list(_READ).index("Destination"), "Destination", destinations)
-        if events is not None:
-            groups = [part for group in groups for part in parted(group, events.published)]
-            if (typeless := events.typeless()) is not None:
+        if events.null_count < len(events):
+            groups = [part for group in groups for part in parted(group, published)]
+            if (without := typeless(events)) is not None:
                 if not may_fail:
-                    raise typeless
-                failed |= failures_of(typeless)
+                    raise without
+                failed |= failures_of(without)
         sends = Composed(
             id_column=ids,
             addresses=destinations,
@@ -250,20 +251,21 @@ class MessageBuilder:
 
     def _events(
         self, given: pa.RecordBatch, groups: Sequence[Alike], delayed: pa.Array, failed: Collection[int]
-    ) -> Events | None:
-        """Which of the messages are published, and as what; None where no message is."""
+    ) -> pa.Array:
+        """What those of the messages are published as that are events."""
+        none = pa.nulls(len(given), pa.string())
         if not (self.options.publish or self.columns.events):
-            return None
+            return none
         event_types = told(given["EventType"])
         published = pc.or_(event_types.is_valid(), self.options.publish)
         if failed:
             published = pc.and_not(published, among(list(failed), len(given)))
         if not pc.any(published).as_py():
-            return None
+            return none
         check_events(published, event_types, told(given["Destination"]), delayed)
         enclosed = in_order([group.positions for group in groups], [group.types() for group in groups])
         enclosed = pc.coalesce(told(enclosed), event_types, self._message_type)
-        return Events.of(published, event_types, enclosed)
+        return types_of_events(published, event_types, enclosed)
 
     @property
     def _message_type(self) -> pa.Scalar:

@@ -95,14 +95,14 @@ class Sender:
 
     def _copied(self, chunk: Chunk) -> tuple[Sequence[Chunk], int]:
         """The chunk with copies in the place of its events. Events of unknown subscribers fail, or wait."""
-        events, target = chunk.sends.events, Target.of(chunk.places.away)
+        target = Target.of(chunk.places.away)
         subscribers = partial(self._routes.subscribers, places=chunk.places)
         try:
             return self._retried(lambda: chunk.with_copies(subscribers, target.dialect.written))
         except (QueueError, DatabaseDown) as error:
-            if events is None or chunk.rows is None or chunk.handled or self._options.error_queue is None:
+            if chunk.rows is None or chunk.handled or self._options.error_queue is None:
                 raise
-            publishing = sorted({chunk.owners[at] for _, its in events.by_topics() for at in its})
+            publishing = sorted({owner for at, owner in enumerate(chunk.owners) if chunk.sends.is_event(at)})
             if isinstance(error, DatabaseDown):
                 self._routes.note_down(target, error)
                 late = self._given_up(chunk.rows, publishing)
