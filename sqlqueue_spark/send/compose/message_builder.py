@@ -103,8 +103,7 @@ class MessageBuilder:
 
         :raises ConfigurationError: a row cannot be sent as it is; the text says which row and why.
         """
-        sized = [self.columns.names[name] for name in ("Headers", "Body") if name in self.columns.names]
-        for chunk in chunks(batches, sized, Target.of(self.options).dialect.written):
+        for chunk in chunks(batches, Target.of(self.options).dialect.written):
             with self.columns.telling_rows_apart(chunk):
                 made = self.composed(chunk)
             make = self.columns.telling_rows_apart(chunk)(made.sends.make)

@@ -41,7 +41,6 @@ from sqlqueue_spark.send.compose.message_ids import message_ids
 from sqlqueue_spark.send.compose.received import TIMES, Received
 from sqlqueue_spark.tables.delayed import LONGEST_DELAY
 
-_SIZED = ("Headers", "Body", "Outgoing")
 #: The columns that are added to rows that are stored here: where a message goes, or the event that it is.
 _TO, _EVENT = "store-and-forward to", "store-and-forward event"
 #: Columns of a received row that are not those of a message.
@@ -72,9 +71,8 @@ class OutcomeBuilder:
             or a row cannot be sent as it is, and there is no error queue.
         """
         seen: dict[str, set[int]] = {}
-        sized = [own for name in _SIZED if (own := self.columns.names.get(name)) is not None]
         written = self.places.at_home.dialect.written
-        for chunk in chunks(map(self._in_texts, batches), sized, written, self._messages_up_to):
+        for chunk in chunks(map(self._in_texts, batches), written, self._messages_up_to):
             queues, row_versions, _ = _told_rows(self.columns, chunk)
             if self.columns.outcomes:
                 _check_once(queues, row_versions, seen)
