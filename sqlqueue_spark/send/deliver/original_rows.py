@@ -9,13 +9,12 @@ import pyarrow as pa
 from sqlqueue_spark.engines.open_connection import MOST_WAITING, Connection, open_reader
 from sqlqueue_spark.errors import NoRight
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.transit import as_stored
 from sqlqueue_spark.messages.waiting_headers import given_up_at
 from sqlqueue_spark.options import NO_TRANSACTION
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.send.compose.chunk_size import CHUNK_BYTES
-from sqlqueue_spark.send.compose.column_values import among, gathered
+from sqlqueue_spark.send.compose.column_values import gathered
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.received import Received
 from sqlqueue_spark.tables import database_facts, queue_table, queues
@@ -42,24 +41,15 @@ def with_original_rows(
     :param connection: one to their database, with no open transaction.
     :raises TooLarge: they are to be asked for in parts.
     """
-    found: dict[int, tuple[str | None, bytes | None]] = {}
-    size = 0
+    texts, bodies, size = list(rows.texts), rows.bodies.to_pylist(), 0
     with contextlib.closing(_originals(connection, places, rows, positions)) as originals:
         for at, headers, body in originals:
-            found[at] = headers, body
-            size += len(headers or "") + len(body or b"")
+            texts[at] = as_stored(headers) if rows.on_their_way else headers
+            bodies[at] = body or b""
+            size += len(headers or "") + len(bodies[at])
             if size > CHUNK_BYTES and len(positions) > 1:
                 raise TooLarge
-    there = sorted(found)
-    its = among(there, len(rows))
-    texts = (found[at][0] for at in there)
-    headers = pa.array(map(as_stored, texts) if rows.on_their_way else texts, pa.string())
-    bodies = empty_for_null(pa.array([found[at][1] for at in there], pa.binary()))
-    return replace(
-        rows,
-        headers=pc.replace_with_mask(rows.headers, its, headers),
-        bodies=pc.replace_with_mask(rows.bodies, its, bodies),
-    )
+    return replace(rows, headers=pa.array(texts, pa.string()), bodies=pa.array(bodies, pa.binary()))
 
 
 def given_up(connection: Connection, places: Places, rows: Received, positions: Sequence[int]) -> set[int]:

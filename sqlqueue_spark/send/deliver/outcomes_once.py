@@ -19,7 +19,7 @@ from sqlqueue_spark.send.compose.column_values import grouped, in_order, mapped_
 from sqlqueue_spark.send.deliver.addressed_chunk import AddressedChunk, Decision
 from sqlqueue_spark.send.deliver.destination_tables import Destination, Rows
 from sqlqueue_spark.send.deliver.error_and_audit_rows import ErrorAndAuditRows
-from sqlqueue_spark.send.deliver.sends_once import SendsOnce
+from sqlqueue_spark.send.deliver.sends_once import SendsOnce, keys_of
 from sqlqueue_spark.send.deliver.tables_of_chunk import Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.allowed_destinations import Barred
@@ -120,9 +120,7 @@ class OutcomesOnce(SendsOnce):
     @cached_property
     def acknowledgements(self) -> Mapping[int, str]:
         """Keys of acknowledgements of rows that are passed on: other copies may stand in another chunk."""
-        rows = self.chunk.rows
-        owing = sorted(self._owing)
-        if rows is None or not owing:
+        if not (owing := sorted(self._owing)):
             return {}
         made = keys(self._firsts.take(pa.array(owing, pa.int32())), "", OF_ACKNOWLEDGED)
         return dict(zip(owing, made.to_pylist(), strict=True))
@@ -139,17 +137,9 @@ class OutcomesOnce(SendsOnce):
 
     def _failures(self, firsts: pa.Array | None) -> Mapping[int, str]:
         """The keys by what the received rows are known as."""
-        sends = self.chunk.sends
-        found: dict[int, str] = {}
-        for each in self.chunk.addressed:
-            if firsts is None:
-                ids = sends.of(sends.id_column, each.positions)
-            else:
-                owners = [self.chunk.owners[at] for at in each.positions]
-                ids = firsts.take(pa.array(owners, pa.int32()))
-            made = keys(ids, each.known_as, OF_FAILED).to_pylist()
-            found.update(zip(each.positions, made, strict=True))
-        return found
+        chunk = self.chunk
+        ids = chunk.sends.id_column if firsts is None else firsts.take(pa.array(chunk.owners, pa.int32()))
+        return keys_of(chunk, chunk.addressed, ids, OF_FAILED)
 
     @cached_property
     def _firsts(self) -> pa.Array:

@@ -32,14 +32,24 @@ class RolledBack(SqlQueueError):
 
 def send_keys(chunk: AddressedChunk, addressed: Iterable[Addressed]) -> dict[int, str]:
     """The key of each of these messages, by position."""
+    ids = chunk.sends.id_column
+    if chunk.rows is not None and chunk.rows.stored:  # what we have stored is known by what its row says
+        told = [chunk.rows.stored.get(owner) for owner in chunk.owners]
+        ids = pc.coalesce(pa.array(told, pa.string()), ids)
+    return keys_of(chunk, addressed, ids)
+
+
+def keys_of(
+    chunk: AddressedChunk, addressed: Iterable[Addressed], ids: pa.Array, what: str = ""
+) -> dict[int, str]:
+    """The key of each of these messages, by position, as :func:`keys` makes it.
+
+    :param ids: what each message of the chunk is known by, beside its address.
+    """
     found: dict[int, str] = {}
-    stored = {} if chunk.rows is None else chunk.rows.stored
     for each in addressed:
-        ids = chunk.sends.of(chunk.sends.id_column, each.positions)
-        if stored:  # what we have stored is known by what its row says
-            told = [stored.get(chunk.owners[at]) for at in each.positions]
-            ids = pc.coalesce(pa.array(told, pa.string()), ids)
-        found.update(zip(each.positions, keys(ids, each.known_as).to_pylist(), strict=True))
+        made = keys(chunk.sends.of(ids, each.positions), each.known_as, what)
+        found.update(zip(each.positions, made.to_pylist(), strict=True))
     return found
 
 
