@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlqueue_spark.messages.header_json import format_headers, parse_headers, without_headers
 from sqlqueue_spark.messages.message import ONE_HOP
 from sqlqueue_spark.send.compose import header_shapes
-from sqlqueue_spark.send.compose.header_shapes import _HOPS, alike
+from sqlqueue_spark.send.compose.header_shapes import _HOPS, alike, asked_column
 
 NAMES = ["NServiceBus.MessageId", "a", "b", ",", "$.store-and-forward", *sorted(ONE_HOP)]
 #: What could be taken for the place where a header begins or ends.
@@ -71,3 +71,15 @@ def test_rows_without_headers_stand_at_their_places_among_others():
     first, second = alike(pa.array([None, '{"a":"b"}', None, '{"a":"c"}']), received=True)
     assert (first.positions.to_pylist(), first.texts.to_pylist()) == ([0, 2], ["{}", "{}"])
     assert (second.positions.to_pylist(), second.texts.to_pylist()) == ([1, 3], ['{"a":"b"}', '{"a":"c"}'])
+
+
+@pytest.mark.parametrize("more", [{}, {"z": '","z":"'}])
+def test_a_header_is_read_where_it_is_wanted_however_it_is_written(more):
+    name, values = (
+        "NServiceBus.TimeToBeReceived",
+        ["00:10:00", 'a/",', "\N{LATIN SMALL LETTER E WITH ACUTE}", ""],
+    )
+    texts = [format_headers({"a": f'"{name}":"', name: value, **more}) for value in values]
+    others = ["{}", '{"NServiceBus.MessageId":"a"}', "poison", None]
+    groups = alike(pa.array([*texts, *others]), received=True)
+    assert asked_column(name, groups).to_pylist() == [*values[:3], *[None] * 5]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -42,8 +42,10 @@ from sqlqueue_spark.messages.message import (
 from sqlqueue_spark.messages.outgoing import COMPLETED, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED
 from sqlqueue_spark.send.compose.column_values import in_order, mapped, mapped_once, told
 
-#: The headers whose values are read.
-_ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
+#: The headers whose values are always read.
+_ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS)
+#: Those whose values are read where some message needs them.
+_WANTED = (TIME_TO_BE_RECEIVED, ENCLOSED_MESSAGE_TYPES)
 #: Those of one hop whose values are read.
 _HOPS = (FORWARD_DESTINATION, STORED_FOR, STORED_EVENT, ORIGIN, STORED)
 #: A character of a header as .NET writes most of them: all ASCII, and nothing escaped. A value may also have
@@ -64,7 +66,7 @@ class Alike:
     """Rows of a column that are completed together, because they lack the same headers of :data:`COMPLETED`.
 
     :param positions: the positions of the rows in the column.
-    :param names: the headers of :data:`COMPLETED` that they have.
+    :param names: the headers that they have, at least those of :data:`COMPLETED`.
     :param texts: their headers as JSON.
     :param bare: whether they have no headers at all, so that their JSON is ``{}``.
     :param asked: the values of the headers that are read, of those that the rows have. Those of one hop are
@@ -72,7 +74,7 @@ class Alike:
     """
 
     positions: pa.Array
-    names: frozenset[str]
+    names: Collection[str]
     texts: pa.Array
     bare: bool
     asked: Mapping[str, pa.Array]
@@ -80,20 +82,12 @@ class Alike:
     #: Whether they are published.
     event: bool = False
 
-    def types(self) -> pa.Array:
-        """The values of EnclosedMessageTypes of the rows; NULL where they have none.
-
-        The header is looked for only where it is wanted. Within a value the quotation marks of JSON are
-        escaped, so no other place than the header's is found. What is written in any other way than .NET
-        writes it is parsed.
-        """
-        if ENCLOSED_MESSAGE_TYPES not in self.names or self.poison:
-            return pa.nulls(len(self.positions), pa.string())
-        found = pc.extract_regex(self.texts, _member(ENCLOSED_MESSAGE_TYPES, "types"))
-        if not found.null_count:
-            return _unescaped(pc.struct_field(found, "types"))
-        told = ((parse_headers(text) or {}).get(ENCLOSED_MESSAGE_TYPES) for text in self.texts.to_pylist())
-        return pa.array(told, pa.string())
+    def value(self, name: str) -> pa.Array:
+        """The values of a header of :data:`COMPLETED`; NULL for each row where they have none."""
+        if name in self.asked or name not in self.names:
+            return self.asked.get(name, pa.nulls(len(self.positions), pa.string()))
+        _, values, _ = _around(self.texts.cast(pa.binary()), list(self.names), name)
+        return _unescaped(values.cast(pa.string()))
 
     def filtered(self, its: pa.Array) -> Alike:
         return replace(
@@ -180,8 +174,7 @@ def asked(name: str, groups: Iterable[Alike]) -> dict[int, str]:
 
 def asked_column(name: str, groups: Sequence[Alike]) -> pa.Array:
     """The value of a header that is read of each row; NULL for none, and for an empty one."""
-    values = [group.asked.get(name, pa.nulls(len(group.positions), pa.string())) for group in groups]
-    return told(in_order([group.positions for group in groups], values))
+    return told(in_order([group.positions for group in groups], [group.value(name) for group in groups]))
 
 
 def _pairs(group: Alike, values: pa.Array) -> Iterator[tuple[int, str]]:
@@ -200,7 +193,7 @@ def members(name: str, values: pa.Array) -> pa.Array:
 class _Shape:
     """The names of a row's headers, in order. ``pattern`` matches JSON of just these, as .NET writes it.
 
-    It has few groups, by the names in ``asked``: RE2 is several times slower with more than four.
+    It has few groups, by the names in ``asked``: RE2 is several times slower with more than three.
     """
 
     names: tuple[str, ...]
@@ -228,36 +221,32 @@ class _Shape:
     def alike(self, positions: pa.Array, texts: pa.Array, values: pa.Array, lost: AbstractSet[str]) -> Alike:
         """The rows of this shape as a group; ``values`` are what the expression found in each."""
         asked = {name: _unescaped(pc.struct_field(values, group)) for name, group in self.asked.items()}
-        kept = frozenset(self.names)
-        if not kept.isdisjoint(lost):
-            kept -= lost
-            texts, hops = self._without(texts, lost)
-            asked |= {name: _unescaped(values) for name, values in hops.items()}
-        return Alike(positions=positions, names=COMPLETED & kept, texts=texts, bare=not kept, asked=asked)
-
-    def _without(self, texts: pa.Array, lost: AbstractSet[str]) -> tuple[pa.Array, dict[str, pa.Array]]:
-        """The JSON without these headers, and the values of those of them that are read.
-
-        The texts are split where a name begins, which takes a sixth of what an expression takes. Within a
-        value of a text that has this shape each quotation mark has a backslash before it. So ``"name":"``
-        stands nowhere else.
-        """
-        texts, names, hops = texts.cast(pa.binary()), list(self.names), dict[str, pa.Array]()
+        texts, names = texts.cast(pa.binary()), list(self.names)
         for name in filter(lost.__contains__, self.names):
-            before, rest = _split(texts, f'"{name}":"')
-            if name == names[-1]:
-                value = pc.binary_slice(rest, 0, -2)
-                if len(names) > 1:  # a comma stands before it
-                    before = pc.binary_slice(before, 0, -1)
-                texts = pc.binary_join_element_wise(before, b"}", b"")
-            else:
-                following = f'"{names[names.index(name) + 1]}":"'
-                value, rest = _split(rest, f'",{following}')
-                texts = pc.binary_join_element_wise(before, following.encode(), rest, b"")
+            before, value, behind = _around(texts, names, name)
+            if name == names[-1] and len(names) > 1:  # a comma stands before it
+                before = pc.binary_slice(before, 0, -1)
+            texts = pc.binary_join_element_wise(before, behind, b"")
             names.remove(name)
             if name in _HOPS:
-                hops[name] = value.cast(pa.string())
-        return texts.cast(pa.string()), hops
+                asked[name] = _unescaped(value.cast(pa.string()))
+        texts = texts.cast(pa.string())
+        return Alike(positions=positions, names=names, texts=texts, bare=not names, asked=asked)
+
+
+def _around(texts: pa.Array, names: Sequence[str], name: str) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """What stands before a header, its value, and how the JSON of just these headers goes on without it.
+
+    The texts are split where a name begins, which takes a sixth of what an expression takes. Within a value
+    of a text that has a shape each quotation mark has a backslash before it. So ``"name":"`` stands nowhere
+    else.
+    """
+    before, rest = _split(texts, f'"{name}":"')
+    if name == names[-1]:
+        return before, pc.binary_slice(rest, 0, -2), b"}"
+    following = f'"{names[names.index(name) + 1]}":"'
+    value, rest = _split(rest, f'",{following}')
+    return before, value, pc.binary_join_element_wise(following.encode(), rest, b"")
 
 
 def _split(texts: pa.Array, pattern: str) -> tuple[pa.Array, pa.Array]:
@@ -298,7 +287,7 @@ def _parsed(rows: Iterable[tuple[int, str]], received: bool, hops: AbstractSet[s
             bare=bare,
             asked={
                 name: pa.array([headers.get(name) for _, headers, _ in found], pa.string())
-                for name in (*_ASKED, *_HOPS)
+                for name in (*_ASKED, *_WANTED, *_HOPS)
                 if any(name in headers for _, headers, _ in found)
             },
             poison=unreadable,

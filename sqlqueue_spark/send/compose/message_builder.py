@@ -62,7 +62,7 @@ from sqlqueue_spark.send.compose.column_values import (
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.compose.events import check_events, parted, typeless, types_of_events
 from sqlqueue_spark.send.compose.frame_columns import TYPES, FrameColumns
-from sqlqueue_spark.send.compose.header_shapes import Alike, alike, members, poisoned
+from sqlqueue_spark.send.compose.header_shapes import Alike, alike, asked_column, members, poisoned
 from sqlqueue_spark.send.compose.message_ids import NewIds, completed, ids_of_rows, message_ids
 
 #: The columns of a frame that are read as they are, each with its type.
@@ -233,7 +233,7 @@ class MessageBuilder:
             if ttl.null_count < len(ids):
                 own[TIME_TO_BE_RECEIVED] = mapped(format_time_span, ttl, pa.string())
         elif "Expires" not in self.columns.names:
-            ttl = pc.coalesce(ttl, mapped(parse_time_span, group.asked[TIME_TO_BE_RECEIVED], ttl.type))
+            ttl = pc.coalesce(ttl, mapped(parse_time_span, group.value(TIME_TO_BE_RECEIVED), ttl.type))
         own |= self._delayed(group, given)
         headers = group.completed(standard, [members(name, values) for name, values in own.items()])
         columns = [
@@ -262,8 +262,8 @@ class MessageBuilder:
         if not pc.any(published).as_py():
             return none
         check_events(published, event_types, told(given["Destination"]), delayed)
-        enclosed = in_order([group.positions for group in groups], [group.types() for group in groups])
-        enclosed = pc.coalesce(told(enclosed), event_types, self._message_type)
+        enclosed = asked_column(ENCLOSED_MESSAGE_TYPES, groups)
+        enclosed = pc.coalesce(enclosed, event_types, self._message_type)
         return types_of_events(published, event_types, enclosed)
 
     @property
