@@ -131,20 +131,18 @@ class OutcomesOnce(SendsOnce):
 
         Other copies of a row may stand in another chunk, so its origin cannot say it.
         """
-        if self.chunk.handled:
-            return {}
-        return self._failures(None if self.chunk.rows is None else self._firsts)
+        return {} if self.chunk.handled else self._failures(self._firsts)
 
-    def _failures(self, firsts: pa.Array | None) -> Mapping[int, str]:
-        """The keys by what the received rows are known as."""
-        chunk = self.chunk
-        ids = chunk.sends.id_column if firsts is None else firsts.take(pa.array(chunk.owners, pa.int32()))
-        return keys_of(chunk, chunk.addressed, ids, OF_FAILED)
+    def _failures(self, firsts: pa.Array) -> Mapping[int, str]:
+        """The keys by what the rows are known as."""
+        ids = firsts.take(pa.array(self.chunk.owners, pa.int32()))
+        return keys_of(self.chunk, self.chunk.addressed, ids, OF_FAILED)
 
     @cached_property
     def _firsts(self) -> pa.Array:
-        assert self.chunk.rows is not None
-        return self._of_their_queues(self.chunk.rows.first_texts)
+        """What each row was first known as; a plain message is known by its id."""
+        rows = self.chunk.rows
+        return self.chunk.sends.id_column if rows is None else self._of_their_queues(rows.first_texts)
 
     def _of_their_queues(self, texts: pa.Array) -> pa.Array:
         """The texts of the received rows, each with its queue: a row of another one may have the same text.
