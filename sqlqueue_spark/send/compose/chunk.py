@@ -33,7 +33,7 @@ class Composed:
     in a header, and it is known once the destination was reached.
 
     :param id_column: the ids, and ``addresses`` where the messages go.
-    :param make: makes the rows (:data:`OUTGOING`) of all messages, in their order.
+    :param make: gives the rows (:data:`OUTGOING`) of all messages, in their order, made once.
     :param delayed: whether some of them wait until they are due.
     :param events: what those of them are published as that are events (:mod:`.events`). These have no
         destination, but copies (:meth:`copied`) that have one, which are events too.
@@ -73,7 +73,6 @@ class Composed:
         """
         return replace(
             self,
-            make=lambda: self._made,
             id_column=self.id_column.take(sources),
             addresses=addresses,
             events=self.events.take(sources),
@@ -100,14 +99,9 @@ class Composed:
         A copy's row has an Id of its own, unless the frame brought one.
         """
         if self.sources is None:
-            return self.of(self._made, positions)
-        rows = self._made.take(self.of(self.sources, positions))
+            return self.of(self.make(), positions)
+        rows = self.make().take(self.of(self.sources, positions))
         return rows if self.brought_ids else replaced(rows, id=new_row_ids(rows.num_rows))
-
-    @functools.cached_property
-    def _made(self) -> pa.RecordBatch:
-        """The rows that the messages are, or are copies of."""
-        return self.make()
 
     def of(self, columns: Columns, positions: Sequence[int]) -> Columns:
         """What stands at these positions of columns of the messages, which are in ascending order."""

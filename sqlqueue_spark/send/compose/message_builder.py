@@ -157,7 +157,7 @@ class MessageBuilder:
         sends = Composed(
             id_column=ids,
             addresses=destinations,
-            make=functools.partial(self._rows, given, groups, ids, row_ids),
+            make=functools.cache(lambda: self._rows(given, groups, ids, row_ids)),
             events=events,
             brought_ids=to_send.null_count < len(to_send),
             size=batch.nbytes,
