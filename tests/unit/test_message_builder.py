@@ -801,3 +801,19 @@ def test_messages_that_cannot_be_made_for_two_reasons_fail_each_for_its_own():
     of_time = ("A row has a time of delivery", None)
     of_address = ("The ReplyToAddress of a row cannot be read:", "sqlqueue_spark.errors.ConfigurationError")
     assert told == {0: of_time, 1: of_address, 2: of_time, 3: of_address}
+
+
+def test_a_row_whose_answers_are_a_column_of_nothing_fails():
+    """The option queue is no answer: nothing says what became of the message."""
+    options = SinkOptions.parse(
+        {"url": "postgresql://h/d", "endpoint": "Sales", "queue": "Billing", "errorQueue": "error"}
+    )
+    row = {**RECEIVED, "Queue": "orders", "Outgoing": None}
+    row.pop("Destination")
+    schema = pa.schema([(name, {**TYPES, "Outgoing": pa.null()}.get(name, pa.string())) for name in row])
+    places = Places(options, options)
+    builder = builder_of(FrameColumns(names={name: name for name in row}), places)
+    (chunk,) = builder.compose([pa.RecordBatch.from_pylist([row], schema)])
+    assert [(at, failure.message.partition(";")[0]) for at, failure in chunk.failed.items()] == [
+        (0, "Outgoing and Failure of the message are both NULL, so it was not handled")
+    ]

@@ -31,7 +31,7 @@ def typeless(events: pa.Array) -> Unsendable | None:
     why = (
         "A row is to be published and has no type that a queue could subscribe to; set the option "
         f"messageType, give the row the column EventType or the header {ENCLOSED_MESSAGE_TYPES}, or "
-        "filter such rows."
+        "filter these rows."
     )
     its = [
         at for types, positions in grouped(events) if not type_names(types) for at in positions.to_pylist()

@@ -221,21 +221,19 @@ class OutcomeBuilder:
             return {}
         silent = self.columns.column(batch, "Outgoing").is_null()
         left = [at for at in pc.indices_nonzero(silent).to_pylist() if at not in failing]
-        if self.columns.outgoing:
-            why = (
-                "Outgoing and Failure of the message are both NULL, so it was not handled; give it an "
-                "empty Outgoing where it sends nothing, or let each_message know the options by which "
-                "addresses are read."
-            )
-            return failures_of(Unsendable(dict.fromkeys(left, why))) if left else {}
-        if left and self.places.home.queue is None:
+        if left and not self.columns.outgoing and self.places.home.queue is None:  # as of a job's transform
             why = (
                 f"A message has neither the header {STORED_FOR} nor {STORED_EVENT}, so it does not go to "
                 "the other database; name a handler for these messages, or a queue of this database as "
                 "localQueue."
             )
             raise Unsendable({left[0]: why})
-        return {}
+        why = (
+            "Outgoing and Failure of the message are both NULL, so it was not handled; give it an empty "
+            "Outgoing where it sends nothing, or let each_message know the options by which addresses are "
+            "read."
+        )
+        return failures_of(Unsendable(dict.fromkeys(left, why))) if left else {}
 
     def _sending(
         self, chunk: Chunk, batch: pa.RecordBatch, owners: Sequence[int], groups: Sequence[Alike] | None
