@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import psycopg
 import pytest
@@ -14,6 +14,7 @@ from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY
 from sqlqueue_spark.receive.claiming import claim, in_transit
 from sqlqueue_spark.receive.claiming.in_transit import Forwarder
+from sqlqueue_spark.receive.claiming.late_rows import Head
 from sqlqueue_spark.receive.offset import INITIAL, Offset
 from sqlqueue_spark.tables.queues import Queue
 from tests.support import death_steps
@@ -168,6 +169,22 @@ def test_what_cannot_be_delivered_is_a_row_of_the_batch(engine, queue, billing, 
     assert warned.startswith("not_forwarded queue=orders@")
     assert to in warned
     assert warned.endswith("They are rows of the batch; to move them elsewhere, set errorQueue.")
+
+
+def test_one_that_had_to_wait_and_cannot_be_delivered_is_a_row_of_a_later_batch(
+    engine, queue, mode, monkeypatch
+):
+    """The look that finds it is one for late rows, and takes long."""
+    monkeypatch.setattr(in_transit, "_TOGETHER_SECONDS", 0.0)
+    send(engine, queue, 0, to="gone")
+    send(engine, queue, 1, to="gone too")
+    queue.insert(2, start=2)
+    with streaming(engine, queue, **mode) as stream:
+        assert stream.trigger()
+        monkeypatch.setattr(Head, "_SHARE", 10_000)
+        eventually(lambda: stream.trigger() or not queue.count(), within=timedelta(seconds=10))
+        stream.drain()
+    assert (received(stream), queue.count()) == (row_ids([0, 1, 2, 3]), 0)
 
 
 @pytest.mark.parametrize("to", ["gone", "a@b@c@d"], ids=["missing", "unreadable"])

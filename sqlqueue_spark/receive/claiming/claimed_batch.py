@@ -61,7 +61,7 @@ class Claims(BatchMaker):
         return claimed if claimed.count else None
 
     def make(
-        self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
+        self, session: QueueSession, start: Offset | None, turn: Callable[..., list[QueueRows]]
     ) -> NextBatch | None:
         """A claim of what a turn finds. Where all rows have expired, it deletes them and goes on."""
         making = self._making[session.connection] = _Making()
@@ -85,7 +85,7 @@ class Claims(BatchMaker):
         return None
 
     def _locked(
-        self, session: QueueSession, making: _Making, turn: Callable[[], list[QueueRows]]
+        self, session: QueueSession, making: _Making, turn: Callable[..., list[QueueRows]]
     ) -> Sequence[QueueRows]:
         """What a turn finds, when the messages in transit that it meets have been moved on."""
         making.in_transit, making.locked = [], 0
@@ -103,7 +103,7 @@ class Claims(BatchMaker):
                     continue
                 making.stay.setdefault(queue.name, set()).update(stay)
             making.in_transit, making.locked = [], 0
-            parts = turn()
+            parts = turn(again=True)
             if parts or not any(self.forwarder.goes_on(queue) for queue, _ in due):
                 break
         return without_keys_of_others(session, parts)

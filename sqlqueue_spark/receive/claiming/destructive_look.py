@@ -80,7 +80,7 @@ class Looks(BatchMaker):
         return rows
 
     def make(
-        self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
+        self, session: QueueSession, start: Offset | None, turn: Callable[..., list[QueueRows]]
     ) -> NextBatch | None:
         parts = turn()
         session.rollback()

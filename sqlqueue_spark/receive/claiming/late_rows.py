@@ -47,6 +47,10 @@ class Head:
         if not now < self._whole_due < math.inf:
             self._whole_due = now + self._WHOLE_SECONDS
 
+    def look_again(self) -> None:
+        """Let the next look be one from the start, or for late rows, as if there had been none yet."""
+        self._due = 0.0
+
     def claimed(self, rows: QueueRows) -> None:
         """Note a claim. Its look began at the start of the table or where the last claim ended."""
         below = self.ended_at

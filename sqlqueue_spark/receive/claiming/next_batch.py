@@ -55,11 +55,12 @@ class BatchMaker(ABC):
 
     @abstractmethod
     def make(
-        self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
+        self, session: QueueSession, start: Offset | None, turn: Callable[..., list[QueueRows]]
     ) -> NextBatch | None:
         """Make a batch of what a turn finds; None where it finds nothing.
 
-        :param turn: looks at each queue in turn. It may be called again after a rollback.
+        :param turn: looks at each queue in turn. It may be called again after a rollback; with ``again=True``
+            it looks once more where it has just looked.
         :raises QueueFails: something is wrong with one queue; the batch can be made without it.
         """
 

@@ -4,7 +4,7 @@ A stream has a scanner of its own for each queue, which knows where it has looke
 neighbours, and how long it rests.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -228,8 +228,13 @@ class Scanner:
             self._ahead = None
             self._forget_claims()
 
-    def _forget_claims(self) -> None:
-        """Free rows may stand where a claim was that is given back."""
+    def _forget_claims(self, again: Iterable[QueueScanner] = ()) -> None:
+        """Free rows may stand where a claim was that is given back.
+
+        :param again: those that look once more where they have just looked.
+        """
+        for member in again:
+            member.head.look_again()
         for member in list(self._members.values()):  # a claim ahead does so in its thread
             member.headroom.forget_claims()
 
@@ -356,9 +361,9 @@ class Scanner:
         looked: dict[QueueScanner, QueueRows | None] = {}
         failed: set[QueueScanner] = set()  # their time is over before many others have failed
 
-        def turn() -> list[QueueRows]:
+        def turn(*, again: bool = False) -> list[QueueRows]:
             if looked:
-                self._forget_claims()
+                self._forget_claims(looked if again else ())
                 looked.clear()
             left = [member for member in members if member not in failed]
             looked.update(take_turns(session, left, limits, look))  # as far as it comes before an error
