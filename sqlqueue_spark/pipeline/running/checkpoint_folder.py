@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Self
 
+from py4j.java_gateway import JavaClass, is_instance_of  # type: ignore[import-untyped] # it ships none
 from pyspark.sql import SparkSession
 
 
@@ -13,7 +14,8 @@ class Files:
     """The files that Spark's Java reaches by their paths, through Hadoop's file systems."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark._jvm  # noqa: SLF001 -- the way to Hadoop's file systems
+        self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 -- the way to Hadoop's file systems
+        self._jvm: Any = spark._jvm  # noqa: SLF001 -- likewise
         self._conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 -- likewise
 
     def names(self, folder: str) -> list[str]:
@@ -30,14 +32,23 @@ class Files:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
 
     def write(self, file: str, text: str) -> None:
-        """Give a file this content, and make the folders that it lacks."""
+        """Give a file this content by a new one in its place, and make the folders that it lacks."""
         path, store = self._at(file)
-        with closing(store.create(path, True)) as stream:
+        store.mkdirs(path.getParent())
+        streaming = self._jvm.org.apache.spark.sql.execution.streaming
+        manager = streaming.checkpointing.CheckpointFileManager
+        if not isinstance(manager, JavaClass):  # an earlier Spark
+            manager = streaming.CheckpointFileManager
+        with closing(manager.create(path, self._conf).createAtomic(path, True)) as stream:
             stream.write(bytearray(text.encode()))
 
     def _at(self, name: str) -> tuple[Any, Any]:
-        path = self._jvm.org.apache.hadoop.fs.Path(name)
-        return path, path.getFileSystem(self._conf)
+        hadoop = self._jvm.org.apache.hadoop.fs
+        path = hadoop.Path(name)
+        store = path.getFileSystem(self._conf)
+        # A file of this machine has its checksum in another one, and a kill may leave them apart.
+        checks = is_instance_of(self._gateway, store, hadoop.ChecksumFileSystem)
+        return path, store.getRawFileSystem() if checks else store
 
 
 @dataclass(frozen=True, kw_only=True)

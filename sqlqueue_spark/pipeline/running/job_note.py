@@ -45,13 +45,9 @@ class JobNote:
         self._files, self._checkpoint = Files(spark), checkpoint
         self._file = f"{checkpoint}/{NOTE}"
         self._places, self._databases = places, databases
-        try:
-            noted = json.loads(self._files.text(self._file) or "{}")
-        except ValueError:  # the machine went down when a run was about to begin, or had ended
-            noted = {}
-        then: Mapping[str, Any] = noted.get("means", {})
+        noted, then, reached = _read(self._files.text(self._file))
         #: Of a url that is where it leads, and which database is there: None as long as none has answered.
-        self._means = {**_naming(source, places), **self._leads(then)}
+        self._means = {**_naming(source, places), **self._leads(reached)}
         self._nothing_left = noted.get("nothingLeft", True)
         names = sorted({*then, *self._means}) if noted else []
         changed = [each for each in names if not _alike(then.get(each), self._means.get(each))]
@@ -79,14 +75,14 @@ class JobNote:
         note = {"means": self._means, "nothingLeft": nothing_left}
         self._files.write(self._file, json.dumps(note, indent=1))
 
-    def _leads(self, noted: Mapping[str, Any]) -> dict[str, Any]:
+    def _leads(self, reached: Mapping[str, str]) -> dict[str, Any]:
         """Where each url of the sink leads, without its login, and the database that its server tells."""
         away = self._places.away
         urls = {f"endpoint.{name}.url": url for name, url in away.endpoint_urls.items()}
         if away.url != self._places.home.url:
             urls["sink.url"] = away.url
         targets = {each.url: each for each in self._places.everywhere()}
-        seen = {each["leads"]: each for each in noted.values() if isinstance(each, dict) and each["database"]}
+        seen: dict[str, Any] = {at: {"leads": at, "database": each} for at, each in reached.items()}
         for name, url in urls.items():
             if (leads := location(url)) not in seen:
                 seen[leads] = {"leads": leads, "database": self._identity(targets[url], name)}
@@ -110,6 +106,17 @@ class JobNote:
             if means == {"leads": location(target.url), "database": None}:
                 means["database"] = self._identity(target, name)
                 self._write(nothing_left=False)
+
+
+def _read(text: str | None) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+    """A note, what its options meant, and which databases were reached; nothing if it is none of ours."""
+    try:
+        noted = json.loads(text or "{}")
+        then = dict(noted.get("means", {}))
+        urls = [each for each in then.values() if isinstance(each, dict)]
+        return noted, then, {each["leads"]: each["database"] for each in urls if each["database"]}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}, {}, {}
 
 
 def _naming(source: SourceOptions, places: Places) -> dict[str, Any]:
