@@ -270,7 +270,10 @@ class Receiver:
             check_belongs(end, session, self._options)
             parts = locked_again(session, wanted)
             if logged and self._options.outbox_endpoint is not None and end.mode == RECEIVE_ONLY:
-                parts = [known_to_the_sink(each, self._options) for each in parts]
+                left = [known_to_the_sink(each, self._options) for each in parts]
+                if self._done_file is not None and [each.count for each in left] != [p.count for p in parts]:
+                    self._done_file.say_given_back()
+                parts = left
                 self._scanner.look_from_start_next()
         return session, parts
 

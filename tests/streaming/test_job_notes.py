@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 
 import pytest
 from click.testing import CliRunner
@@ -10,12 +11,16 @@ from sqlqueue_spark.cli import main
 from sqlqueue_spark.pipeline.running import program
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Files
 from sqlqueue_spark.pipeline.running.job_note import NOTE
+from sqlqueue_spark.spark.sink import SqlQueueSink
 from tests.support.delayed import DelayedRows
-from tests.support.stored import create_outbox
+from tests.support.gate import gated
+from tests.support.stored import create_outbox, numbers_in, store
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 
 FORWARD = ("forward", "--to", "billing")
+STORE = ("store-and-forward", "--error-queue", "error")
 
 
 @pytest.fixture
@@ -46,6 +51,105 @@ def outgoing(engine):
         engine.create_queue(name)
     DelayedRows(engine, "outgoing").create()
     return engine.create_queue("outgoing")
+
+
+def with_billing(*others):
+    """The queue ``billing`` and an outbox in each of these databases."""
+    for each in others:
+        create_outbox(each, "Shop.Forward")
+    return [each.create_queue("billing") for each in others]
+
+
+def sent_and_not_settled(job, outgoing, url):
+    """A run that ends by an error when it has sent three of its four messages."""
+    store(outgoing, range(3))
+    store(outgoing, [3], to=None)
+    assert job(*STORE, to=url)[0] == 1
+
+
+def left(job_said):
+    code, said = job_said
+    return code == 1 and "the last run has left messages that may then be sent twice" in said
+
+
+# -- what is left --------------------------------------------------------------------------------
+
+
+def test_rows_that_were_put_back_and_not_received_are_left(engine, elsewhere, third, job, outgoing, tmp_path):
+    """They had arrived before they waited, and the run is asked to stop before it receives them again."""
+    billing, wrong = with_billing(elsewhere, third)
+    stop = tmp_path / "stop"
+    with gated(elsewhere.url) as gate:
+        sent_and_not_settled(job, outgoing, gate.url)
+        gate.shut()
+        assert job(*STORE, "--local-queue", "local", to=gate.url) == (0, "")
+        gate.open()
+        stop.touch()
+        stopped = ("--set", f"source.stopFile={stop}")
+        assert job(*STORE, "--local-queue", "local", *stopped, to=gate.url, ends=False) == (0, "")
+    assert (outgoing.count(), DelayedRows(engine, "outgoing").count()) == (3, 0)
+    assert left(job(*STORE, "--local-queue", "local", to=third.url))
+    assert (numbers_in(billing), wrong.count(), outgoing.count()) == ([0, 1, 2], 0, 3)
+
+
+def test_rows_that_come_back_when_a_run_has_seen_its_end_are_left(engine, elsewhere, third, job, outgoing):
+    """A run with an end receives what stood in the queue when it began."""
+    billing, wrong = with_billing(elsewhere, third)
+    waiting, local = DelayedRows(engine, "outgoing"), engine.queue("local")
+    with gated(elsewhere.url) as gate:
+
+        def come_back():
+            eventually(lambda: local.count() >= 6)
+            gate.open()
+
+        sent_and_not_settled(job, outgoing, gate.url)
+        gate.shut()
+        store(outgoing, range(4, 10), to=None)
+        back = threading.Thread(target=come_back)
+        back.start()
+        slow = ("--set", "source.maxMessagesPerTrigger=1", "--set", "sink.retryInterval=50ms")
+        assert job(*STORE, "--local-queue", "local", *slow, to=gate.url)[0] == 0
+        back.join()
+    assert outgoing.count() + waiting.count() == 3
+    assert left(job(*STORE, "--local-queue", "local", to=third.url))
+    assert (numbers_in(billing), wrong.count()) == ([0, 1, 2], 0)
+
+
+def test_rows_given_back_after_a_loss_of_their_claim_are_left(
+    engine, elsewhere, third, job, outgoing, tmp_path, monkeypatch
+):
+    """What is passed on has no outcome at home, so it comes again, unless the run is asked to stop."""
+    billing, wrong = with_billing(elsewhere, third)
+    store(outgoing, range(3))
+    stop, send = tmp_path / "stop", SqlQueueSink.__call__
+    with gated(engine.url) as home:
+
+        def sent_and_lost(sink, frame, number):
+            send(sink, frame, number)
+            stop.touch()
+            home.cut()
+
+        monkeypatch.setattr(SqlQueueSink, "__call__", sent_and_lost)
+        stopped = ("--set", f"source.stopFile={stop}")
+        assert job(*STORE, *stopped, url=home.url, to=elsewhere.url, ends=False)[0] == 0
+    assert outgoing.count() == 3
+    assert left(job(*STORE, to=third.url))
+    assert (numbers_in(billing), wrong.count(), outgoing.count()) == ([0, 1, 2], 0, 3)
+
+
+def test_a_run_that_ends_before_its_first_batch_leaves_nothing(elsewhere, third, job, outgoing, tmp_path):
+    billing, wrong = with_billing(elsewhere, third)
+    store(outgoing, range(2))
+    metadata = tmp_path / "checkpoint" / "metadata"
+    metadata.parent.mkdir()
+    metadata.write_text('{"id": "no UUID"}')
+    assert job(*STORE, to=third.url)[0] == 1
+    metadata.unlink()
+    assert job(*STORE, to=elsewhere.url) == (0, "")
+    assert (numbers_in(billing), wrong.count()) == ([0, 1], 0)
+
+
+# -- the file -----------------------------------------------------------------------------------
 
 
 def test_a_note_is_replaced_as_a_whole(spark, engine, tmp_path):

@@ -48,7 +48,12 @@ class JobNote:
         noted, then, reached = _read(self._files.text(self._file))
         #: Of a url that is where it leads, and which database is there: None as long as none has answered.
         self._means = {**_naming(source, places), **self._leads(reached)}
-        self._nothing_left = noted.get("nothingLeft", True)
+        found = Checkpoint.of(self._files, checkpoint)
+        #: Whether nothing was left when the checkpoint had this newest batch. A run that begins none, because
+        #: its start fails, leaves nothing either.
+        self._begun = found.begun
+        begun_since = noted.get("begun", found.begun) != found.begun or found.pending is not None
+        self._nothing_left = noted.get("nothingLeft", True) and not begun_since
         names = sorted({*then, *self._means}) if noted else []
         changed = [each for each in names if not _alike(then.get(each), self._means.get(each))]
         if changed and (not self._nothing_left or _rows_wait(source)):
@@ -58,21 +63,29 @@ class JobNote:
                 "that may then be sent twice; run the job as it was until it ends, with availableNow, or "
                 f"delete the file {self._file} to accept that."
             )
-        self._write(nothing_left=False)
+        self._write()
+        #: Whether rows came back into the queue since the query began.
+        self.came_back = False
         if databases is not None:
-            databases.on_reaching = self._note_reached
+            databases.on_reaching, databases.on_putting_back = self._note_reached, self._note_left
 
-    def end(self, *, stopped: bool, available_now: bool) -> None:
+    def end(self, *, stopped: bool, available_now: bool, given_back: bool) -> None:
         """Note that a run has ended without an error: asked to stop, or by itself.
 
-        With ``availableNow`` it has taken all that stood in the queue, also what an earlier loss of the claim
-        had left there.
-        """
-        if Checkpoint.of(self._files, self._checkpoint).pending is None:
-            self._write(nothing_left=self._nothing_left if stopped else available_now)
+        With ``availableNow`` it has taken all that stood in the queue when the query began, also what an
+        earlier loss of the claim had left there.
 
-    def _write(self, *, nothing_left: bool) -> None:
-        note = {"means": self._means, "nothingLeft": nothing_left}
+        :param given_back: whether the source has given rows of a logged batch back, its claim being lost.
+        """
+        found = Checkpoint.of(self._files, self._checkpoint)
+        if found.pending is None:
+            ended = available_now and not self.came_back
+            self._nothing_left = self._nothing_left and not given_back if stopped else ended
+            self._begun = found.begun
+            self._write()
+
+    def _write(self) -> None:
+        note = {"means": self._means, "nothingLeft": self._nothing_left, "begun": self._begun}
         self._files.write(self._file, json.dumps(note, indent=1))
 
     def _leads(self, reached: Mapping[str, str]) -> dict[str, Any]:
@@ -105,7 +118,14 @@ class JobNote:
         for name, means in self._means.items():
             if means == {"leads": location(target.url), "database": None}:
                 means["database"] = self._identity(target, name)
-                self._write(nothing_left=False)
+                self._write()
+
+    def _note_left(self) -> None:
+        """Note that rows which have waited come back into the queue, before they do."""
+        self.came_back = True
+        if self._nothing_left:
+            self._nothing_left = False
+            self._write()
 
 
 def _read(text: str | None) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:

@@ -16,6 +16,7 @@ from sqlqueue_spark.pipeline.running.queue_stream import keeps_state, read_queue
 from sqlqueue_spark.pipeline.running.slow_down import slowing_down
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.receive.holding.done_file import given_back
 from sqlqueue_spark.send.compose.frame_columns import FrameColumns
 from sqlqueue_spark.spark.sink import SqlQueueSink
 
@@ -70,6 +71,8 @@ def send_until_stopped(
         note = None if by_connect else JobNote(spark, options.checkpoint, own, places, databases)
         if databases is not None:
             databases.look()
+        if note is not None:
+            note.came_back = False  # the query takes what came back before it began
         with delivering(own, places, databases) as delivery:
             sink = slowing_down(queues, stop_file) if calls else queues
             query = send(messages, sink, options.checkpoint, available_now=options.available_now)
@@ -82,7 +85,8 @@ def send_until_stopped(
                 done_file=done_file,
                 details=lambda number: (queues.details(number) + delivery.details()).strip(),
             )
+            lost = given_back(done_file).exists()
     if note is not None:
-        note.end(stopped=totals.stopped, available_now=options.available_now)
+        note.end(stopped=totals.stopped, available_now=options.available_now, given_back=lost)
     click.echo(f"received={totals.messages} {totals}")
     return totals

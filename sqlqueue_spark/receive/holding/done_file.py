@@ -10,12 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.options.own_file import opened
+from sqlqueue_spark.options.own_file import OwnFile, opened
 from sqlqueue_spark.receive.offset import Offset
 
 log = plain_text.logger(__name__)
 
 _LOOK_SECONDS = 0.05
+
+
+def given_back(done_file: Path) -> Path:
+    """The file beside it that says that rows of a logged batch were given back, their claim being lost."""
+    return done_file.with_name(f"{done_file.name}.given-back")
 
 
 class DoneFile:
@@ -57,6 +62,12 @@ class DoneFile:
         for end in map(Offset.if_ours, said if isinstance(said, list) else []):
             if end is not None:
                 self._done(end)
+
+    def say_given_back(self) -> None:
+        try:
+            OwnFile(given_back(self._path)).write("")
+        except OSError as error:
+            log.warning("given_back_not_written file=%s: %s", self._path, error)
 
     def _version(self) -> tuple[int, int] | None:
         try:

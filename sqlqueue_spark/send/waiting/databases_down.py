@@ -67,8 +67,10 @@ class RemoteDatabases:
         #: batch has said so.
         self._may_wait, self._notes = True, 0
         self._reached: set[Target] = set()
-        #: Called with each database that answers a look, before anything is sent there.
+        #: Called with each database that answers a look, before anything is sent there; and before rows go
+        #: back.
         self.on_reaching: Callable[[Target], object] = id
+        self.on_putting_back: Callable[[], object] = lambda: None
         #: Whether messages may wait for a database that no option leads to any more.
         self._renamed = True
         self._woken = threading.Event()
@@ -188,7 +190,7 @@ class RemoteDatabases:
         total = 0
         with connect(self._places.at_home, again=True) as connection:
             for queue, table in zip(self._queues, self._tables(connection), strict=True):
-                back, first_due = put_back(connection, table, name)
+                back, first_due = put_back(connection, table, name, self.on_putting_back)
                 if first_due is not None:
                     left = first_due - datetime.now(UTC)
                     self.longest_wait = max(self.longest_wait, self._options.give_up_after - left)

@@ -5,6 +5,7 @@ keeps that origin and is received as any other. A portion goes back in one trans
 place, whatever dies.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from sqlqueue_spark import fail_points
@@ -25,10 +26,13 @@ def awaited(connection: Connection, queue: QueueTable) -> set[str]:
     return {each.database for each in waiting if each.database is not None}
 
 
-def put_back(connection: Connection, queue: QueueTable, database: str) -> tuple[int, datetime | None]:
+def put_back(
+    connection: Connection, queue: QueueTable, database: str, before: Callable[[], object] = lambda: None
+) -> tuple[int, datetime | None]:
     """Put back into a queue what waits for a database. What another session holds stays for the next time.
 
     :param database: as the messages name it.
+    :param before: is called before a portion goes back.
     :returns: how many messages that were, and when the first of them would have been given up.
     """
     most = min(_PORTION, connection.dialect.chunk)
@@ -42,6 +46,7 @@ def put_back(connection: Connection, queue: QueueTable, database: str) -> tuple[
     while True:
         with connection.transaction():
             if waiting := table.lock_waiting(database, since, most):
+                before()
                 table.send(queue, [Forwarded(each, each.before, "}") for each in waiting])
                 fail_points.step(fail_points.WAITING_SENT)
         if not waiting:
