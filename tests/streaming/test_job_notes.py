@@ -4,11 +4,13 @@ import json
 import os
 import threading
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.pipeline.running import program
+from sqlqueue_spark.errors import ConnectionLost
+from sqlqueue_spark.pipeline.running import job_note, program
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Files
 from sqlqueue_spark.pipeline.running.job_note import NOTE
 from sqlqueue_spark.spark.sink import SqlQueueSink
@@ -147,6 +149,87 @@ def test_a_run_that_ends_before_its_first_batch_leaves_nothing(elsewhere, third,
     metadata.unlink()
     assert job(*STORE, to=elsewhere.url) == (0, "")
     assert (numbers_in(billing), wrong.count()) == ([0, 1], 0)
+
+
+# -- which database it is ------------------------------------------------------------------------
+
+
+def test_nothing_is_sent_to_a_database_of_which_it_is_not_known_which_it_is(
+    engine, elsewhere, job, outgoing, tmp_path, monkeypatch
+):
+    """It answers the look, and is down again when it is asked which one it is."""
+    (billing,) = with_billing(elsewhere)
+
+    def lost(*_, **__):
+        raise ConnectionLost("It is down.")
+
+    monkeypatch.setattr(job_note, "connect", lost)
+    store(outgoing, range(3))
+    assert job(*STORE, to=elsewhere.url)[0] == 0
+    noted = json.loads((tmp_path / "checkpoint" / NOTE).read_text())["means"]["sink.url"]["database"]
+    assert (noted, billing.count(), DelayedRows(engine, "outgoing").count()) == (None, 0, 3)
+
+
+def test_a_url_that_leads_to_another_database_than_it_did_is_another_url(
+    engine, elsewhere, third, job, outgoing
+):
+    """The name of its host or database means another one now."""
+    billing, wrong = with_billing(elsewhere, third)
+    name, other = (each.url.rpartition("/")[2] for each in (elsewhere, third))
+
+    def rename(*names):
+        with psycopg.connect(f"{engine.url.rpartition('/')[0]}/postgres", autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname <> 'postgres'"
+            )
+            for before, after in names:
+                admin.execute(f'ALTER DATABASE "{before}" RENAME TO "{after}"')
+
+    sent_and_not_settled(job, outgoing, elsewhere.url)
+    rename((name, "aside"), (other, name))
+    assert left(job(*STORE, "--local-queue", "local", to=elsewhere.url))
+    rename((name, other), ("aside", name))
+    assert (numbers_in(billing), wrong.count()) == ([0, 1, 2], 0)
+    assert job(*STORE, "--local-queue", "local", to=elsewhere.url)[0] == 0
+    assert (numbers_in(billing), wrong.count(), outgoing.count()) == ([0, 1, 2], 0, 0)
+
+
+SQL = ("forward", "--sql", "SELECT *, 'billing' AS Destination FROM messages")
+
+
+@pytest.mark.parametrize("errors", [(), ("--error-queue", "error")], ids=["batches wait", "rows wait"])
+def test_a_database_without_an_outbox_may_be_corrected(elsewhere, third, job, outgoing, errors):
+    """Nothing was sent there."""
+    (billing,) = with_billing(elsewhere)
+    store(outgoing, range(3), to=None)
+    code, said = job(*SQL, *errors, sink={"endpoint.billing.url": third.url})
+    assert (code, "There is no outbox table" in said) == (1, True)
+    assert job(*SQL, *errors, sink={"endpoint.billing.url": elsewhere.url}) == (0, "")
+    assert (numbers_in(billing), outgoing.count()) == ([0, 1, 2], 0)
+
+
+def test_a_url_of_which_no_server_was_reached_may_be_left_out(engine, elsewhere, job, outgoing):
+    """What has waited for that database goes where its address leads now."""
+    billing = engine.create_queue("billing")
+    store(outgoing, range(2), to=None)
+    with gated(elsewhere.url) as gate:
+        gate.shut()
+        assert job(*SQL, "--error-queue", "error", sink={"endpoint.billing.url": gate.url})[0] == 0
+    assert DelayedRows(engine, "outgoing").count() == 2
+    assert job(*SQL, "--error-queue", "error") == (0, "")
+    assert (sorted(numbers_in(billing)), DelayedRows(engine, "outgoing").count()) == ([0, 1], 0)
+
+
+def test_a_database_to_which_nothing_is_sent_may_be_down_at_the_first_start(engine, elsewhere, job, outgoing):
+    """Messages for it are stored in a queue of another job."""
+    stored = engine.create_queue("stored")
+    store(outgoing, range(2), to=None)
+    atomic = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Shop.Forward")
+    with gated(elsewhere.url) as gate:
+        gate.shut()
+        options = {"endpoint.billing.url": gate.url, "storeAndForward": "stored"}
+        assert job(*SQL, *atomic, sink=options) == (0, "")
+    assert (numbers_in(stored), outgoing.count()) == ([0, 1], 0)
 
 
 # -- the file -----------------------------------------------------------------------------------

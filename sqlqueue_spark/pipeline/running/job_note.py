@@ -18,9 +18,11 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Checkpoint, Files
 from sqlqueue_spark.receive.claiming.queue_list import opened
 from sqlqueue_spark.send.compose.database_of_address import Places
+from sqlqueue_spark.send.deliver.outbox_lookups import check_outbox
 from sqlqueue_spark.send.waiting.databases_down import RemoteDatabases
 from sqlqueue_spark.send.waiting.waiting_rows import awaited
 from sqlqueue_spark.tables.database_facts import identity
+from sqlqueue_spark.tables.outbox import OutboxTable
 
 #: The name of the file in the checkpoint's folder.
 NOTE = "sqlqueue-job.json"
@@ -32,6 +34,7 @@ class JobNote:
     :param databases: those for which rows may wait; None where a batch waits instead.
     :raises ConfigurationError: an option means something else than it did, and messages are left of the runs
         before; or a url is new here, its database does not answer, and rows cannot wait for it.
+    :raises QueueError: the database of a new url has no outbox.
     """
 
     def __init__(
@@ -57,12 +60,7 @@ class JobNote:
         names = sorted({*then, *self._means}) if noted else []
         changed = [each for each in names if not _alike(then.get(each), self._means.get(each))]
         if changed and (not self._nothing_left or _rows_wait(source)):
-            was, is_ = (_told(each.get(changed[0])) for each in (then, self._means))
-            raise ConfigurationError(
-                f"The option {changed[0]} was {was} and is {is_} now, and the last run has left messages "
-                "that may then be sent twice; run the job as it was until it ends, with availableNow, or "
-                f"delete the file {self._file} to accept that."
-            )
+            raise self._refused(changed[0], then.get(changed[0]), self._means.get(changed[0]))
         self._write()
         #: Whether rows came back into the queue since the query began.
         self.came_back = False
@@ -88,6 +86,16 @@ class JobNote:
         note = {"means": self._means, "nothingLeft": self._nothing_left, "begun": self._begun}
         self._files.write(self._file, json.dumps(note, indent=1))
 
+    def _refused(self, name: str, then: Any, now: Any) -> ConfigurationError:
+        was, is_ = _told(then), _told(now)
+        if was == is_:  # the url leads to another database now
+            was, is_ = (f"{_told(each)} ({each['database']})" for each in (then, now))
+        return ConfigurationError(
+            f"The option {name} was {was} and is {is_} now, and the last run has left messages "
+            "that may then be sent twice; run the job as it was until it ends, with availableNow, or "
+            f"delete the file {self._file} to accept that."
+        )
+
     def _leads(self, reached: Mapping[str, str]) -> dict[str, Any]:
         """Where each url of the sink leads, without its login, and the database that its server tells."""
         away = self._places.away
@@ -95,30 +103,51 @@ class JobNote:
         if away.url != self._places.home.url:
             urls["sink.url"] = away.url
         targets = {each.url: each for each in self._places.everywhere()}
-        seen: dict[str, Any] = {at: {"leads": at, "database": each} for at, each in reached.items()}
-        for name, url in urls.items():
-            if (leads := location(url)) not in seen:
-                seen[leads] = {"leads": leads, "database": self._identity(targets[url], name)}
-        return {name: seen[location(url)] for name, url in urls.items()}
+        means = {
+            url: {"leads": (leads := location(url)), "database": self._look(targets[url], reached.get(leads))}
+            for url in dict.fromkeys(urls.values())
+        }
+        return {name: means[url] for name, url in urls.items()}
 
-    def _identity(self, target: Target, name: str) -> str | None:
+    def _look(self, target: Target, reached: str | None) -> str | None:
+        """Which database answers; the one that was reached before, if none does.
+
+        :raises QueueError: it is a new one, and has no outbox: nothing was sent there, and nothing will be.
+        """
+        if self._databases is not None and target in self._databases.down():
+            return reached
+        options = self._places.at(target)
+        stores = options.store_and_forward is not None
         try:
-            with connect(target) as connection, connection.transaction():
-                return identity(connection)
+            with connect(target, again=reached is not None) as connection:
+                if reached is None and options.uses_outbox and not stores:
+                    check_outbox(OutboxTable.of_sink(connection, options))
+                with connection.transaction():
+                    return identity(connection)
         except TryAgain as error:
-            if self._databases is not None:
-                return None
+            if reached is not None or stores or self._databases is not None:
+                return reached
             raise ConfigurationError(
-                f"The database of {name} does not answer, no run with this checkpoint has reached it, and "
-                f"rows cannot wait for it; start the job when the database is back: {error}"
+                f"The database of {self._places.option_of(target)} does not answer, no run with this "
+                "checkpoint has reached it, and rows cannot wait for it; start the job when the database is "
+                f"back: {error}"
             ) from error
 
     def _note_reached(self, target: Target) -> None:
-        """Note which database answers at last, before anything is sent there."""
+        """Note which database answers, before anything is sent there.
+
+        :raises TryAgain: it does not any more.
+        :raises ConfigurationError: it is another one than this run has noted.
+        """
+        with connect(target, again=True) as connection, connection.transaction():
+            found = {"leads": location(target.url), "database": identity(connection)}
         for name, means in self._means.items():
-            if means == {"leads": location(target.url), "database": None}:
-                means["database"] = self._identity(target, name)
-                self._write()
+            if not isinstance(means, dict) or means["leads"] != found["leads"] or means == found:
+                continue
+            if means["database"] is not None:
+                raise self._refused(name, means, found)
+            means["database"] = found["database"]
+            self._write()
 
     def _note_left(self) -> None:
         """Note that rows which have waited come back into the queue, before they do."""
@@ -161,10 +190,10 @@ def _rows_wait(source: SourceOptions) -> bool:
 def _alike(then: Any, now: Any) -> bool:
     """Whether an option means the same. Two urls lead to one database where the server says so.
 
-    A url of which no server was reached may be corrected: nothing was sent there.
+    A url of which no server was reached may be corrected or left out: nothing was sent there.
     """
-    if isinstance(then, dict) and isinstance(now, dict):
-        return then["database"] in (None, now["database"])
+    if isinstance(then, dict):
+        return then["database"] is None or (isinstance(now, dict) and then["database"] == now["database"])
     return bool(then == now)
 
 

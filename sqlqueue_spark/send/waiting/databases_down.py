@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlqueue_spark.engines.database_retry import paused
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
-from sqlqueue_spark.errors import QueueError, SqlQueueError
+from sqlqueue_spark.errors import QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.database_of_address import Places
@@ -67,8 +67,8 @@ class RemoteDatabases:
         #: batch has said so.
         self._may_wait, self._notes = True, 0
         self._reached: set[Target] = set()
-        #: Called with each database that answers a look, before anything is sent there; and before rows go
-        #: back.
+        #: Called with each database that answers a look, before anything is sent there; raises TryAgain where
+        #: it is down again. And called before rows go back.
         self.on_reaching: Callable[[Target], object] = id
         self.on_putting_back: Callable[[], object] = lambda: None
         #: Whether messages may wait for a database that no option leads to any more.
@@ -170,8 +170,11 @@ class RemoteDatabases:
     def _answers(self, target: Target) -> bool:
         name = self._places.option_of(target)
         error = why_down(target, self._places.at(target), reached=target in self._reached)
-        if error is None:
-            self.on_reaching(target)
+        try:
+            if error is None:
+                self.on_reaching(target)
+        except TryAgain as lost:
+            error = lost
         with self._lock:
             down_since = self._down.pop(target, None)
             if error is not None:
