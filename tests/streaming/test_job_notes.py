@@ -16,6 +16,7 @@ from sqlqueue_spark.pipeline.running.job_note import NOTE
 from sqlqueue_spark.spark.sink import SqlQueueSink
 from tests.support.delayed import DelayedRows
 from tests.support.gate import gated
+from tests.support.messages import row_id
 from tests.support.stored import create_outbox, numbers_in, store
 from tests.support.waiting import eventually
 
@@ -232,7 +233,28 @@ def test_a_database_to_which_nothing_is_sent_may_be_down_at_the_first_start(engi
     assert (numbers_in(stored), outgoing.count()) == ([0, 1], 0)
 
 
-# -- the file -----------------------------------------------------------------------------------
+# -- the same meaning, and the file --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [{"defaultSchema": "public"}, {"queue": "billing@[public]"}])
+def test_an_option_that_says_what_was_meant_before_is_no_change(engine, job, outgoing, said):
+    billing = engine.create_queue("billing")
+    outgoing.insert_row(id=row_id(9), headers="no JSON", body=b"{}")
+    assert job("forward", sink={"queue": "billing"})[0] == 1
+    store(outgoing, [0], to=None)
+    assert job("forward", "--error-queue", "error", sink={"queue": "billing", **said}) == (0, "")
+    assert (numbers_in(billing), engine.queue("error").count()) == ([0], 1)
+
+
+def test_an_atomic_run_that_has_failed_may_go_on_in_another_mode(engine, job, outgoing):
+    """Nothing of it has gone out, and it knows what the outbox of its endpoint knows."""
+    billing = engine.create_queue("billing")
+    store(outgoing, [0], to=None)
+    outgoing.insert_row(id=row_id(9), headers="no JSON", body=b"{}")
+    atomic = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Shop.Forward")
+    assert (job(*FORWARD, *atomic)[0], billing.count()) == (1, 0)
+    assert job(*FORWARD, "--error-queue", "error") == (0, "")
+    assert (numbers_in(billing), engine.queue("error").count(), outgoing.count()) == ([0], 1, 0)
 
 
 def test_a_note_is_replaced_as_a_whole(spark, engine, tmp_path):

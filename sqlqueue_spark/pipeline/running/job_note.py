@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark.engines.hosts import location
 from sqlqueue_spark.engines.open_connection import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, TryAgain
-from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options import NO_OUTBOX, SourceOptions
 from sqlqueue_spark.pipeline.running.checkpoint_folder import Checkpoint, Files
 from sqlqueue_spark.receive.claiming.queue_list import opened
 from sqlqueue_spark.send.compose.database_of_address import Places
@@ -171,9 +171,11 @@ def _read(text: str | None) -> tuple[dict[str, Any], dict[str, Any], dict[str, s
 def _naming(source: SourceOptions, places: Places) -> dict[str, Any]:
     """The options by which an address becomes a table, and by which an outbox is found."""
     home, away = places.home, places.away
-    found = {"sink.queue": away.queue, "sink.endpoint": home.sender if home.uses_outbox else None}
-    for side, options in (("source", source), ("sink", away)):
-        found[f"{side}.defaultSchema"] = options.default_schema
+    queue = away.queue and str(places.destination(away.queue).table)
+    # An atomic batch asks the outbox of its endpoint too.
+    found = {"sink.queue": queue, "sink.endpoint": None if home.outbox == NO_OUTBOX else home.sender}
+    for side, options, target in (("source", source, places.at_home), ("sink", away, Target.of(away))):
+        found[f"{side}.defaultSchema"] = options.naming(target.dialect).default_schema
         found[f"{side}.legacyAddresses"] = "true" if options.legacy_addresses else None
         for kind, schemas in (("queue", options.queue_schemas), ("endpoint", options.endpoint_schemas)):
             found |= {f"{side}.{kind}.{name}.schema": schema for name, schema in schemas.items()}
