@@ -176,6 +176,27 @@ def test_an_atomic_pipeline_stores_nothing_in_the_queue_that_it_receives_from(en
     assert (outcomes.sent_to(near), outcomes.sent_to(error), orders.count()) == ([11], [1], 0)
 
 
+@pytest.mark.parametrize("catalog", [False, True])
+def test_an_atomic_pipeline_passes_a_stored_message_on_to_the_queue_that_stores(
+    engine, elsewhere, orders, catalog
+):
+    """No transaction of its own reaches the other database, so the job of that queue sends it there."""
+    billing, near = elsewhere.create_queue("Billing"), engine.create_queue("near")
+    to = with_catalog(elsewhere, "Billing") if catalog else "Billing"
+    headers = json.dumps({"NServiceBus.MessageId": message_id(1), DESTINATION: to})
+    given = outcomes.options(
+        engine,
+        transactionMode=ATOMIC,
+        stream="Sales",
+        storeAndForward="near",
+        **{"endpoint.Billing.url": elsewhere.url},
+    )
+    with settled(engine, "Sales"):
+        assert outcomes.stage_all(given, frame([outcome(1, Headers=headers, Outgoing=None)])) == (1, 0)
+    assert (ids_in(near), stored_for(near)) == ([message_id(1)], [named(engine, "Billing")])
+    assert (billing.count(), orders.count(), engine.queue("error").count()) == (0, 0, 0)
+
+
 def forged_headers(number: int, to: str, known_as: str) -> str:
     """Headers with which a sender has stored a message. They say by what it is known, in a form of ours."""
     return json.dumps(

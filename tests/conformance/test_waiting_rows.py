@@ -320,6 +320,15 @@ def test_a_batch_that_waits_for_a_database_ends_when_somebody_asks(engine, gate)
     assert database_came_back(Places(given, given), 7, stopped=lambda: True) is False
 
 
+def test_an_atomic_batch_waits_for_no_other_database(engine, gate, caplog):
+    """It reaches none, so its error is another one, and is told at once."""
+    atomic = {"transactionMode": "sendsAtomicWithReceive", "stream": "Copies"}
+    given = SinkOptions.parse({"url": engine.url, "endpoint.far.url": gate.url, **atomic})
+    gate.shut()
+    assert database_came_back(Places(given, given), 7) is False
+    assert caplog.messages == []
+
+
 # -- messages that were not received --------------------------------------------------------------
 
 

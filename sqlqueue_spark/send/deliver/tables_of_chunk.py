@@ -213,7 +213,8 @@ class Routes:
         store, rows = self.places.home.store_and_forward, chunk.rows
         if store is None and rows is not None and rows.handled and not self.atomic:
             return gathered(positions, lambda at: rows.queue(chunk.owners[at]))
-        goes_on = rows is not None and rows.on_their_way
+        # Another queue's job passes on what stands in its store. An atomic batch reaches no other database.
+        goes_on = rows is not None and rows.on_their_way and not self.atomic
         return {} if store is None or goes_on else {store: positions}
 
     def _reached(self, place: Place, address: str, positions: Sequence[int], *, later: bool) -> Addressed:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from sqlqueue_spark.engines.database_retry import paused
 from sqlqueue_spark.engines.open_connection import Connection, Target, connect
 from sqlqueue_spark.errors import QueueError, SqlQueueError, TryAgain
-from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.compose.database_of_address import Places
 from sqlqueue_spark.send.deliver.outbox_lookups import try_outbox
@@ -229,7 +229,8 @@ def database_came_back(
         except SqlQueueError:
             return None
 
-    for target in places.everywhere()[1:]:
+    atomic = places.home.transaction_mode == ATOMIC  # then the batch reaches none of them
+    for target in () if atomic else places.everywhere()[1:]:
         if (error := lost(target)) is None:
             continue
         name = places.option_of(target)
